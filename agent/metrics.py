@@ -57,13 +57,15 @@ class _OfCollectors(Collector):
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for spec, labels, value in self._read():
+        for sample in self._read():
+            spec = sample.spec
             if spec.name not in families:
                 name = spec.name.removesuffix("_total")
                 families[spec.name] = Metric(name, spec.help, spec.kind.value)
-            families[spec.name].add_sample(
-                spec.name, dict(zip(spec.labels, labels, strict=True)), value
-            )
+            labels = dict(zip(spec.labels, sample.labels, strict=True))
+            if sample.le:
+                labels["le"] = sample.le
+            families[spec.name].add_sample(spec.name + sample.part, labels, sample.value)
         yield from families.values()
 
 

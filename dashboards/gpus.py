@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from dashboards.panels import RED, YELLOW, Column, Query, Text, series, table
+from dashboards.panels import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    YELLOW,
+    Column,
+    Query,
+    Text,
+    series,
+    table,
+    timeline,
+)
 
 THIS = '{node="$node"}'
 NOT_SCRAPED = "The agent of this node is not scraped"
@@ -30,18 +42,35 @@ min by (gpu, xid, fatal, action) (
 GPUS = table(
     Text(
         "GPUs",
-        "What each GPU does now; spinning is a wait for another GPU.",
+        "The GPUs that the driver shows.",
         "none",
         NOT_READ,
     ),
     Query(f"""
-max by (gpu, pattern) (watchtower_gpu_pattern{THIS} == 1)
-  * on (gpu) group_left (index, model) max by (gpu, index, model) (watchtower_gpu_info{THIS})
+max by (index, gpu, model, driver) (watchtower_gpu_info{THIS})
 """),
     Column("index", "GPU"),
-    Column("pattern", "does"),
     Column("gpu", "PCI address"),
     Column("model", "model"),
+    Column("driver", "driver"),
+)
+
+PATTERN = timeline(
+    Text(
+        "What the GPUs do",
+        "What each GPU does over time; spinning is a wait for another GPU.",
+        "none",
+        NOT_READ,
+    ),
+    Query(f"max by (gpu) (watchtower_gpu_pattern{THIS})", "{{gpu}}"),
+    values={
+        -1: ("not known", "gray"),
+        0: ("idle", YELLOW),
+        1: ("working", GREEN),
+        2: ("spinning", BLUE),
+        3: ("throttled", ORANGE),
+        5: ("lost", RED),
+    },
 )
 
 UTILIZATION = series(
@@ -119,6 +148,20 @@ HEALTH = series(
     ),
     Query(f"max by (gpu) (watchtower_gpu_recovery_action{THIS}) > 0", "{{gpu}} recovery action"),
     stepped=True,
+)
+
+CALLS = series(
+    Text(
+        "Driver calls",
+        "99th percentile of the duration of the calls of the GPU driver, by kind.",
+        "s",
+        NOT_READ,
+    ),
+    Query(
+        "histogram_quantile(0.99, sum by (le, call)"
+        f" (rate(watchtower_nvml_call_seconds_bucket{THIS}[$__rate_interval])))",
+        "{{call}}",
+    ),
 )
 
 STUCK = series(

@@ -38,6 +38,10 @@ class Sample(NamedTuple):
     labels: tuple[str, ...]
     """One value for each label of the metric."""
     value: float
+    part: str = ""
+    """Of a histogram: "_bucket", "_count" or "_sum"."""
+    le: str = ""
+    """Of a bucket: its upper end."""
 
 
 def gauge(name: str, labels: str, text: str) -> MetricSpec:

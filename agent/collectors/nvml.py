@@ -15,7 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.collectors.gpu_pattern import Load, Pattern, find_pattern
-from agent.collectors.nvml_metrics import METRICS, STUCK, VISIBLE, sample_names, sample_values
+from agent.collectors.nvml_metrics import (
+    METRICS,
+    STUCK,
+    VISIBLE,
+    sample_calls,
+    sample_names,
+    sample_values,
+)
 from agent.collectors.nvml_process import (
     ABSENT,
     NOT_INSTALLED,
@@ -41,6 +48,9 @@ REPORTED_S = 900.0
 LOST = {"lost": "NVML cannot reach the GPU", "reset_required": "it needs a reset"}
 """States of a GPU that cannot work, and what they mean."""
 
+MAX_XID = 99_999
+"""A larger code is not one."""
+
 MAX_PROCESSES = 4
 """Processes of one GPU that are reported: a rank and its helpers."""
 
@@ -50,6 +60,9 @@ ERRORS = {
     "nvlink_recovery": "recoveries of NVLink",
     "nvlink_crc_flit": "checksum errors of NVLink",
     "nvlink_crc_data": "checksum errors of NVLink data",
+    "nvlink_malformed": "malformed packets of NVLink",
+    "nvlink_integrity": "integrity errors of NVLink",
+    "nvlink_link_recovery": "recoveries of links of NVLink",
     "pcie_replays": "replays of PCIe",
 }
 """Counters whose increase is reported, and their meaning."""
@@ -140,8 +153,17 @@ class Nvml:
         if call := self._find_stuck(now):
             words = f"{call.call} of {call.where} has not returned"
             yield self._observe(call.subject, "nvml_stuck", call.age_s, text=words, pid=call.pid)
+        yield from self._observe_xids(now)
         for gpu in self._gpus.values():
             yield from self._observe_gpu(gpu, now)
+
+    def _observe_xids(self, now: float) -> Iterator[Observation]:
+        """Return the Xid errors of the last minutes. The kernel log may have the same ones."""
+        for pci, code, read_s in self._node.xids:
+            age_s = read_s + now - self._read_at
+            if age_s <= REPORTED_S and 0 <= code <= MAX_XID:
+                text = f"NVML reports Xid {code}"
+                yield self._observe(name_pci(pci), f"xid.{code}", age_s, text=text)
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all GPUs that were read in the last seconds."""
@@ -151,6 +173,7 @@ class Nvml:
         yield Sample(VISIBLE, (), len(self._gpus))
         stuck = self._find_stuck(now)
         yield Sample(STUCK, (), stuck.age_s if stuck else 0.0)
+        yield from sample_calls(self._node)
         for gpu in self._gpus.values():
             label, pattern = gpu.subject.removeprefix("pci:"), gpu.find_pattern(now)
             yield from sample_names(label, pattern, gpu.reading, self._node.driver)
@@ -239,10 +262,18 @@ class Nvml:
         if gpu.lost_at is not None:
             words, lost_s = LOST[reading.state], now - gpu.lost_at
             yield self._observe(subject, f"gpu_{reading.state}", lost_s, text=words)
+        yield from self._observe_trouble(gpu, age_s, now)
+
+    def _observe_trouble(self, gpu: _Gpu, age_s: float, now: float) -> Iterator[Observation]:
+        reading, subject = gpu.reading, gpu.subject
         for name, (at, count) in gpu.increased.items():
             if now - at <= REPORTED_S:
                 text = f"{count:.0f} {ERRORS[name]} since the agent started"
                 yield self._observe(subject, f"gpu_errors.{name}", now - at, value=count, text=text)
+        width, most = (reading.values.get(each, 0) for each in ("pcie_width", "pcie_max_width"))
+        if 0 < width < most:
+            text = f"its PCIe link has {width:.0f} of {most:.0f} lanes"
+            yield self._observe(subject, "gpu_pcie_width", age_s, value=width, text=text)
         action = int(reading.values.get("recovery_action", 0))
         if 0 < action < len(RECOVERY_ACTIONS):
             text = f"the driver recommends: {RECOVERY_ACTIONS[action]}"
@@ -283,6 +314,8 @@ class _Call:
 
 def _say_load(values: Mapping[str, float]) -> str:
     """Return "100 % busy, memory 0 %, 95 W of 700 W"; empty without values."""
+    if values.get("mig"):
+        return "MIG is on, so its load is not known"
     if "utilization" not in values:
         return ""
     said = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"

@@ -19,7 +19,9 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,24 @@ FIELDS = {
     "nvlink_replay": 52,
     "nvlink_recovery": 59,
     "pcie_replays": 94,
+    "nvlink_malformed": 206,
+    "nvlink_integrity": 211,
+    "nvlink_link_recovery": 215,
     "recovery_action": 230,
 }
 """Numbers of `nvmlDeviceGetFieldValues`: totals since the driver was loaded, and the action that
 the driver recommends."""
+
+CALL_BUCKETS_S = (0.0001, 0.001, 0.01, 0.1, 1.0)
+"""Ends of the buckets of the durations of calls. Most take some microseconds; calls that ask the
+GPU's firmware may take seconds."""
+
+XID_EVENT = 8
+"""`nvmlEventTypeXidCriticalError`."""
+
+EVENT_WAIT_MS = 1000
+MAX_XIDS = 16
+"""Xid errors that are printed, the newest."""
 
 UNITS = {"tensor_active": 5, "dram_active": 10}
 """Numbers of GPM metrics: percent of the time, or of the bandwidth."""
@@ -90,6 +106,9 @@ class Gpu(threading.Thread):
         self._processes: list[int] = []
         self._state = ""
         self._read_at = 0.0
+        self.durations: dict[str, list[float]] = {}
+        """By kind of call: the counts of its buckets, and the sum of seconds."""
+        self._kind = "rare"
         self.call, self.call_at = "", 0.0
         """The call that has not returned, and since when."""
 
@@ -121,6 +140,7 @@ class Gpu(threading.Thread):
         for read, (interval_s, due_at) in self._reads.items():
             if now >= due_at:
                 self._reads[read] = interval_s, now + interval_s - 0.05
+                self._kind = read.__name__.removeprefix("_read_")
                 read()
         if not self._state:
             self._read_at = time.monotonic()
@@ -207,6 +227,10 @@ class Gpu(threading.Thread):
         nvml, gpu = self._nvml, self._handle
         self._put("power_limit_w", self._call(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu), 1e-3)
         rows = self._call(nvml.nvmlDeviceGetRemappedRows, gpu)
+        mig = self._call(nvml.nvmlDeviceGetMigMode, gpu)
+        self._put("mig", mig and mig[0])
+        self._put("pcie_width", self._call(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu))
+        self._put("pcie_max_width", self._call(nvml.nvmlDeviceGetMaxPcieLinkWidth, gpu))
         words = ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed")
         for word, count in zip(words, rows or [None] * len(words), strict=True):
             self._put(word, count)
@@ -236,6 +260,53 @@ class Gpu(threading.Thread):
             return None
         finally:
             self.call = ""
+            self._count(time.monotonic() - self.call_at)
+
+    def _count(self, seconds: float) -> None:
+        counts = self.durations.setdefault(self._kind, [0.0] * (len(CALL_BUCKETS_S) + 2))
+        counts[bisect_left(CALL_BUCKETS_S, seconds)] += 1
+        counts[-1] += seconds
+
+
+class XidEvents(threading.Thread):
+    """Waits for the Xid errors of all GPUs: where the kernel log may not be read, no other source
+    has them. NVML names neither a process nor a text, and repeats nothing."""
+
+    def __init__(self, nvml: Any, count: int) -> None:
+        super().__init__(name="xids", daemon=True)
+        self._nvml, self._count = nvml, count
+        self._found: deque[tuple[str, int, float]] = deque(maxlen=MAX_XIDS)
+
+    def run(self) -> None:
+        """Wait until the process ends. A driver without events has none."""
+        nvml = self._nvml
+        with contextlib.suppress(nvml.NVMLError):
+            events = nvml.nvmlEventSetCreate()
+            for index in range(self._count):
+                with contextlib.suppress(nvml.NVMLError):
+                    gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+                    if nvml.nvmlDeviceGetSupportedEventTypes(gpu) & XID_EVENT:
+                        nvml.nvmlDeviceRegisterEvents(gpu, XID_EVENT, events)
+            while True:
+                self._wait(events)
+
+    def _wait(self, events: Any) -> None:
+        nvml = self._nvml
+        try:
+            event = nvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS)
+        except nvml.NVMLError_Timeout:
+            return
+        except nvml.NVMLError_GpuIsLost:  # at once, for as long as a GPU is lost
+            time.sleep(EVENT_WAIT_MS / 1000)
+            return
+        if event.eventType == XID_EVENT:
+            with contextlib.suppress(nvml.NVMLError):
+                pci = _text(nvml.nvmlDeviceGetPciInfo(event.device).busId)
+                self._found.append((pci, int(event.eventData), time.monotonic()))
+
+    def show(self, now: float) -> list[tuple[str, int, float]]:
+        """Return the PCI address, the code and the age of each error, the newest last."""
+        return [(pci, code, round(now - at, 3)) for pci, code, at in tuple(self._found)]
 
 
 class Init(threading.Thread):
@@ -246,6 +317,7 @@ class Init(threading.Thread):
         self.call, self.call_at = "nvmlInit", time.monotonic()
         self.state, self.driver = "", ""
         self.gpus: list[Gpu] = []
+        self.xids: XidEvents | None = None
         self.nvml: Any = None
 
     def run(self) -> None:
@@ -266,7 +338,19 @@ class Init(threading.Thread):
         self.gpus = [Gpu(pynvml, index) for index in range(count)]
         for gpu in self.gpus:
             gpu.start()
+        self.xids = XidEvents(pynvml, count)
+        self.xids.start()
         self.state, self.call = "" if count else "no_gpus", ""
+
+
+def _add_up(each: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """Return the sums over all GPUs."""
+    total: dict[str, list[float]] = {}
+    for durations in each:
+        for kind, counts in list(durations.items()):
+            before = total.get(kind, [0.0] * len(counts))
+            total[kind] = [a + b for a, b in zip(before, counts, strict=True)]
+    return total
 
 
 def _text(value: object) -> str:
@@ -289,6 +373,8 @@ def main() -> None:
             "call": init.call,
             "call_s": round(now - init.call_at, 3) if init.call else 0.0,
             "gpus": [gpu.show(now) for gpu in init.gpus],
+            "xids": init.xids.show(now) if init.xids else [],
+            "durations": _add_up([gpu.durations for gpu in init.gpus]),
         }
         try:
             sys.stdout.write(json.dumps(shown) + "\n")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.collectors.gpu_pattern import SLOWED, Pattern
-from agent.collectors.nvml_process import GpuReading
-from watchtower.metric_spec import MetricSpec, Sample, counter, gauge
+from agent.collectors.nvml_child import CALL_BUCKETS_S
+from agent.collectors.nvml_process import GpuReading, NodeReading
+from watchtower.metric_spec import MetricSpec, Sample, counter, gauge, histogram
 
 UTILIZATION = gauge(
     "watchtower_gpu_utilization_ratio",
@@ -38,9 +39,9 @@ THROTTLED = gauge(
 )
 PATTERN = gauge(
     "watchtower_gpu_pattern",
-    "gpu pattern",
-    "1 for what the GPU does: `working`; `spinning` (a kernel is resident and hardly uses memory "
-    "or power: it waits); `idle`; `throttled`; `lost`; `unknown`.",
+    "gpu",
+    "What the GPU does: 0 idle, 1 working, 2 spinning (a kernel is resident and hardly uses memory "
+    "or power: it waits), 3 throttled, 5 lost, -1 not known.",
 )
 ECC = counter(
     "watchtower_gpu_ecc_errors_total",
@@ -56,7 +57,8 @@ REMAPPED = gauge(
 NVLINK = counter(
     "watchtower_gpu_nvlink_errors_total",
     "gpu kind",
-    "Errors of the GPU's NVLinks: `replay`, `recovery`, `crc_flit`, `crc_data`.",
+    "Errors of the GPU's NVLinks: `replay`, `recovery`, `crc_flit`, `crc_data`; of Blackwell and "
+    "later: `malformed`, `integrity`, `link_recovery`.",
 )
 PCIE_REPLAYS = counter(
     "watchtower_gpu_pcie_replays_total", "gpu", "Packets that PCIe had to send again."
@@ -74,6 +76,23 @@ STUCK = gauge(
     "watchtower_nvml_stuck_seconds",
     "",
     "Seconds since a call of NVML did not return; 0 while all calls return.",
+)
+
+NUMBERS = {
+    Pattern.IDLE: 0,
+    Pattern.WORKING: 1,
+    Pattern.SPINNING: 2,
+    Pattern.THROTTLED: 3,
+    Pattern.LOST: 5,
+    Pattern.UNKNOWN: -1,
+}
+"""Values of `watchtower_gpu_pattern`."""
+
+CALLS = histogram(
+    "watchtower_nvml_call_seconds",
+    "call",
+    "Duration of the calls of NVML that returned, of all GPUs, by their kind: `load`, `units`, "
+    "`errors`, `rare`.",
 )
 
 _PLAIN: tuple[tuple[str, MetricSpec], ...] = (
@@ -95,6 +114,9 @@ _KINDS: tuple[tuple[str, MetricSpec, str], ...] = (
     ("nvlink_recovery", NVLINK, "recovery"),
     ("nvlink_crc_flit", NVLINK, "crc_flit"),
     ("nvlink_crc_data", NVLINK, "crc_data"),
+    ("nvlink_malformed", NVLINK, "malformed"),
+    ("nvlink_integrity", NVLINK, "integrity"),
+    ("nvlink_link_recovery", NVLINK, "link_recovery"),
     ("remapped_corrected", REMAPPED, "corrected"),
     ("remapped_uncorrected", REMAPPED, "uncorrected"),
     ("remap_pending", REMAPPED, "pending"),
@@ -110,8 +132,7 @@ def sample_names(gpu: str, pattern: Pattern, reading: GpuReading, driver: str) -
     """Return the names of a GPU and its pattern. They are shown also if it does not answer."""
     names = (reading.names.get("uuid", ""), reading.names.get("model", ""), driver)
     yield Sample(INFO, (gpu, str(reading.index), *names), 1)
-    for each in Pattern:
-        yield Sample(PATTERN, (gpu, each.value), float(each is pattern))
+    yield Sample(PATTERN, (gpu,), NUMBERS[pattern])
 
 
 def sample_values(gpu: str, reading: GpuReading) -> Iterator[Sample]:
@@ -127,3 +148,17 @@ def sample_values(gpu: str, reading: GpuReading) -> Iterator[Sample]:
     if "clock_reasons" in values:
         is_slowed = bool(int(values["clock_reasons"]) & SLOWED)
         yield Sample(THROTTLED, (gpu,), float(is_slowed))
+
+
+def sample_calls(node: NodeReading) -> Iterator[Sample]:
+    """Return the histogram of the durations of calls."""
+    for kind, (*counts, total_s) in node.durations.items():
+        if len(counts) != len(CALL_BUCKETS_S) + 1:
+            continue
+        ends = (*map(str, CALL_BUCKETS_S), "+Inf")
+        so_far = 0.0
+        for end, count in zip(ends, counts, strict=True):
+            so_far += count
+            yield Sample(CALLS, (kind,), so_far, part="_bucket", le=end)
+        yield Sample(CALLS, (kind,), so_far, part="_count")
+        yield Sample(CALLS, (kind,), total_s, part="_sum")

@@ -83,6 +83,10 @@ class NodeReading(msgspec.Struct):
     call: str = ""
     call_s: float = 0.0
     gpus: list[GpuReading] = []
+    xids: list[tuple[str, int, float]] = []
+    """PCI address, code and age in seconds of Xid errors."""
+    durations: dict[str, list[float]] = {}
+    """By kind of call: the counts of buckets, and the sum of seconds."""
 
 
 _START = (

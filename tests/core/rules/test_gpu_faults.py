@@ -131,6 +131,11 @@ def test_a_recommendation_without_advice_of_ours_leaves_the_action_of_the_table(
     assert (error.action, error.source.value) == ("reset_gpu", "table")
 
 
+def test_an_error_that_two_sources_report_is_one():
+    twice = [an_xid(79, age_s=30.0), in_nvml("xid.79"), an_xid(62, age_s=1.0)]
+    assert [each.code for each in find_gpu_errors(twice)] == [79, 62]
+
+
 def test_a_recommendation_alone_is_not_an_error():
     assert find_gpu_errors([in_nvml("gpu_recovery", 1.0)]) == ()
 

@@ -65,6 +65,7 @@ class Gpus:
         return {
             (sample.spec.name.removeprefix("watchtower_"), *sample.labels): sample.value
             for sample in self.collector.samples(time.time())
+            if not sample.part
         }
 
 
@@ -90,8 +91,8 @@ def test_each_gpu_has_its_pattern_its_process_and_its_metrics(gpus: Gpus):
     assert values["nvml_stuck_seconds",] == 0
     assert values["gpu_utilization_ratio", "0000:3b:00"] == 0.99
     assert values["gpu_power_watts", "0000:3a:00"] == 95
-    assert values["gpu_pattern", "0000:3b:00", "working"] == 1
-    assert values["gpu_pattern", "0000:3b:00", "idle"] == 0
+    assert values["gpu_pattern", "0000:3b:00"] == 1
+    assert values["gpu_pattern", "0000:3a:00"] == 2
     assert values["gpu_processes", "0000:3b:00"] == 2
     assert values["gpu_info", "0000:3a:00", "0", "GPU-0", "Stand-in 3000", "999.1"] == 1
     assert gpus.collector.gap() == ""
@@ -145,7 +146,7 @@ def test_a_gpu_that_may_not_be_read_is_unknown_and_not_lost(gpus: Gpus):
     gpus.be("rc.handle 0 4\n" + WORKS.format(1))
     gpus.wait_for("pci:0000:3b:00", "gpu_pattern.working")
     assert {name for _, name in gpus.observed()} == {"gpu_pattern.working"}
-    assert gpus.values()["gpu_pattern", "gpu:0", "unknown"] == 1
+    assert gpus.values()["gpu_pattern", "gpu:0"] == -1
 
 
 def test_counters_of_errors_are_reported_when_they_increase(gpus: Gpus):
@@ -202,6 +203,51 @@ def test_a_value_whose_read_fails_does_not_look_new(gpus: Gpus):
     wait_until(lambda: gpus.observed() and heat not in gpus.values(), "the old value is not shown")
     assert ("pci:0000:3a:00", "gpu_recovery") not in gpus.observed()
     assert gpus.values()["gpu_utilization_ratio", "0000:3a:00"] == 0.99
+
+
+def test_an_xid_is_seen_where_the_kernel_log_is_not(gpus: Gpus):
+    gpus.be(WORKS.format(0) + "pid 1 4711\n" + WORKS.format(1))
+    gpus.wait_for("pci:0000:3b:00", "gpu_pattern.working")
+    gpus.be(WORKS.format(0) + "pid 1 4711\nxid 1 79\n" + WORKS.format(1))
+    found = gpus.wait_for("pci:0000:3b:00", "xid.79")
+    assert (found.source, found.pid, found.text) == ("nvml", None, "NVML reports Xid 79")
+    later = gpus.observed()["pci:0000:3b:00", "xid.79"]
+    assert found.age_s <= later.age_s < 60
+
+
+def test_the_durations_of_calls_are_a_histogram(gpus: Gpus):
+    gpus.be("delay.temperature 0 0.2\n" + WORKS.format(0))
+    gpus.wait_for("pci:0000:3a:00", "gpu_pattern.working")
+
+    def parts() -> dict[tuple[str, str, str], float]:
+        found = gpus.collector.samples(time.time())
+        return {(s.labels[0], s.part, s.le): s.value for s in found if s.part}
+
+    seen = parts()
+    assert seen["load", "_count", ""] >= 8
+    assert seen["load", "_bucket", "+Inf"] == seen["load", "_count", ""]
+    assert seen["errors", "_bucket", "0.1"] == seen["errors", "_count", ""] - 1
+    assert seen["errors", "_sum", ""] >= 0.2
+
+
+def test_a_gpu_with_everything_has_at_most_25_series(gpus: Gpus):
+    fields = "".join(f"field.{number} 0 1\n" for number in (3, 4, 38, 45, 52, 59, 94, 230))
+    gpus.be(f"{fields}tensor 0 40\ndram 0 20\npid 0 4711\n" + WORKS.format(0))
+    heat = ("gpu_temperature_celsius", "0000:3a:00")
+    rows = ("gpu_remapped_rows", "0000:3a:00", "failed")
+    units = ("gpu_tensor_active_ratio", "0000:3a:00")
+    wanted = {heat, rows, units}
+    wait_until(lambda: gpus.observed() and wanted <= gpus.values().keys(), "all is read")
+    of_gpu = [key for key in gpus.values() if "0000:3a:00" in key]
+    assert 22 < len(of_gpu) <= 25, of_gpu
+
+
+def test_a_narrow_link_and_mig_are_reported(gpus: Gpus):
+    gpus.be("width 0 8\nmig 1 1\nrc.utilization 1 3\n" + WORKS.format(0))
+    narrow = gpus.wait_for("pci:0000:3a:00", "gpu_pcie_width")
+    assert narrow.text == "its PCIe link has 8 of 16 lanes"
+    shared = gpus.wait_for("pci:0000:3b:00", "gpu_pattern.unknown")
+    assert shared.text == "MIG is on, so its load is not known"
 
 
 def test_counters_of_the_units_are_read_where_the_gpu_has_them(gpus: Gpus):

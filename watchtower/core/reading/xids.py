@@ -75,7 +75,11 @@ def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]
     seen = [each for each in observations if each.family in FAMILIES]
     asked = _read_actions(seen)
     errors = []
+    known: set[tuple[str, str]] = set()
     for each in sorted(seen, key=lambda item: -item.age_s):
+        if (each.subject, each.name) in known:
+            continue  # the kernel log and NVML report the same error
+        known.add((each.subject, each.name))
         meaning = _explain(each)
         if meaning is None or not meaning.is_fault:
             continue

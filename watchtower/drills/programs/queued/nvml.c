@@ -5,6 +5,8 @@
  *   count       number of GPUs (gpu is 0)
  *   pid         a process that uses the GPU; several lines name several
  *   field.N     value of field N of nvmlDeviceGetFieldValues
+ *   xid         an Xid error, reported once
+ *   delay.NAME  seconds that this call takes
  *   rc          error code of all calls of a GPU
  *   rc.NAME     error code of one call, such as "rc.power"; "rc.init" is that of nvmlInit
  *   hang.NAME   this call does not return if the value is not 0; "hang.all": no call does
@@ -68,6 +70,8 @@ static Result begin(const char *name, int gpu) {
     snprintf(key, sizeof key, "hang.%s", name);
     if (find(key, gpu, 0) || find("hang.all", gpu, 0))
         for (;;) pause();
+    snprintf(key, sizeof key, "delay.%s", name);
+    usleep((useconds_t)(1e6 * find(key, gpu, 0)));
     snprintf(key, sizeof key, "rc.%s", name);
     return (Result)find(key, gpu, find("rc", gpu, 0));
 }
@@ -204,6 +208,62 @@ Result nvmlGpmMetricsGet(struct Metrics *wanted) {
         metric->result = metric->value < 0 ? 3 : 0;
     }
     return 0;
+}
+#endif
+
+#ifndef OLD_DRIVER
+Result nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
+    BEGIN("mig");
+    *now = *pending = (unsigned)find("mig", gpu, 0);
+    return 0;
+}
+Result nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned *lanes) {
+    BEGIN("width");
+    *lanes = (unsigned)find("width", gpu, 16);
+    return 0;
+}
+Result nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *lanes) {
+    BEGIN("width");
+    *lanes = 16;
+    return 0;
+}
+
+struct Event {
+    Device device;
+    U64 type, data;
+    unsigned gpu_instance, compute_instance;
+};
+Result nvmlEventSetCreate(void **events) {
+    *events = (void *)1;
+    return begin("events", 0);
+}
+Result nvmlDeviceGetSupportedEventTypes(Device device, U64 *types) {
+    (void)device;
+    *types = 8;
+    return 0;
+}
+Result nvmlDeviceRegisterEvents(Device device, U64 types, void *events) {
+    (void)device, (void)types, (void)events;
+    return 0;
+}
+/* Returns each number of the key "xid" once. */
+Result nvmlEventSetWait_v2(void *events, struct Event *event, unsigned milliseconds) {
+    static double told[32];
+    (void)events;
+    for (unsigned waited = 0; waited < milliseconds; waited += 50) {
+        for (int gpu = 0; gpu < 32; gpu++) {
+            double xid = find("xid", gpu, 0);
+            if (xid && xid != told[gpu]) {
+                memset(event, 0, sizeof *event);
+                told[gpu] = event->data = (U64)xid;
+                event->device = (Device)(long)(gpu + 1);
+                event->type = 8;
+                return 0;
+            }
+        }
+        usleep(50000);
+    }
+    return 10;
 }
 #endif
 
