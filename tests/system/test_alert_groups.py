@@ -134,6 +134,21 @@ def test_a_hung_job_is_not_reported_as_slow_and_a_missing_tower_hides_missing_ag
         assert route.notified() == hung_and_down | slow
 
 
+def test_an_error_of_a_gpu_is_not_notified_beside_the_job_that_it_hangs(tmp_path: Path):
+    with routing(tmp_path) as route:
+        route.fire("hung", shared_cause="node gpu-042")
+        route.fire("other", shared_cause=MOUNT)
+        both = {("WatchtowerJobHung", "hung"), ("WatchtowerJobHung", "other")}
+        wait_until(lambda: route.notified() == both, "both jobs were notified")
+        for node in ("gpu-042", "gpu-043"):
+            cause = f"node {node}"
+            route.fire_named("WatchtowerGpuFault", node=node, gpu="0000:3b:00", shared_cause=cause)
+            route.fire_named("WatchtowerDriverStuck", node=node, shared_cause=cause)
+        wait_until(lambda: len(route.notified()) == 4, "those of the other node were notified")
+        nodes = {alert["labels"].get("node") for alert in route.receiver.alerts}
+        assert nodes == {None, "gpu-043"}
+
+
 def test_the_watchdog_goes_to_its_own_receiver(tmp_path: Path):
     with routing(tmp_path) as route:
         route.fire_named("WatchtowerWatchdog")

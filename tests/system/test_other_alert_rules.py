@@ -338,6 +338,8 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
     if alert == "WatchtowerGpuFault":
         labels |= {"gpu": "0000:3b:00", "xid": "79", "action": "reboot_node"}
+    if alert in ("WatchtowerGpuFault", "WatchtowerDriverStuck"):
+        labels |= {"shared_cause": "node gpu-042"}
     expected = {
         "exp_labels": {"severity": severity, **labels},
         "exp_annotations": {
