@@ -153,14 +153,14 @@ HEALTH = series(
 CALLS = series(
     Text(
         "Driver calls",
-        "99th percentile of the duration of the calls of the GPU driver, by kind.",
+        "99th percentile of the duration of the calls of the GPU driver.",
         "s",
         NOT_READ,
     ),
     Query(
-        "histogram_quantile(0.99, sum by (le, call)"
+        "histogram_quantile(0.99, sum by (le)"
         f" (rate(watchtower_nvml_call_seconds_bucket{THIS}[$__rate_interval])))",
-        "{{call}}",
+        "99 %",
     ),
 )
 

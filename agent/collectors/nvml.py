@@ -31,8 +31,11 @@ from agent.collectors.nvml_process import (
     NodeReading,
     NvmlProcess,
 )
+from agent.collectors.orphans import is_orphan
 from agent.collectors.subjects import name_pci
+from agent.procfs import Proc
 from watchtower.metric_spec import Sample
+from watchtower.printable import printable
 from watchtower.wire.observations import NODE, Observation
 
 FRESH_S = 5.0
@@ -50,6 +53,9 @@ LOST = {"lost": "NVML cannot reach the GPU", "reset_required": "it needs a reset
 
 MAX_XID = 99_999
 """A larger code is not one."""
+
+MAX_COMMAND = 16
+"""Characters of the name of a process: the kernel's own limit."""
 
 MAX_PROCESSES = 4
 """Processes of one GPU that are reported: a rank and its helpers."""
@@ -133,7 +139,7 @@ class Nvml:
     metrics = METRICS
 
     def __init__(self, root: str = "/") -> None:
-        self._process = NvmlProcess(root)
+        self._process, self._proc = NvmlProcess(root), Proc(root)
         self._gpus: dict[int, _Gpu] = {}
         self._node = NodeReading()
         self._read_at = float("-inf")
@@ -266,6 +272,12 @@ class Nvml:
 
     def _observe_trouble(self, gpu: _Gpu, age_s: float, now: float) -> Iterator[Observation]:
         reading, subject = gpu.reading, gpu.subject
+        orphans = [pid for pid in reading.processes if is_orphan(self._proc, pid)]
+        if orphans:
+            first = printable(self._proc.name(orphans[0]), MAX_COMMAND)
+            more = f" and {len(orphans) - 1} more" if len(orphans) > 1 else ""
+            text = f"pid {orphans[0]} ({first}){more} uses it, and its job has ended"
+            yield self._observe(subject, "gpu_orphan", age_s, value=len(orphans), text=text)
         for name, (at, count) in gpu.increased.items():
             if now - at <= REPORTED_S:
                 text = f"{count:.0f} {ERRORS[name]} since the agent started"

@@ -3,79 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.collectors.nvml import Nvml
-from agent.collectors.nvml_child import NAME
-from agent.collectors.nvml_process import CHILD, find_abandoned
-from tests.agent.agent_scene import RecordingTower, wait_until
-from tests.system.agent.agent_processes import STOPS_S, Victim
-from watchtower.drills.compiling import QUEUED, compile_library, find_compiler
-from watchtower.wire.observations import Observation
+from tests.agent.agent_scene import wait_until
+from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
+from watchtower.drills.compiling import find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
-
-LIBRARY = QUEUED / "nvml.c"
-INTERVAL_S = 0.2
-"""Seconds between two reports of an agent of the tests."""
-
-SPINS = "utilization {0} 100\npower {0} 95\n"
-WORKS = "utilization {0} 99\nmemory_utilization {0} 35\npower {0} 610\n"
-
-
-class Gpus:
-    """A driver of ours below a root of its own, and a collector that reads it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.root = folder, folder / "root"
-        (self.root / "dev").mkdir(parents=True)
-        (self.root / "dev/nvidiactl").touch()
-        (self.root / "proc").symlink_to("/proc")
-        self.script = folder / "script"
-        self.script.touch()
-        self.collector = Nvml(str(self.root))
-
-    def build(self, *flags: str) -> None:
-        compile_library(
-            LIBRARY, self.folder / "libnvidia-ml.so.1", f'-DSCRIPT="{self.script}"', *flags
-        )
-
-    def be(self, text: str) -> None:
-        """Replace the script: from now on the GPUs are like this."""
-        new = self.folder / "new"
-        new.write_text(text)
-        new.replace(self.script)
-
-    def observed(self) -> dict[tuple[str, str], Observation]:
-        found = self.collector.collect(time.monotonic())
-        return {(each.subject, each.name): each for each in found}
-
-    def wait_for(self, subject: str, name: str) -> Observation:
-        return wait_until(lambda: self.observed().get((subject, name)), f"{name} of {subject}")
-
-    def values(self) -> dict[tuple[str, ...], float]:
-        return {
-            (sample.spec.name.removeprefix("watchtower_"), *sample.labels): sample.value
-            for sample in self.collector.samples(time.time())
-            if not sample.part
-        }
-
-
-@pytest.fixture
-def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    made = Gpus(tmp_path)
-    made.build()
-    yield made
-    made.collector.stop()
 
 
 def test_each_gpu_has_its_pattern_its_process_and_its_metrics(gpus: Gpus):
@@ -264,129 +202,6 @@ def test_without_a_driver_no_child_is_started(tmp_path: Path):
     assert list(collector.collect(time.monotonic())) == []
     assert collector.is_absent
     assert (collector.gap(), list(collector.samples(time.time()))) == ("", [])
-
-
-def test_the_child_ends_with_its_agent_and_is_no_abandoned_one(gpus: Gpus):
-    gpus.be(WORKS.format(0))
-    gpus.wait_for("pci:0000:3a:00", "gpu_pattern.working")
-    child = gpus.collector._process._child
-    assert child is not None
-    assert os.fsencode(CHILD) in Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0")
-    assert find_abandoned("/proc") is None  # its agent lives
-    gpus.collector.stop()
-    child.wait(timeout=10)
-
-
-STARTER = """
-import ctypes, os, signal, sys, time
-from agent.collectors.nvml import Nvml
-PR_SET_CHILD_SUBREAPER = 36
-if {subreaper}:
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-agent = os.fork()
-if agent == 0:
-    collector = Nvml({root!r})
-    while not collector.gap():
-        list(collector.collect(time.monotonic()))
-        time.sleep(0.1)
-    os.kill(collector._process._child.pid, signal.SIGSTOP)  # as in a call that cannot be ended
-    os._exit(0)
-os.waitpid(agent, 0)
-print("ended", flush=True)
-if {subreaper}:
-    time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize("subreaper", [False, True])
-def test_the_reader_of_an_agent_that_ended_is_found_and_no_second_one_is_started(
-    gpus: Gpus, subreaper: bool
-):
-    """Its new parent is init, or a process that asked for orphans, such as `systemd --user`."""
-    gpus.be("hang.all 0 1\nhang.all 1 1\n")
-    program = STARTER.format(root=str(gpus.root), subreaper=subreaper)
-    left = None
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as starter:
-        try:
-            assert starter.stdout is not None
-            assert starter.stdout.readline() == "ended\n"
-            left = wait_until(lambda: find_abandoned("/proc"), "the reader is found")
-            assert gpus.observed() == {}
-            assert f"still in a call of the driver (pid {left})" in gpus.collector.gap()
-            assert gpus.collector._process._child is None
-        finally:
-            starter.kill()
-            if left is not None:
-                os.kill(left, signal.SIGKILL)
-
-
-LEADER_ENDS = """
-import ctypes, pathlib, threading, time
-pathlib.Path("/proc/self/comm").write_text("{name}1")
-threading.Thread(target=time.sleep, args=(600,)).start()
-print("ready", flush=True)
-ctypes.CDLL(None).pthread_exit(None)
-"""
-
-
-def test_a_reader_of_which_only_a_thread_is_left_is_found():
-    """A process that ends while a thread is in the driver is a zombie without a command."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LEADER_ENDS.format(name=NAME)], stdout=subprocess.PIPE
-    ) as left:
-        try:
-            stat = Path(f"/proc/{left.pid}/stat")
-            wait_until(lambda: b") Z " in stat.read_bytes(), "the first thread has ended")
-            assert Path(f"/proc/{left.pid}/cmdline").read_bytes() == b""
-            assert find_abandoned("/proc") == left.pid
-        finally:
-            left.kill()
-
-
-def test_an_agent_reports_on_time_and_stops_in_time_while_one_of_eight_gpus_hangs(
-    gpus: Gpus, start, run_agent, tower: RecordingTower
-):
-    start(RANK="0", WORLD_SIZE="1")
-    works = "count 0 8\n" + "".join(WORKS.format(number) for number in range(8))
-    gpus.be(works)
-    agent = run_agent(tower.url, "--root", str(gpus.root), LD_LIBRARY_PATH=str(gpus.folder))
-
-    def count(name: str) -> int:
-        last = tower.reports[-1]["observations"] if tower.reports else []
-        return sum(each["name"] == name for each in last)
-
-    wait_until(lambda: count("gpu_pattern.working") == 8, "all GPUs are reported")
-    gpus.be(works + "hang.power 3 1\n")
-    wait_until(lambda: count("nvml_stuck") == 1, "the stuck call is reported")
-    wait_until(lambda: count("gpu_pattern.working") == 7, "the GPU has no pattern any more")
-    began, reports = time.monotonic(), len(tower.reports)
-    wait_until(lambda: len(tower.reports) >= reports + 20, "reports go on")
-    took_s = time.monotonic() - began
-    assert took_s < 20 * 2 * INTERVAL_S, took_s
-    assert count("gpu_pattern.working") == 7
-    stuck = [each for each in tower.reports[-1]["observations"] if each["name"] == "nvml_stuck"]
-    assert stuck[0]["text"] == "nvmlDeviceGetPowerUsage of GPU 3 has not returned"
-    began = time.monotonic()
-    agent.process.terminate()
-    agent.process.wait(STOPS_S)
-    assert time.monotonic() - began < STOPS_S / 2
-
-
-def test_an_agent_joins_a_gpu_to_the_rank_that_uses_it(
-    gpus: Gpus, start, run_agent, tower: RecordingTower
-):
-    victim: Victim = start(RANK="0", WORLD_SIZE="1")
-    gpus.be(SPINS.format(0) + f"pid 0 {victim.pid}\n")
-    run_agent(tower.url, "--root", str(gpus.root), LD_LIBRARY_PATH=str(gpus.folder))
-
-    def seen() -> list[dict[str, object]]:
-        last = tower.reports[-1]["observations"] if tower.reports else []
-        return [each for each in last if each["name"] == "gpu_pattern.spinning"]
-
-    (found,) = wait_until(seen, "the pattern is reported")
-    assert found["pid"] == victim.pid
 
 
 def test_the_sizes_of_the_structures_are_those_of_the_binding():
