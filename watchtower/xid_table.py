@@ -5,10 +5,12 @@ The table is `xids.toml`.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 BLAMELESS = frozenset({"application", "info", "secondary"})
 """Classes of which the GPU is not the cause."""
@@ -35,20 +37,59 @@ UNKNOWN_XID = XidMeaning(
 )
 
 
+CLASSES = BLAMELESS | {"gpu", "memory", "nvlink", "pcie", "firmware", "power"}
+"""All classes."""
+
+MAX_CODES = 100_000
+"""A larger code is not an Xid."""
+
+FILE = "WATCHTOWER_XIDS_FILE"
+"""Variable with the path of a table of the operator's. Its entries come before ours."""
+
+
 def _expand(codes: Iterable[str]) -> Iterator[int]:
     for text in codes:
         first, _, last = text.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+        yield from range(int(first), min(int(last or first), MAX_CODES) + 1)
 
 
-_TEXT = resources.files("watchtower").joinpath("xids.toml").read_text("utf-8")
-_TABLE = {
-    code: XidMeaning(means=entry["means"], device_class=entry["class"], action=entry["action"])
-    for entry in tomllib.loads(_TEXT)["xid"]
-    for code in _expand(entry["codes"])
-}
-ACTIONS = frozenset(each.action for each in (*_TABLE.values(), UNKNOWN_XID)) - {IGNORE}
+def read_table(text: str) -> dict[int, XidMeaning]:
+    """Return the meanings of the codes in a table. Raises ValueError, also if it is not TOML."""
+    found: dict[int, XidMeaning] = {}
+    for entry in tomllib.loads(text).get("xid", []):
+        try:
+            meaning = XidMeaning(
+                means=entry["means"], device_class=entry["class"], action=entry["action"]
+            )
+            codes = [str(code) for code in entry["codes"]]
+        except KeyError as error:
+            raise ValueError(f"an entry has no {error}") from error
+        if meaning.device_class not in CLASSES:
+            raise ValueError(f"invalid class {meaning.device_class!r}: use {sorted(CLASSES)}")
+        found |= dict.fromkeys(_expand(codes), meaning)
+    return found
+
+
+_OURS = read_table(resources.files("watchtower").joinpath("xids.toml").read_text("utf-8"))
+ACTIONS = frozenset(each.action for each in (*_OURS.values(), UNKNOWN_XID)) - {IGNORE}
 """What an error may ask for."""
+
+
+def read_override(path: str) -> dict[int, XidMeaning]:
+    """Return the table of an operator; empty without a path. Ends the program if it is invalid."""
+    if not path:
+        return {}
+    try:
+        found = read_table(Path(path).read_text("utf-8"))
+        wrong = {each.action for each in found.values()} - ACTIONS - {IGNORE}
+        if wrong:
+            raise ValueError(f"invalid action {min(wrong)!r}: use {sorted({*ACTIONS, IGNORE})}")
+    except (OSError, ValueError, TypeError) as error:
+        raise SystemExit(f"watchtower: cannot use the Xid table of {FILE}: {error}") from error
+    return found
+
+
+_TABLE = _OURS | read_override(os.environ.get(FILE, ""))
 
 
 def explain_xid(code: int) -> XidMeaning:
