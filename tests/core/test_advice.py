@@ -42,6 +42,23 @@ class TestEpoll:
         assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
 
 
+class TestLock:
+    LOCKED = "flush /job/metrics.py:33 < <module> /job/main.py:80"
+    SENDING = "send @torch/distributed/distributed_c10d.py:1 < step /job/pipe.py:8"
+
+    def lock_in(self, job):
+        said = diagnose(a_case(with_rank(job, a_rank(2, self.LOCKED, syscall="futex"))))
+        assert said.cause.value == "lock_deadlock"
+        return said.next_steps[0]
+
+    def test_may_be_a_message_in_a_job_that_exchanges_messages(self):
+        job = ranks_in(4, f"{self.SENDING} < <module> /job/main.py:80")
+        assert "wait there for a message of another rank" in self.lock_in(job)
+
+    def test_is_a_lock_in_a_job_of_collectives(self):
+        assert "which lock does it acquire" in self.lock_in(ranks_in(4, IN_BARRIER))
+
+
 class TestOpeningAFifo:
     STACK = "publish /job/main.py:4 < <module> /job/main.py:80"
 
