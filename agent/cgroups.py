@@ -32,7 +32,7 @@ class Membership(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the path leads out of our own cgroup namespace, so that nobody can follow it."""
+        """Whether the path leads out of our own cgroup namespace, so that it cannot be followed."""
         return self.path.startswith("/..")
 
     @property

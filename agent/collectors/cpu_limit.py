@@ -114,7 +114,7 @@ class CpuLimits:
         return not self._counts
 
     def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for everybody."""
+        """Return an empty text: the files of a cgroup are readable for every user."""
         return ""
 
     def stop(self) -> None:

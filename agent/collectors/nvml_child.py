@@ -156,7 +156,7 @@ class Gpu(threading.Thread):
         values = self._count_units()
         if values:
             self._values |= values
-        else:  # old values must not look new
+        else:  # old values must not pass as new ones
             for name in UNITS:
                 self._values.pop(name, None)
 

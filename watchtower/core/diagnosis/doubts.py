@@ -75,7 +75,7 @@ CYCLE_UNPROVEN = Doubt("cycle_unproven", CANDIDATE)
 MIXED_CYCLE = Doubt("mixed_cycle", 0.55)
 ONE_OF_CYCLE = Doubt("one_of_cycle", 0.55)
 
-# Of jobs without a laggard
+# Of jobs in which every rank waits
 SAME_LINE = Doubt("same_line", 0.7)
 SOME_LEFT = Doubt("some_left", 0.7)
 CALL_QUEUED = Doubt("call_queued", CANDIDATE)

@@ -87,7 +87,7 @@ def _read_blocked_on_mount(wait: KernelWait, mount: Mount, call: str) -> WaitRea
 def name_target(wait: KernelWait) -> str:
     """Return the file or socket that a thread is blocked on; empty if not known.
 
-    An epoll or event descriptor stands for others: nobody can check it.
+    An epoll or event descriptor refers to other descriptors, so that it cannot be checked.
     """
     target = wait.target.removesuffix(f" {UNANSWERED}")
     return "" if target.startswith("anon_inode:") else clean(target, 120)
