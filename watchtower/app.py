@@ -29,6 +29,7 @@ from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.examinations import examination_routes
+from watchtower.api.field_texts import describe_fields
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -114,6 +115,7 @@ def make_app(
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
+    describe_fields(app)
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
