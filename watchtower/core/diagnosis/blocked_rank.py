@@ -1,4 +1,4 @@
-"""What blocks one rank: the kernel waits of the rank and of the child processes it waits for."""
+"""Finds out what blocks one rank: its kernel wait, and those of the children that it waits for."""
 
 from __future__ import annotations
 

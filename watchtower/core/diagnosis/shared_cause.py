@@ -1,4 +1,4 @@
-"""What holds up a job and may hold up other jobs, too: a mount, a node.
+"""Finds a mount or node that holds up a job and may hold up other jobs, too.
 
 It is read from the evidence of one job alone, so that it does not depend on which other jobs are
 there. Jobs with the same name for it can be grouped by comparing names.
@@ -59,7 +59,7 @@ def _blocked_in(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
 def name_mount(wait: KernelWait, node: str) -> str:
     """Return the name of the only mount that a thread can be blocked on; empty if not known.
 
-    "nfs1:/data" is the same storage on every node. What only its node knows has the node's name:
+    "nfs1:/data" is the same storage on every node. Storage of one node has the node's name:
     "gpu-042:/dev/nvme0n1p1", or the mount point if the source is not a device.
     """
     mount = find_mount(wait, classify_wait(wait).wait_class)

@@ -63,7 +63,7 @@ STATES = (
     HeldState(Cause.PROCESS_FROZEN, _is_frozen, 0.9, ("find_cgroup", "no_signal_reaches")),
     HeldState(Cause.UNINTERRUPTIBLE_IO, _stays_uninterruptible, 0.85, ("blocked", "no_kill")),
 )
-"""Of the rows of one cause, the first that holds any rank counts."""
+"""If a cause has several rows, the first that holds any rank counts."""
 
 BLOCKED_ON = frozenset({"fuse", "nfs", "gpu", "io", "child"})
 """Classes of kernel waits that have advice of their own, `blocked_fuse` and so on."""

@@ -20,7 +20,7 @@ from watchtower.wire.verdict import Cause
 LOAD_WEIGHT = 0.8
 
 LEAST_WAITING = 2
-"""GPUs that must wait. Of two GPUs that differ, either may be the odd one."""
+"""GPUs that must wait. If two GPUs differ, either may be the odd one."""
 
 
 def find_working(picture: Picture) -> Accusation | None:

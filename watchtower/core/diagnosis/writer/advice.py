@@ -118,7 +118,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
         "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),
         "destination": target or "the checkpoint's destination",
-        # Of a suspect without heartbeats it is not known that it has made that step.
+        # Without heartbeats it is not known that the suspect has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "peer": _name_peer(first),
         "worker": worker.pid if worker else "",

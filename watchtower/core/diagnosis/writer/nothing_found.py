@@ -1,4 +1,4 @@
-"""What is said where no rank is accused: that it is not a fault, or what is seen all the same.
+"""Writes the verdict where no rank is accused: it is not a fault, or the fault is not found.
 
 Kernel states and heartbeats need no py-spy. Ranks with a stack are shown with their places. The
 ranks that differ from the others come first: a person would check these.
