@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from agent.collectors.clock import Clock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.gpu_files import GpuFiles
 from agent.collectors.kernel_log import KernelLog
 from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
@@ -29,6 +30,7 @@ def make_collectors(
     return (
         CpuLimits(root, find_ranks),
         MemoryLimits(root, find_ranks),
+        GpuFiles(root, find_ranks),
         KernelLog(root),
         Nvml(root),
         Network(root),
