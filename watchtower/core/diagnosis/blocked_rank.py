@@ -8,9 +8,10 @@ from functools import cached_property
 from watchtower.core.diagnosis.bystanders import Worker, find_children
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.shared_cause import find_dead_mounts, is_storage
+from watchtower.core.diagnosis.shared_cause import find_dead_mounts
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
+from watchtower.core.reading.mounts import is_storage
 from watchtower.core.reading.sockets import read_ends
 from watchtower.wire.dumps import ChildDump, KernelWait
 from watchtower.wire.report import ProcessState
