@@ -60,7 +60,7 @@ class TestLock:
 
 
 class TestCommand:
-    WAITING = "wait /usr/lib/python3.11/threading.py:320 < fill /job/feed.py:18"
+    WAITING = "wait @threading.py:320 < fill /job/feed.py:18"
 
     def test_is_named_once(self):
         stack = f"{self.WAITING} < <module> /job/main.py:80"
