@@ -59,6 +59,17 @@ class TestLock:
         assert "which lock does it acquire" in self.lock_in(ranks_in(4, IN_BARRIER))
 
 
+class TestCommand:
+    WAITING = "wait @threading.py:320 < fill /job/feed.py:18"
+
+    def test_is_named_once(self):
+        stack = f"{self.WAITING} < <module> /job/main.py:80"
+        said = diagnose_held(stack, syscall="futex")
+        dumps = [each for each in said.next_steps if "`py-spy dump --pid" in each]
+        assert len(dumps) == 1, said.next_steps
+        assert dumps[0].startswith("find the thread that should call set() or notify()")
+
+
 class TestOpeningAFifo:
     STACK = "publish /job/main.py:4 < <module> /job/main.py:80"
 

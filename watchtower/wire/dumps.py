@@ -122,6 +122,9 @@ class ThreadDump:
     active: bool = False
     """py-spy reports the thread as active: it runs on a CPU. False for every blocked thread, also
     for one that holds the GIL."""
+    native: NativePlace | None = None
+    """Where the thread is in native code. Only of threads for which the main thread may wait; that
+    of the main thread is `RankDump.native`."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

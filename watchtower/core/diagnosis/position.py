@@ -20,7 +20,7 @@ from watchtower.core.reading.movement import (
     read_movement,
     uses_a_core,
 )
-from watchtower.core.reading.native import stays_blocked, waits_for_device
+from watchtower.core.reading.native import at_training_thread, stays_blocked, waits_for_device
 from watchtower.core.reading.sockets import read_unanswered
 from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
@@ -244,6 +244,9 @@ def take_position(
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None
     kernel = _last_kernel_wait(evidence)
+    if any(thread is not None and thread.native is not None for thread in threads):
+        placed = map(at_training_thread, evidence.dumps, threads)
+        evidence = evidence.with_dumps(tuple(placed))
     native = evidence.dumps[-1].native if evidence.dumps else None
     position = Position(
         evidence=evidence,

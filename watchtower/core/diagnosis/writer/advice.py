@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from string import Formatter
 from typing import NamedTuple
@@ -73,7 +73,18 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
     shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
     templates = [_template(closer or name, first) for closer, name in shown]
     steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
-    return tuple(step for step in steps if step.lasts or first is None or first.live)
+    useful = [step for step in steps if step.lasts or first is None or first.live]
+    return tuple(_without_repeated_commands(useful))
+
+
+def _without_repeated_commands(steps: Iterable[Step]) -> Iterator[Step]:
+    """Leave out steps whose commands an earlier step has named."""
+    named: set[str] = set()
+    for step in steps:
+        commands = {*step.text.split("`")[1::2]}
+        if not commands or not commands <= named:
+            yield step
+        named |= commands
 
 
 def lasts(template: str) -> bool:
