@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS
-from watchtower.settings_file import ConfigError
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_accounts import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.job_accounts import JobAccount, NodeOfJob
 from watchtower.tower.node_accounts import NodeAccount
-from watchtower.ui.commands import write_commands
 from watchtower.ui.environment import make_environment, mark_sentence, mark_step
 from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
 from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
-from watchtower.ui.links import LinkSubject, check_links, fill_links
 from watchtower.ui.nodes_page import show_nodes
-from watchtower.ui.settings import PageSettings
 from watchtower.ui.words import say_percent, say_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
@@ -47,7 +41,6 @@ HEALTH = Health(
     limits=[],
     notes=[],
 )
-SUBJECT = LinkSubject(job="a/b&c", incident="01A", node="gpu-1", began_at=1.7e9, ended_at=None)
 
 
 def a_verdict(**changes) -> Verdict:
@@ -103,6 +96,7 @@ def render(template: str, **values) -> str:
 def a_job(name: str, status: Status, **changes) -> FleetJob:
     values = dict(
         job=name,
+        sharer="uid:1",
         is_drill=False,
         labels={},
         attempt=1,
@@ -226,67 +220,6 @@ def test_the_page_of_16384_ranks_is_small():
     assert len(render("incident.html", page=shown, parts=[])) < 60_000
 
 
-# Commands and links
-
-
-def test_commands_are_those_of_the_scheduler():
-    slurm = JobFacts(scheduler="slurm", scheduler_id="48213")
-    texts = [each.text for each in write_commands(slurm, Domain.DATA, "gpu-1")]
-    assert texts == ["scontrol requeue 48213", "scancel 48213"]
-    drain = write_commands(slurm, Domain.GPU, "gpu-1")[0].text
-    assert drain == "scontrol update NodeName=gpu-1 State=DRAIN Reason=watchtower"
-    assert write_commands(JobFacts(scheduler="ray", scheduler_id="1"), Domain.GPU, "") == []
-    for name in ("pbs", "lsf", "flux"):
-        assert len(write_commands(replace(slurm, scheduler=name), Domain.NODE, "n1")) >= 2
-
-
-@pytest.mark.parametrize("name", ["", "-x", "1\n2", "\u202e1", "1" * 129, "1\x1b[2J"])
-def test_a_name_that_may_deceive_makes_no_command(name):
-    assert write_commands(JobFacts(scheduler="slurm", scheduler_id=name), Domain.GPU, "n1") == []
-
-
-def test_a_name_is_quoted_in_a_command():
-    facts = JobFacts(scheduler="slurm", scheduler_id="1; rm -rf /")
-    assert write_commands(facts, Domain.DATA, "")[1].text == "scancel '1; rm -rf /'"
-
-
-def test_values_in_links_are_escaped():
-    links = {"logs": "https://logs.example/{job}?n={node}&f={from_ms}&t={to}"}
-    (link,) = fill_links(links, SUBJECT)
-    assert link.url == (
-        "https://logs.example/a%2Fb%26c?n=gpu-1&f=1699999100000&t=2023-11-14T23%3A13%3A20.000Z"
-    )
-
-
-def test_a_link_without_its_value_is_left_out():
-    assert fill_links({"user": "https://who.example/{user}"}, SUBJECT) == []
-
-
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        ("javascript:alert({job})", "must begin with"),
-        ("https://{job}.example/", "without a placeholder"),
-        ("https://x@logs.example/", "a user or a password"),
-        ("//logs.example", "must begin with"),
-        ("https://logs.example/{pod}", "unknown placeholder {pod}"),
-        ("https://logs.example/{job", "a brace"),
-        ("https://logs.example/ x", "without spaces"),
-        ("https://logs.example:0/", "must begin with"),
-        ("https://logs.example/" + "x" * 1024, "1024"),
-    ],
-)
-def test_a_wrong_template_is_refused(template, words):
-    with pytest.raises(ConfigError, match=words):
-        PageSettings(links={"logs": template})
-
-
-def test_too_many_links_and_strange_names_are_refused():
-    for links in ({str(n): "https://x.example/" for n in range(9)}, {"a\n": "https://x.example/"}):
-        with pytest.raises(ConfigError):
-            check_links(links)
-
-
 # Fleet, jobs and nodes
 
 
@@ -319,6 +252,12 @@ def test_a_fleet_of_thousands_of_jobs_is_a_small_page():
     shown = show_fleet(jobs, [], HEALTH)
     assert (len(shown.jobs), shown.hidden) == (MAX_JOBS, 4096 - MAX_JOBS)
     assert len(render("fleet.html", page=shown)) < 200_000
+
+
+def test_many_hung_jobs_of_one_owner_do_not_hide_the_job_of_another():
+    jobs = [a_job(f"job-{n}", Status.HUNG, world_size=512) for n in range(4096)]
+    shown = show_fleet([*jobs, a_job("mine", Status.SLOW, sharer="uid:2")], [], HEALTH)
+    assert "mine" in [each.job for each in shown.jobs]
 
 
 def a_node_of_job(number: int, **changes) -> NodeOfJob:
