@@ -120,7 +120,8 @@ class Pages:
 
     def _render(self, shown: Shown, root: str) -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, here=here, **shown.values).encode()
 
     def _answer_error(self, error: Exception, root: str) -> Response:
         status, detail = _describe_error(error)
