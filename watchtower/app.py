@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.session_key import keep_key
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import make_links
@@ -40,6 +41,7 @@ from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
+from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -76,6 +78,7 @@ def make_app(
     public_url: str = "",
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
+    people: People | None = None,
 ) -> Front:
     """Return the ASGI application of one tower. Without a token book every request is allowed.
 
@@ -83,6 +86,7 @@ def make_app(
     pages of other sites are refused.
     """
     refusals = refusals or Refusals()
+    visitors = Visitors(book or TokenBook({}, {}), people or People())
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -106,7 +110,7 @@ def make_app(
     )
     guard = partial(
         Guard,
-        book=book or TokenBook({}, {}),
+        visitors=visitors,
         refusals=refusals,
         hosts=hosts,
         public_url=public_url,
@@ -201,6 +205,18 @@ def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     return warnings
 
 
+def make_people(config: TowerConfig) -> People:
+    """Return how persons get rights. Makes the key of their sessions in the data folder."""
+    pages = config.pages
+    scope = Scope(pages.user_scope)
+    return People(
+        key=keep_key(Path(config.data_dir)),
+        session_s=pages.session_hours * 3600,
+        trusted=TrustedUsers(pages.user_header, pages.trusted_proxies, scope),
+        is_secure=config.is_secure,
+    )
+
+
 def _make_server(
     config: TowerConfig,
     tower: Tower,
@@ -219,7 +235,16 @@ def _make_server(
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts),
+        make_app(
+            tower,
+            book,
+            refusals,
+            renewal,
+            config.public_url,
+            hosts,
+            alerts,
+            make_people(config),
+        ),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

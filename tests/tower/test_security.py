@@ -16,6 +16,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.front import Front
 from watchtower.api.security import LOG_EVERY_S, Guard, Refusals
+from watchtower.api.visitors import People, Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -159,7 +160,7 @@ def test_a_body_is_not_read_before_the_token_is_known():
 
         scope = {"type": "http", "method": "POST", "path": "/ingest/v1/report", "headers": []}
         book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": TOKENS["agent"]})
-        await Guard(anything, book, Refusals())(scope, anything, send)
+        await Guard(anything, Visitors(book, People()), Refusals())(scope, anything, send)
         return sent
 
     assert asyncio.run(story())[0]["status"] == 401
