@@ -52,6 +52,7 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
 
@@ -121,7 +122,7 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app)]
+    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower)]
     jobs = (examination_routes, job_routes)
     made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:

@@ -3,6 +3,7 @@
 /healthz, /readyz          no token; without one, /readyz omits the limits of agents
 /login, /logout, /static/  no token
 /ingest/...                only agents
+/static/...                no token: the style and the script of the pages
 GET and HEAD, elsewhere    readers and operators (also /metrics, /docs, /openapi.json)
 anything else              operators
 
@@ -38,6 +39,9 @@ STATIC = "/static/"
 
 FORM_TOKEN = b"x-form-token"
 """Header in which the script of a page sends the form token of its person. A form has a field."""
+
+STATIC = "/static/"
+"""Files of the product. They contain nothing of any job, and the page for login needs them."""
 
 LOG_EVERY_S = 10.0
 """Seconds between two log lines about refused requests. /metrics has the count of all."""
