@@ -52,6 +52,9 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.actions import Actions
+from watchtower.ui.login import Logins
+from watchtower.ui.pages import Pages
 from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
@@ -88,6 +91,7 @@ def make_app(
     """
     refusals = refusals or Refusals()
     visitors = Visitors(book or TokenBook({}, {}), people or People())
+    pages = Pages()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -115,6 +119,7 @@ def make_app(
         refusals=refusals,
         hosts=hosts,
         public_url=public_url,
+        show_error=pages.show_error,
     )
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
@@ -122,7 +127,9 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower)]
+    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower, pages)]
+    app.router.routes += Logins(pages, visitors, refusals).routes()
+    app.router.routes += Actions(tower, pages).routes()
     jobs = (examination_routes, job_routes)
     made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:

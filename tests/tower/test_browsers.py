@@ -83,6 +83,12 @@ def test_a_page_of_another_site_is_refused(method, headers):
     assert refused(method, content_type="application/json", **headers) == "cross_site"
 
 
+def test_without_a_public_url_no_origin_is_the_tower_s_own():
+    for origin in (b"null", b"nonsense", b""):
+        sent = [(b"host", b"localhost"), (b"origin", origin)]
+        assert find_refusal("GET", sent, HOSTS).reason == "cross_site"
+
+
 def test_a_link_to_the_tower_can_be_opened_and_changes_nothing():
     assert refused(**LINK) is None
     assert refused("POST", content_type="application/json", **LINK) == "cross_site"

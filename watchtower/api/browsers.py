@@ -124,7 +124,9 @@ def _is_cross_site(method: str, headers: Headers, named: Sequence[bytes], public
         is_opened = _values(headers, b"sec-fetch-mode") == [b"navigate"]
         is_page = _values(headers, b"sec-fetch-dest") == [b"document"]
         return not (method in SAFE_METHODS and is_opened and is_page)
-    own = {_origin(public_url)} | {name.decode("ascii", "replace").lower() for name in named}
+    own = {name.decode("ascii", "replace").lower() for name in named}
+    if public_url:
+        own.add(_origin(public_url))
     return any(
         _origin(origin.decode("ascii", "replace")) not in own
         for origin in _values(headers, b"origin")

@@ -1,9 +1,9 @@
 """Checks of every request, before its body is read: the scope that each route needs.
 
 /healthz, /readyz          no token; without one, /readyz omits the limits of agents
-/login, /logout, /static/  no token
-/ingest/...                only agents
+/login, /logout            no token
 /static/...                no token: the style and the script of the pages
+/ingest/...                only agents
 GET and HEAD, elsewhere    readers and operators (also /metrics, /docs, /openapi.json)
 anything else              operators
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import MutableHeaders
@@ -39,9 +40,6 @@ STATIC = "/static/"
 
 FORM_TOKEN = b"x-form-token"
 """Header in which the script of a page sends the form token of its person. A form has a field."""
-
-STATIC = "/static/"
-"""Files of the product. They contain nothing of any job, and the page for login needs them."""
 
 LOG_EVERY_S = 10.0
 """Seconds between two log lines about refused requests. /metrics has the count of all."""
@@ -71,6 +69,8 @@ _UNKNOWN = {
     "ended_session": "the session has ended: log in again at /login",
 }
 """What an answer says about a request without rights, by reason."""
+
+ShowError = Callable[[Scope, int, str], Response]
 
 _AGENT = frozenset({scopes.Scope.AGENT})
 _READ = frozenset({scopes.Scope.READER, scopes.Scope.OPERATOR})
@@ -110,8 +110,13 @@ class Guard:
         refusals: Refusals,
         hosts: frozenset[str] | None = None,
         public_url: str = "",
+        show_error: ShowError | None = None,
     ) -> None:
-        """`hosts` are the tower's host names. None: every name is allowed."""
+        """`hosts` are the tower's host names. None: every name is allowed.
+
+        `show_error` writes a refusal as a page, for a person who opens one or sends its form.
+        """
+        self._show_error = show_error
         self._app = app
         self._visitors = visitors
         self._refusals = refusals
@@ -123,11 +128,13 @@ class Guard:
             await self._app(scope, receive, send)
             return
         visitor = scope[VISITOR] = self._visitors.identify(scope)
-        response = self._refuse_browser(scope, visitor) or self._refuse(scope, visitor)
-        if response is not None:
-            await response(scope, receive, _with_headers(send))
-        else:
-            await self._app(scope, receive, _with_headers(send))
+        response = self._refuse(scope, visitor) or self._refuse_browser(scope, visitor)
+        await (response or self._app)(scope, receive, _with_headers(send))
+
+    def _answer(self, scope: Scope, status: int, detail: str, title: str = "") -> Response:
+        if self._show_error is not None and _is_of_page(scope):
+            return self._show_error(scope, status, detail)
+        return problem(status, detail, title)
 
     def _refuse(self, scope: Scope, visitor: Visitor) -> Response | None:
         """Return the refusal of a request without the rights for it; None if it has them."""
@@ -135,11 +142,12 @@ class Guard:
         if not needed or visitor.scope in needed:
             return None
         if visitor.scope is not None:
-            return self._forbid(scope, visitor.scope, needed)
+            return self._forbid(scope, visitor, needed)
         if not self._visitors.book:
             return None
-        if visitor.way is Way.NONE and _is_for_page(scope):
-            return redirect(scope, login_address(scope))
+        if visitor.way is Way.NONE and _is_of_page(scope):
+            is_read = scope["method"] in ("GET", "HEAD")
+            return redirect(scope, login_address(scope) if is_read else "/login")
         self._refusals.add(visitor.unknown, client_of(scope), time.monotonic())
         response = problem(401, _UNKNOWN[visitor.unknown])
         response.headers["WWW-Authenticate"] = 'Bearer realm="watchtower"'
@@ -148,7 +156,9 @@ class Guard:
     def _refuse_browser(self, scope: Scope, visitor: Visitor) -> Response | None:
         """Return the refusal of a request that a page of another site may have caused."""
         method, headers = scope["method"], scope["headers"]
-        is_form, is_known = _is_form(scope), visitor.is_ambient and visitor.scope is not None
+        if not visitor.is_ambient and self._visitors.book:
+            return None
+        is_form, is_known = _is_form(scope), visitor.scope is not None
         if self._hosts is not None and not self._visitors.book:
             refusal = find_refusal(method, headers, self._hosts, self._public_url, is_form=is_form)
         elif is_form or is_known:
@@ -158,7 +168,7 @@ class Guard:
             return None
         if refusal is not None:
             self._refusals.add(refusal.reason, client_of(scope), time.monotonic())
-            return problem(refusal.status, refusal.detail)
+            return self._answer(scope, refusal.status, refusal.detail)
         if is_known and not is_form and method not in SAFE_METHODS:
             return self._check_form_token(scope, visitor)
         return None
@@ -170,13 +180,14 @@ class Guard:
         self._refusals.add("stale_form", client_of(scope), time.monotonic())
         return problem(403, STALE_FORM)
 
-    def _forbid(
-        self, scope: Scope, known: scopes.Scope, needed: frozenset[scopes.Scope]
-    ) -> Response:
+    def _forbid(self, scope: Scope, visitor: Visitor, needed: frozenset[scopes.Scope]) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
+        known = visitor.scope
         detail = f"this call needs a token for {wanted}, but the token is for {known}"
-        response = problem(403, detail, title="Not allowed with this token")
+        if visitor.way is not Way.TOKEN:
+            detail = f"this needs the rights of an {wanted}: you have those of a {known}"
+        response = self._answer(scope, 403, detail, "Not allowed with this token")
         response.headers["WWW-Authenticate"] = (
             'Bearer realm="watchtower", error="insufficient_scope"'
         )
@@ -204,10 +215,9 @@ def _is_form(scope: Scope) -> bool:
     return scope["method"] == "POST" and not scope["path"].startswith(("/api/", "/ingest/"))
 
 
-def _is_for_page(scope: Scope) -> bool:
-    """Return whether a person opens a page, in contrast to a program or the script of a page."""
-    path: str = scope["path"]
-    if scope["method"] not in ("GET", "HEAD") or path.startswith(("/api/", "/ingest/")):
+def _is_of_page(scope: Scope) -> bool:
+    """Return whether a person opens a page or sends its form, and no program or script does."""
+    if scope["path"].startswith(("/api/", "/ingest/")):
         return False
     headers = scope["headers"]
     accepts = any(b"text/html" in value for name, value in headers if name == b"accept")

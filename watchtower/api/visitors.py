@@ -55,8 +55,18 @@ class Visitor:
     """What a form of the person's pages must contain."""
     unknown: str = ""
     """Why what was sent gives no rights, one of `security.REASONS`."""
-    may_read: bool = False
-    may_change: bool = False
+    is_free: bool = False
+    """Whether the tower has no tokens, so that everything is allowed."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether the visitor may read jobs."""
+        return self.is_free or self.scope in SCOPES
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the visitor may acknowledge and silence."""
+        return self.is_free or self.scope is Scope.OPERATOR
 
     @property
     def is_ambient(self) -> bool:
@@ -64,7 +74,12 @@ class Visitor:
         return self.way is not Way.TOKEN
 
     def has_form_token(self, sent: bytes) -> bool:
-        """Return whether `sent` is the form token of the person's pages."""
+        """Return whether `sent` is the form token of the person's pages.
+
+        A request with a token of the tower needs none: no page of another site can send it.
+        """
+        if not self.is_ambient:
+            return True
         return bool(self.form_token) and hmac.compare_digest(self.form_token.encode(), sent)
 
 
@@ -128,29 +143,24 @@ class Visitors:
 
     def identify(self, request: Request) -> Visitor:
         """Return who sends a request. A token counts before a cookie, and that before a proxy."""
-        if self.book:
-            shown = bearer_of(request)
-            if shown is not None:
-                return self._of_token(shown)
-            cookie = find_cookie(request["headers"], self.cookie)
-            if cookie is not None:
-                session = self.sessions.find(cookie, self.now())
-                if session is not None:
-                    return self._of_session(session)
-        else:
-            cookie = None
+        shown = bearer_of(request) if self.book else None
+        if shown is not None:
+            return self._of_token(shown)
+        cookie = find_cookie(request["headers"], self.cookie) if self.book else None
+        session = self.sessions.find(cookie, self.now()) if cookie is not None else None
+        if session is not None:
+            return self._of_session(session)
         if name := self._trusted.find(request):
             return self._of_person(name)
         if not self.book:
-            token = self._open_form_token
-            return Visitor(may_read=True, may_change=True, form_token=token)
+            return Visitor(is_free=True, form_token=self._open_form_token)
         return Visitor(unknown="no_token" if cookie is None else "ended_session")
 
     def _of_token(self, shown: bytes) -> Visitor:
         scope = self.book.scope_of(shown)
         if scope is None:
             return Visitor(way=Way.TOKEN, unknown="unknown_token")
-        return Visitor(way=Way.TOKEN, scope=scope, **_rights(scope))
+        return Visitor(way=Way.TOKEN, scope=scope)
 
     def _of_session(self, session: Session) -> Visitor:
         return Visitor(
@@ -158,7 +168,6 @@ class Visitors:
             scope=session.scope,
             session=session,
             form_token=self.sessions.form_token(f"session {session.ident}"),
-            **_rights(session.scope),
         )
 
     def _of_person(self, name: str) -> Visitor:
@@ -168,7 +177,6 @@ class Visitors:
             scope=scope,
             name=name,
             form_token=self.sessions.form_token(f"person {name}"),
-            **_rights(scope),
         )
 
 
@@ -199,7 +207,3 @@ def find_cookie(headers: Headers, name: str) -> str | None:
         if pair.strip().startswith(prefix)
     ]
     return values[0].decode("ascii", "replace") if len(values) == 1 else None
-
-
-def _rights(scope: Scope) -> dict[str, bool]:
-    return {"may_read": scope in SCOPES, "may_change": scope is Scope.OPERATOR}

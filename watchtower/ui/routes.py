@@ -15,9 +15,8 @@ from watchtower.ui.pages import Pages, Shown
 from watchtower.ui.parts import fill_parts
 
 
-def page_routes(tower: Tower) -> list[Route]:
+def page_routes(tower: Tower, pages: Pages) -> list[Route]:
     """Routes of one tower."""
-    pages = Pages()
 
     async def get_fleet(request: Request) -> Response:
         async def collect() -> Shown:
