@@ -185,18 +185,16 @@ def test_a_login_is_a_small_form(client):
         "",
     ],
 )
-def test_a_login_leads_to_no_other_address(client, text):
+def test_a_login_leads_to_no_other_address(text):
     assert check_next(text) == "/"
-    location = log_in(client, "reader", next=text).headers["location"]
-    assert location == "./"
 
 
-@pytest.mark.parametrize(
-    "text", ["/", PAGE, "/jobs/a%2Fb?x=//y", "/javascript:alert(1)", "/nodes#x"]
-)
-def test_a_login_leads_back_to_any_page(client, text):
-    assert check_next(text) == text
-    assert log_in(client, "reader", next=text).headers["location"] == f".{text}"
+def test_a_login_leads_back_to_any_page(client):
+    for text in ("/", PAGE, "/jobs/a%2Fb?x=//y", "/javascript:alert(1)", "/nodes#x"):
+        assert check_next(text) == text
+        assert log_in(client, "reader", next=text).headers["location"] == f".{text}"
+    for text in ("//evil.example", "https://evil.example", "/%2Fevil.example"):
+        assert log_in(client, "reader", next=text).headers["location"] == "./"
 
 
 def test_a_link_from_another_site_finds_the_session(client):
