@@ -10,12 +10,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
@@ -23,7 +24,7 @@ from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.session_key import keep_key
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import make_links
+from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
@@ -74,24 +75,28 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+PageRoutes = Callable[[Tower, Pages], list[Route]]
+"""Makes the routes of the tower's own pages."""
+
+
 def make_app(
     tower: Tower,
-    book: TokenBook | None = None,
+    visitors: Visitors | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
     public_url: str = "",
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
-    people: People | None = None,
+    pages: PageRoutes = page_routes,
 ) -> Front:
-    """Return the ASGI application of one tower. Without a token book every request is allowed.
+    """Return the ASGI application of one tower. Without visitors every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
-    pages of other sites are refused.
+    pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
-    visitors = Visitors(book or TokenBook({}, {}), people or People())
-    pages = Pages()
+    visitors = visitors or Visitors(TokenBook({}, {}))
+    shown = Pages()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -119,7 +124,7 @@ def make_app(
         refusals=refusals,
         hosts=hosts,
         public_url=public_url,
-        show_error=pages.show_error,
+        show_error=shown.show_error,
     )
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
@@ -127,9 +132,9 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower, pages)]
-    app.router.routes += Logins(pages, visitors, refusals).routes()
-    app.router.routes += Actions(tower, pages).routes()
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
+    app.router.routes += Logins(shown, visitors, refusals).routes()
+    app.router.routes += Actions(tower, shown).routes()
     jobs = (examination_routes, job_routes)
     made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:
@@ -185,7 +190,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections, alerts)
+        server = _make_server(config, tower, book, certificate, connections, alerts, links)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
@@ -232,6 +237,7 @@ def _make_server(
     certificate: Certificate | None,
     connections: int,
     alerts: AlertNotifier,
+    links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
@@ -242,17 +248,10 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    visitors = Visitors(book, make_people(config))
+    pages = partial(page_routes, links=links, settings=config.pages)
     settings = uvicorn.Config(
-        make_app(
-            tower,
-            book,
-            refusals,
-            renewal,
-            config.public_url,
-            hosts,
-            alerts,
-            make_people(config),
-        ),
+        make_app(tower, visitors, refusals, renewal, config.public_url, hosts, alerts, pages),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

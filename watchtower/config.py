@@ -4,20 +4,19 @@
 [tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
 [alerts]     where the tower itself sends alerts: the settings of `alerts.settings`
-[pages]      who may open the web pages: names from a proxy, duration of a session
+[pages]      links on the web pages, and who may open them: the settings of `ui.settings`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -29,6 +28,7 @@ from watchtower.alerts.settings import AlertSettings
 from watchtower.core.policy import RENAMED, Policy
 from watchtower.settings_file import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
+from watchtower.ui.settings import PageSettings
 
 log = logging.getLogger("watchtower.config")
 
@@ -49,46 +49,6 @@ Hosts = Annotated[
     Meta(description='a list of names without port, such as ["tower.example"]'),
 ]
 Url = Annotated[str, Meta(description="a URL such as https://tower:19660")]
-
-Header = Annotated[
-    str,
-    Meta(pattern=r"^([A-Za-z0-9-]{1,64})?\Z", description="the name of an HTTP header"),
-]
-Networks = Annotated[
-    tuple[str, ...],
-    Meta(description='a list of addresses or networks, such as ["10.0.0.7", "10.1.0.0/16"]'),
-]
-Reads = Annotated[Literal["reader", "operator"], Meta(description='"reader" or "operator"')]
-Hours = Annotated[float, Meta(ge=0.1, le=8760, description="0.1 to 8760")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageSettings:
-    """Settings of the web pages."""
-
-    user_header: Header = ""
-    """Header in which a trusted proxy names the person who sends a request."""
-    trusted_proxies: Networks = ()
-    """Addresses from which this header counts."""
-    user_scope: Reads = "reader"
-    """Rights of a person whom a proxy names."""
-    session_hours: Hours = 24.0
-    """How long a login lasts."""
-
-    def __post_init__(self) -> None:
-        """Check what the types do not express. Raises ConfigError."""
-        for proxy in self.trusted_proxies:
-            try:
-                ipaddress.ip_network(proxy)
-            except ValueError:
-                raise ConfigError(
-                    f"`trusted_proxies` has {proxy!r}, allowed is an address or a network, such as "
-                    "10.0.0.7 or 10.1.0.0/16"
-                ) from None
-        if bool(self.user_header) != bool(self.trusted_proxies):
-            raise ConfigError(
-                "`user_header` and `trusted_proxies` belong together: give both, or neither"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ def test_the_command_line_wins_over_the_file(config):
         ),
         (
             "[pages]\nuser_header = 'X-User'",
-            r"in \[pages\]: `user_header` and `trusted_proxies` belong together",
+            r"`user_header` and `trusted_proxies` belong together",
         ),
         (
             "[pages]\nuser_header = 'X-User'\ntrusted_proxies = ['10.0.0.1/8']",

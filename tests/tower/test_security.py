@@ -16,7 +16,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.front import Front
 from watchtower.api.security import LOG_EVERY_S, Guard, Refusals
-from watchtower.api.visitors import People, Visitors
+from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -32,7 +32,8 @@ def app(tmp_path_factory: pytest.TempPathFactory):
     store = SqliteStore(tmp_path_factory.mktemp("store") / "watchtower.db")
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     yield make_app(
-        Tower(Policy(), store, store.recall(), Clock(), InThread), TokenBook({}, environment)
+        Tower(Policy(), store, store.recall(), Clock(), InThread),
+        Visitors(TokenBook({}, environment)),
     )
     store.close()
 
@@ -164,7 +165,7 @@ def test_a_body_is_not_read_before_the_token_is_known():
 
         scope = {"type": "http", "method": "POST", "path": "/ingest/v1/report", "headers": []}
         book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": TOKENS["agent"]})
-        await Guard(anything, Visitors(book, People()), Refusals())(scope, anything, send)
+        await Guard(anything, Visitors(book), Refusals())(scope, anything, send)
         return sent
 
     assert asyncio.run(story())[0]["status"] == 401

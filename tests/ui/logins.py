@@ -14,7 +14,7 @@ from tests.diagnosers import InThread
 from tests.shared_schemas import share_schemas
 from watchtower.access.scopes import TokenBook
 from watchtower.api.security import Refusals
-from watchtower.api.visitors import People
+from watchtower.api.visitors import People, Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -43,7 +43,7 @@ def tower_for(
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     book = TokenBook({}, environment if with_tokens else {})
     tower = Tower(Policy(), store, store.recall(), Clock(), InThread)
-    app = make_app(tower, book, people=people, refusals=Refusals(), **more)
+    app = make_app(tower, Visitors(book, people), Refusals(), **more)
     with TestClient(app, base_url=ORIGIN, follow_redirects=False) as client:
         yield client
     store.close()

@@ -131,9 +131,13 @@ class Visitors:
     """Finds out who sends a request."""
 
     def __init__(
-        self, book: TokenBook, people: People, clock: Callable[[], float] = time.time
+        self,
+        book: TokenBook,
+        people: People | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`clock` returns the Unix time."""
+        people = people or People()
         self.book = book
         self.sessions = Sessions(book, people.key, people.session_s)
         self.is_secure, self.now = people.is_secure, clock

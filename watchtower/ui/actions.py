@@ -1,4 +1,4 @@
-"""What the forms of the incident page do: acknowledge the incident, silence its job.
+"""What the forms of the incident page do: acknowledge the incident, silence its job or node.
 
 They work without JavaScript: the answer leads back to the page.
 """
@@ -18,7 +18,7 @@ from watchtower.api.visitors import visitor_of
 from watchtower.tower.history import read_incident
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
 from watchtower.tower.request_checks import RequestRefusedError
-from watchtower.tower.silences import Subject
+from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.ui.environment import quote_segment
@@ -72,8 +72,16 @@ class Actions:
         if found is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         seconds = _read_seconds(fields.get("for_s", ""))
-        reason = fields.get("reason", "")
-        await self._tower.silences.add(Subject(job=found.job), seconds, reason, by)
+        named = _find_subject(subject_of(found), fields.get("what", "job"))
+        await self._tower.silences.add(named, seconds, fields.get("reason", ""), by)
+
+
+def _find_subject(subject: Subject, what: str) -> Subject:
+    """Return the job, the node or the user of an incident. Raises RequestRefusedError."""
+    name = {"job": subject.job, "node": subject.node, "user": subject.user}.get(what, "")
+    if not name:
+        raise RequestRefusedError(f"the incident has no {what[:16]!r} that can be silenced")
+    return Subject(**{what: name})
 
 
 def _read_seconds(text: str) -> float:

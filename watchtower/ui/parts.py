@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from watchtower.tower.history import IncidentDetail
+from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.tower import Tower
 
 
@@ -22,9 +22,11 @@ class Part:
     """Its id on the page and the name of its template: "graph", "ranks", "stacks"."""
     title: str
     """Its heading."""
-    collect: Callable[[Tower, IncidentDetail], Awaitable[Any]]
+    collect: Callable[[Tower, IncidentAccount], Awaitable[Any]]
     """Returns a dataclass or a mapping for the template; None if there is nothing to show. The
     values must not change with time alone: write the time at which something began, not its age."""
+    is_below: bool = False
+    """Whether it is below the timeline, because it is about other incidents or asks a question."""
 
 
 PARTS: tuple[Part, ...] = ()
@@ -38,19 +40,25 @@ class FilledPart:
     name: str
     title: str
     template: str
+    is_below: bool
     values: Any
 
 
 async def fill_parts(
-    tower: Tower, incident: IncidentDetail, parts: tuple[Part, ...] = PARTS
+    tower: Tower, account: IncidentAccount, parts: tuple[Part, ...] = PARTS
 ) -> list[FilledPart]:
     """Return the parts that have something to show."""
     filled = []
     for part in parts:
-        values = await part.collect(tower, incident)
+        values = await part.collect(tower, account)
         if values is not None:
-            template = f"parts/{part.name}.html"
             filled.append(
-                FilledPart(name=part.name, title=part.title, template=template, values=values)
+                FilledPart(
+                    name=part.name,
+                    title=part.title,
+                    template=f"parts/{part.name}.html",
+                    is_below=part.is_below,
+                    values=values,
+                )
             )
     return filled

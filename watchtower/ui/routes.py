@@ -7,16 +7,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from watchtower.tower import history
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.tower.clock import SteadyWall
+from watchtower.tower.incident_accounts import find_incident_account
 from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import summarize_jobs
+from watchtower.ui.incident_page import show_incident
 from watchtower.ui.pages import Pages, Shown
 from watchtower.ui.parts import fill_parts
+from watchtower.ui.settings import PageSettings
+
+DEFAULTS = PageSettings()
 
 
-def page_routes(tower: Tower, pages: Pages) -> list[Route]:
+def page_routes(
+    tower: Tower,
+    pages: Pages,
+    links: AlertLinks = NO_LINKS,
+    settings: PageSettings = DEFAULTS,
+) -> list[Route]:
     """Routes of one tower."""
+    wall = SteadyWall(tower.clock)
 
     async def get_fleet(request: Request) -> Response:
         async def collect() -> Shown:
@@ -29,11 +41,12 @@ def page_routes(tower: Tower, pages: Pages) -> list[Route]:
 
         async def collect() -> Shown:
             ident = await find_incident_id(tower, wanted)
-            incident = await history.get_incident(tower, ident) if ident else None
-            if incident is None:
+            account = await find_incident_account(tower, wall, ident) if ident else None
+            if account is None:
                 raise HTTPException(404, f"there is no incident {wanted!r}")
-            parts = await fill_parts(tower, incident)
-            return Shown(template="incident.html", values={"incident": incident, "parts": parts})
+            shown = show_incident(account, links, settings.links)
+            parts = await fill_parts(tower, account)
+            return Shown(template="incident.html", values={"page": shown, "parts": parts})
 
         return await pages.answer(request, "incident", collect)
 

@@ -1,4 +1,4 @@
-// Keeps an open page current, shows how long ago times were, copies texts and sends forms.
+// Keeps an open page current, shows how long ago times were, and copies texts.
 // Everything on a page is readable without this script.
 "use strict";
 
@@ -19,6 +19,9 @@ async function poll() {
     if (answer.status === 200) {
       show(await answer.text());
       etag = answer.headers.get("ETag");
+    } else if (answer.status === 401) {
+      location.reload(); // the session has ended: the tower leads to the login
+      return;
     } else if (answer.status !== 304) {
       throw new Error(`status ${answer.status}`);
     }
@@ -52,15 +55,15 @@ function show(text) {
     const next = fresh.getElementById(part.id);
     if (next) morph(part, next);
   }
-  prepare();
+  showAges();
 }
 
 // ---- Morphing: change only what differs, so that focus, selection and open parts stay. ----
 
-const KEPT = new Set(["open", "data-ready"]); // what the reader or this script has set
+const KEPT = new Set(["open", "data-said"]); // what the reader or this script has set
 
 function morph(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || "own" in old.dataset) return;
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !KEPT.has(name)) old.removeAttribute(name);
   }
@@ -116,18 +119,32 @@ function showAges() {
   }
 }
 
-// ---- Copying and forms ----
+// ---- Copying: one listener for the page, so that new elements work, too. ----
 
-function prepare() {
-  showAges();
+async function copy(button) {
+  const text = button.previousElementSibling.textContent.trim();
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS there is no clipboard: select the text, so that one key copies it.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+    return;
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-document.documentElement.classList.add("js");
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (button) copy(button);
+});
 document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   timer = 0;
   if (!document.hidden) poll();
 });
+document.documentElement.classList.add("js");
 setInterval(showAges, 1000);
-prepare();
+showAges();
 plan();
