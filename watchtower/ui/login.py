@@ -69,7 +69,8 @@ class Logins:
             return self._show_form(request, back)
         again = f"./login?next={quote(back, safe='/')}&again=1"
         shown = Shown(template="landing.html", values={"again": again})
-        return self._pages.show(request.scope, shown, {"Refresh": f"0; url={again}"})
+        headers = {"Refresh": f"0; url={again}"}
+        return self._pages.show(request.scope, shown, headers=headers)
 
     async def _post(self, request: Request) -> Response:
         visitors, address = self._visitors, client_of(request.scope)
@@ -138,8 +139,8 @@ class Logins:
         self, request: Request, back: str, text: str = "", status: int = 200
     ) -> Response:
         values = {"back": back, "text": text}
-        shown = Shown(template="login.html", values=values, status=status)
-        return self._pages.show(request.scope, shown, {"Cache-Control": "no-store"})
+        shown = Shown(template="login.html", values=values)
+        return self._pages.show(request.scope, shown, status, {"Cache-Control": "no-store"})
 
 
 def _comes_from_own_page(request: Request) -> bool:

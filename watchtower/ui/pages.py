@@ -56,7 +56,10 @@ class Shown:
     values: Mapping[str, Any]
     """Dataclasses, lists, texts and numbers. No value changes with time alone: ages are written as
     the time at which they began."""
-    status: int = 200
+    fresh_s: float = FRESH_S
+    """Seconds for which it is used again."""
+    is_fresh: Callable[[], bool] = lambda: True
+    """Returns whether it may still be used again before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,10 @@ class _Kept:
     etag: str
     collected_at: float
     body: bytes | None = None
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether it may be used again."""
+        return now - self.collected_at < self.shown.fresh_s and self.shown.is_fresh()
 
 
 Collect = Callable[[], Awaitable[Shown]]
@@ -120,22 +127,25 @@ class Pages:
         if page.body is None:
             page.body = self._render(page.shown, root, reader)
         body = self._fill_in(page.body, visitor)
-        return HTMLResponse(body, page.shown.status, headers)
+        return HTMLResponse(body, headers=headers)
 
     def show(
-        self, scope: Scope, shown: Shown, headers: Mapping[str, str] | None = None
+        self,
+        scope: Scope,
+        shown: Shown,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Return a page that is not kept."""
         visitor = visitor_of(scope)
         body = self._render(shown, find_root(scope), _read_visitor(visitor))
-        return HTMLResponse(
-            self._fill_in(body, visitor), shown.status, {**HEADERS, **(headers or {})}
-        )
+        filled = self._fill_in(body, visitor)
+        return HTMLResponse(filled, status, {**HEADERS, **(headers or {})})
 
     def show_error(self, scope: Scope, status: int, detail: str) -> Response:
         """Return an error as a page."""
         values = {"status": status, "detail": detail}
-        return self.show(scope, Shown(template="error.html", values=values, status=status))
+        return self.show(scope, Shown(template="error.html", values=values), status)
 
     def expire(self) -> None:
         """Collect the values of every page again: a person has changed something."""
@@ -144,14 +154,14 @@ class Pages:
 
     async def _find(self, key: tuple[str, ...], collect: Collect) -> _Kept:
         kept, now = self._kept.get(key), self._now()
-        if kept is not None and now - kept.collected_at < FRESH_S:
+        if kept is not None and kept.is_fresh(now):
             self._kept.move_to_end(key)
             return kept
         shown = await collect()
         etag = self._digest(shown)
         if kept is None or kept.etag != etag:
             kept = _Kept(shown, etag, now)
-        kept.collected_at = now
+        kept.shown, kept.collected_at = shown, now
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > MAX_PAGES:
@@ -159,7 +169,9 @@ class Pages:
         return kept
 
     def _digest(self, shown: Shown) -> str:
-        content = msgspec.json.encode((__version__, self.static.version, shown))
+        content = msgspec.json.encode(
+            (__version__, self.static.version, shown.template, shown.values)
+        )
         return f'"{blake2b(content, digest_size=12).hexdigest()}"'
 
     def _render(self, shown: Shown, root: str, reader: Reader) -> bytes:
