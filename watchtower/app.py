@@ -96,7 +96,7 @@ def make_app(
     """
     refusals = refusals or Refusals()
     visitors = visitors or Visitors(TokenBook({}, {}))
-    shown = Pages()
+    shown = Pages(tower.clock.now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
