@@ -11,6 +11,7 @@ import pytest
 
 from tests.certificates import make_authority
 from tests.system.ui.browser import PHONE, Visit, visiting
+from tests.system.ui.prefix_proxy import prefix_proxy
 from tests.towers import RunningTower, running_tower
 from tests.ui.logins import INCIDENT, TOKENS, save_incident
 from watchtower.api.visitors import SECURE_COOKIE
@@ -37,19 +38,25 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("place")
+    cert, key = make_authority(folder).sign("tower")
+    words = ["--tls-cert", cert, "--tls-key", key, *prepare(folder)]
+    with running_tower(folder, *words) as tower:
+        yield Place(tower, folder / "readers")
+
+
+def prepare(folder: Path) -> list[str]:
+    """Make a store with an incident, and files of tokens; return the options that name them."""
     (folder / "data").mkdir()
     store = SqliteStore(folder / "data" / "watchtower.db")
     save_incident(store)
     store.close()
-    cert, key = make_authority(folder).sign("tower")
-    words = ["--tls-cert", cert, "--tls-key", key]
+    words = []
     for scope, token in TOKENS.items():
         file = folder / f"{scope}s"
         file.touch(mode=0o600)
         file.write_text(f"{token}\n")
         words += [f"--{scope}-token-file", str(file)]
-    with running_tower(folder, *words) as tower:
-        yield Place(tower, folder / "readers")
+    return words
 
 
 @pytest.fixture
@@ -139,6 +146,30 @@ def test_a_form_of_another_site_changes_nothing(visit, place):
     visit.open(PAGE)
     visit.wait_for("Rank 3 does not answer")
     assert "Silenced until" not in visit.text()
+
+
+def test_below_a_path_of_a_proxy_everything_works(browser, tmp_path):
+    words = prepare(tmp_path)
+    with (
+        prefix_proxy() as proxy,
+        running_tower(tmp_path, *words, "--public-url", proxy.url) as tower,
+        visiting(browser, proxy.url) as visit,
+    ):
+        proxy.upstream = tower.address
+        visit.open(PAGE)
+        log_in(visit)
+        visit.wait_for("Rank 3 does not answer")
+        assert visit.page.url == f"{proxy.url}{PAGE}"
+        visit.page.locator("#ack summary").click()
+        visit.page.locator("#ack [name=by]").fill("bob")
+        visit.page.locator("#ack button").click()
+        visit.wait_for("Acknowledged by bob")
+        visit.page.get_by_role("link", name="Nodes").click()
+        visit.page.wait_for_url(f"{proxy.url}/nodes")
+        visit.page.get_by_role("button", name="Log out").click()
+        visit.page.get_by_label("Token").wait_for()
+        assert visit.page.url.startswith(f"{proxy.url}/login")
+        assert (visit.foreign, visit.errors) == ([], [])
 
 
 def test_an_open_page_leads_to_the_login_when_its_session_ends(visit, place):
