@@ -175,7 +175,8 @@ class Pages:
 
     def _render(self, shown: Shown, root: str, reader: Reader) -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, reader=reader, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, reader=reader, here=here, **shown.values).encode()
 
     def _fill_in(self, body: bytes, visitor: Visitor) -> bytes:
         """Return a page for one person: their form token and name in the places of the marks."""
