@@ -16,7 +16,7 @@ from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, on_demand, silencing
+from watchtower.commands import acknowledging, asking, listing, on_demand, silencing
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
@@ -166,6 +166,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
+    listing.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
     _add_json(parser)
@@ -216,7 +217,7 @@ def _add_stacks(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
+    listing.add_filters(parser)
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)

@@ -186,7 +186,8 @@ INCIDENTS = {
                 outage=INCIDENT,
             )
         )
-    ]
+    ],
+    "next_cursor": "MHgxLmE0ODY4NWQ4MDAwMDBwKzMwIDAxS0FQWTNWN1FIOE0yVDRXNlo5QjFDNUQ3",
 }
 OUTAGES = {
     "items": [

@@ -10,19 +10,18 @@ from pydantic import Field
 from starlette.responses import Response
 
 from watchtower.api import examples
-from watchtower.api.parameters import IncidentId, Limit, WithDrills, answer
+from watchtower.api.incident_query import IncidentQuery
+from watchtower.api.parameters import IncidentId, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
-from watchtower.tower.history import IncidentDetail, IncidentSummary
+from watchtower.tower.history import IncidentDetail, IncidentPage
 from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 _Found = TypeVar("_Found")
-
-OfJob = Annotated[str | None, Query(description="Only incidents of the job with this name.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +41,18 @@ class AckRequest:
     ] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentList:
-    """Incidents, newest first."""
-
-    items: list[IncidentSummary]
-
-
 def incident_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/incidents")
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
-    async def list_incidents(
-        job: OfJob = None, limit: Limit = 100, drills: WithDrills = False
-    ) -> IncidentList:
-        """List incidents, newest first."""
-        with_drills = drills or job is not None
-        items = await history.list_incidents(tower, job, limit, with_drills)
-        return IncidentList(items=items)
+    async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentPage:
+        """List incidents that meet all given conditions, newest first.
+
+        If there are more, the answer has a cursor for the next page. Incidents that open in the
+        meantime do not change the pages that follow.
+        """
+        return await history.list_incidents(tower, asked.as_filter(), asked.limit)
 
     @router.get(
         "/{incident}",

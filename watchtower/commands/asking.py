@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from watchtower.arguments import suggest
+from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
@@ -53,9 +54,11 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
     """List the live jobs."""
 
     def text(answer: dict[str, Any]) -> str:
-        return _jobs_text(answer["items"]) if answer["items"] else explain_no_jobs(client)
+        if answer["items"]:
+            return _jobs_text(answer["items"])
+        return f"No job is {args.status}." if args.status else explain_no_jobs(client)
 
-    _show(args, lambda: client.list_jobs(args.drills), text, paint_table)
+    _show(args, lambda: client.list_jobs(args.drills, args.status or ""), text, paint_table)
     return DONE
 
 
@@ -156,11 +159,11 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if not answer["items"]:
-            return explain_no_incidents(client, args.job)
+            return explain_no_incidents(client, listing.describe(args))
         return _incidents_text(answer["items"], time.time())
 
     def ask() -> dict[str, Any]:
-        return client.list_incidents(args.job, args.limit, args.drills)
+        return client.list_incidents(args.limit, **listing.find_filters(args, time.time()))
 
     _show(args, ask, text, paint_table)
     return DONE

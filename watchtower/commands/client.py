@@ -87,9 +87,10 @@ class TowerClient:
             ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
         )
 
-    def list_jobs(self, drills: bool = False) -> dict[str, Any]:
+    def list_jobs(self, drills: bool = False, status: str = "") -> dict[str, Any]:
         """The API's answer about live jobs."""
-        return self._list(f"/api/v1/jobs{'?drills=true' if drills else ''}", *_JOB)
+        query = ({"drills": "true"} if drills else {}) | ({"status": status} if status else {})
+        return self._list(f"/api/v1/jobs?{urlencode(query)}", *_JOB)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
@@ -128,17 +129,14 @@ class TowerClient:
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
         return self._json(path, "items", "left_out", "missing_evidence", method="POST", said={})
 
-    def list_incidents(
-        self, job: str | None = None, limit: int = 100, drills: bool = False
-    ) -> dict[str, Any]:
-        """The API's answer about incidents, newest first."""
-        query = {"limit": str(limit)} | ({"job": job} if job else {})
-        query |= {"drills": "true"} if drills else {}
+    def list_incidents(self, limit: int = 100, **chosen: str) -> dict[str, Any]:
+        """The API's answer about incidents, newest first. `chosen` are filters of the API."""
+        query = {"limit": str(limit)} | {name: text for name, text in chosen.items() if text}
         return self._list(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
-        return _items(self.list_incidents(job, limit))
+        return _items(self.list_incidents(limit, job=job or ""))
 
     def list_outages(self) -> dict[str, Any]:
         """The API's answer about outages, newest first."""

@@ -21,9 +21,11 @@ import msgspec
 
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
 from watchtower.store.grouped_writes import GroupedWrites
+from watchtower.store.incident_filter import as_sql
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.retention import MB, Retention, prune
@@ -267,18 +269,12 @@ class SqliteStore:
         return self._thread.submit(check)
 
     def incidents(
-        self, job: str | None = None, limit: int = 100, without: str = ""
+        self, chosen: IncidentFilter = ALL_INCIDENTS, limit: int = 100
     ) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases.
-
-        Incidents of jobs whose names begin with `without` are left out.
-        """
-        where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
-        if job is not None:
-            where, values = "WHERE job = ?", [job]
-        query = (
-            f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
-        )
+        """Read incidents, newest first, without their cases."""
+        where, values = as_sql(chosen)
+        order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
+        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} {order}"
         return self._thread.submit(
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
