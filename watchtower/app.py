@@ -28,6 +28,7 @@ from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
+from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
@@ -112,6 +113,7 @@ def make_app(
         hosts=hosts,
         public_url=public_url,
     )
+    app.add_middleware(EntityTags)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)

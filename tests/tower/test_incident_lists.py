@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem, recorded
-from watchtower.app import make_app
 from watchtower.core.incident_filter import Position
-from watchtower.core.policy import Policy
-from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
-from watchtower.tower.clock import Clock
 from watchtower.tower.cursors import read_cursor, write_cursor
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.request_checks import RequestRefusedError
@@ -25,19 +18,6 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause, Status
 
 LIST = "/api/v1/incidents"
-
-
-@pytest.fixture
-def tower(tmp_path) -> Iterator[Tower]:
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
-    store.close()
-
-
-@pytest.fixture
-def client(tower) -> Iterator[TestClient]:
-    with TestClient(make_app(tower)) as client:
-        yield client
 
 
 def save(tower: Tower, *incidents: Incident) -> None:
