@@ -30,6 +30,7 @@ from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
+from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -122,7 +123,15 @@ def make_app(
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app), *page_routes(tower)]
     jobs = (examination_routes, job_routes)
-    made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
+    made = (
+        *jobs,
+        agent_routes,
+        silence_routes,
+        feedback_routes,
+        incident_routes,
+        outage_routes,
+        health_routes,
+    )
     for routes in made:
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)

@@ -29,6 +29,7 @@ def naming(*suspects: tuple[str, str | None], **changes: object) -> Incident:
     )
     verdict = {key: changes.pop(key) for key in ("cause", "domain") if key in changes}
     incident = an_incident(**changes)
+    verdict["job"] = incident.job
     return replace(incident, verdict=replace(incident.verdict, suspects=named, **verdict))
 
 

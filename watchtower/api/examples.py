@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from watchtower.core.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
+from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.outage_views import OutageIncident, OutageView
@@ -50,6 +52,16 @@ _LABELS = {
 }
 _MOUNT = SharedCause(kind="mount", name="nfs1:/data")
 _ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
+_FEEDBACK = FeedbackView(
+    at="2026-11-22T09:12:00.000Z",
+    right=True,
+    rank=None,
+    cause=None,
+    by="bob",
+    note="nfs1 was down",
+    verdict_cause=Cause.DATALOADER_STALL,
+    confidence=0.85,
+)
 _SILENCE = SilenceView(
     id="01KAPXC4M2G5R8T1V3X6Z9B2D4",
     job=None,
@@ -249,6 +261,7 @@ INCIDENT_DETAIL = _plain(
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
+        feedback=_FEEDBACK,
     )
 )
 STACKS = _plain(
@@ -269,6 +282,18 @@ STACKS = _plain(
 )
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
+FEEDBACK = _plain(_FEEDBACK)
+CALIBRATION = _plain(
+    Calibration(
+        items=calibrate(
+            [Judged(confidence=0.85, is_right=True)] * 9
+            + [Judged(confidence=0.85, is_right=False), Judged(confidence=0.97, is_right=True)]
+        ),
+        causes=[CauseCount(cause=Cause.DATALOADER_STALL, right_count=10, wrong_count=1)],
+        right_count=10,
+        wrong_count=1,
+    )
+)
 SILENCE = _plain(_SILENCE)
 SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}

@@ -150,6 +150,10 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def calibration(self) -> dict[str, Any]:
+        """How often verdicts were right, by their confidence."""
+        return self._json("/api/v1/calibration", "items", "causes", "right_count", "wrong_count")
+
     def export(self, incident: str) -> str:
         """Everything one incident was concluded from, as a JSON document."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")

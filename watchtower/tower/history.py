@@ -13,6 +13,7 @@ from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor
+from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -97,6 +98,8 @@ class IncidentDetail:
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
     stacks: list[StackView]
+    feedback: FeedbackView | None
+    """What a person answered about the verdict; null if nobody did."""
 
 
 async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentPage:
@@ -129,6 +132,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         verdict=view_verdict(_verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
+        feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
     )
 
 

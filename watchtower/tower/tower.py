@@ -36,6 +36,7 @@ from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
+from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
@@ -97,6 +98,7 @@ class Tower:
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)
+        self.feedback = Feedbacks(self.store_writer, startup.feedback, clock)
         self.acks = Acks(self.store_writer, self.feed, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
