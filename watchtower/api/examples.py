@@ -13,6 +13,7 @@ from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
+from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
 from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.views import (
     AgentList,
@@ -262,6 +263,36 @@ INCIDENT_DETAIL = _plain(
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
         feedback=_FEEDBACK,
+    )
+)
+SIMILAR = _plain(
+    SimilarList(
+        items=[
+            SimilarIncident(
+                id="01KA7RD1N5W8B2E4H6K9M1Q3S5",
+                job="slurm-47002.0",
+                status=Status.RECOVERED,
+                cause=Cause.DATALOADER_STALL,
+                suspect_ranks="5",
+                summary="Rank 5 is stuck reading /mnt/shards/0017.tar.",
+                opened_at="2026-11-16T11:03:09.501Z",
+                closed_at="2026-11-16T11:21:44.009Z",
+                same_nodes=[NODE],
+                same_lines=["data.py:88 in __next__"],
+                same_cause=True,
+                why=f"same node {NODE}, same line data.py:88 in __next__, same cause",
+            )
+        ],
+        node_counts=[
+            NodeHistory(
+                node=NODE,
+                incident_count=9,
+                same_line_count=2,
+                same_cause_count=2,
+                text=f"{NODE}: 9 earlier incidents in 30 days, 2 at the same line, "
+                "2 with the same cause",
+            )
+        ],
     )
 )
 STACKS = _plain(

@@ -18,10 +18,16 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentPage
 from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 _Found = TypeVar("_Found")
+
+
+SimilarLimit = Annotated[
+    int, Query(ge=1, le=MAX_FOUND, description="How many items are returned at most.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,19 @@ def incident_routes(tower: Tower) -> APIRouter:
             return _known(await history.get_incident(tower, ident), incident)
         verdict = await history.incident_verdict(tower, ident)
         return write_verdict(_known(verdict, incident), shape)
+
+    @router.get(
+        "/{incident}/similar",
+        responses=answer(examples.SIMILAR, "Earlier incidents with the same node, line or cause"),
+    )
+    async def list_similar(incident: IncidentId, limit: SimilarLimit = 10) -> SimilarList:
+        """List earlier incidents with the same node, line or cause, newest first.
+
+        If there are more, those with the most in common are listed. Incidents of drills are
+        compared with drills only.
+        """
+        ident = await _find(tower, incident)
+        return _known(await find_similar(tower, ident, limit), incident)
 
     @router.get(
         "/{incident}/export",

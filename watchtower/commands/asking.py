@@ -13,6 +13,7 @@ from watchtower.arguments import suggest
 from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
+from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, say_feedback
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
@@ -191,7 +192,9 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
-        parts = [verdict, opened, *said, *history, *after]
+        before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
+        answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
+        parts = [verdict, opened, *said, *history, *after, *before, *answered]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)

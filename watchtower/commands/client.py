@@ -150,6 +150,11 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def similar(self, incident: str, limit: int) -> dict[str, Any]:
+        """Earlier incidents with the same node, line or cause."""
+        path = f"/api/v1/incidents/{_quoted(incident)}/similar?limit={limit}"
+        return self._json(path, "items", "node_counts")
+
     def calibration(self) -> dict[str, Any]:
         """How often verdicts were right, by their confidence."""
         return self._json("/api/v1/calibration", "items", "causes", "right_count", "wrong_count")
