@@ -26,7 +26,6 @@ from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
-from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
@@ -39,6 +38,7 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.nodes import node_routes
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
@@ -127,7 +127,7 @@ def make_app(
     jobs = (examination_routes, job_routes)
     made = (
         *jobs,
-        agent_routes,
+        node_routes,
         silence_routes,
         feedback_routes,
         incident_routes,
