@@ -21,6 +21,7 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.session_key import keep_key
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import AlertLinks, make_links
@@ -43,6 +44,7 @@ from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
+from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -53,6 +55,9 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.actions import Actions
+from watchtower.ui.login import Logins
+from watchtower.ui.pages import Pages
 from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
@@ -72,22 +77,28 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+PageRoutes = Callable[[Tower, Pages], list[Route]]
+"""Makes the routes of the tower's own pages."""
+
+
 def make_app(
     tower: Tower,
-    book: TokenBook | None = None,
+    visitors: Visitors | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
     public_url: str = "",
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
-    pages: Callable[[Tower], list[Route]] = page_routes,
+    pages: PageRoutes = page_routes,
 ) -> Front:
-    """Return the ASGI application of one tower. Without a token book every request is allowed.
+    """Return the ASGI application of one tower. Without visitors every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
     pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
+    visitors = visitors or Visitors(TokenBook({}, {}))
+    shown = Pages()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -111,10 +122,11 @@ def make_app(
     )
     guard = partial(
         Guard,
-        book=book or TokenBook({}, {}),
+        visitors=visitors,
         refusals=refusals,
         hosts=hosts,
         public_url=public_url,
+        show_error=shown.show_error,
     )
     app.add_middleware(EntityTags)
     app.add_middleware(guard)
@@ -123,7 +135,9 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app), *pages(tower)]
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
+    app.router.routes += Logins(shown, visitors, refusals).routes()
+    app.router.routes += Actions(tower, shown).routes()
     jobs = (examination_routes, job_routes)
     made = (
         *jobs,
@@ -215,6 +229,18 @@ def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     return warnings
 
 
+def make_people(config: TowerConfig) -> People:
+    """Return how persons get rights. Makes the key of their sessions in the data folder."""
+    pages = config.pages
+    scope = Scope(pages.user_scope)
+    return People(
+        key=keep_key(Path(config.data_dir)),
+        session_s=pages.session_hours * 3600,
+        trusted=TrustedUsers(pages.user_header, pages.trusted_proxies, scope),
+        is_secure=config.is_secure,
+    )
+
+
 def _make_server(
     config: TowerConfig,
     tower: Tower,
@@ -233,9 +259,10 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    visitors = Visitors(book, make_people(config))
     pages = partial(page_routes, links=links, settings=config.pages)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts, pages),
+        make_app(tower, visitors, refusals, renewal, config.public_url, hosts, alerts, pages),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",
