@@ -27,6 +27,7 @@ from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
+from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
@@ -40,6 +41,7 @@ from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.nodes import node_routes
+from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
@@ -129,9 +131,11 @@ def make_app(
         show_error=shown.show_error,
     )
     app.add_middleware(EntityTags)
+    app.add_middleware(BodyLimit)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
+    describe_api(app)
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)

@@ -131,6 +131,7 @@ def _plain(value: Any) -> Any:
 
 
 VERDICT = _plain(view_verdict(_VERDICT))
+TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
 AGENTS = _plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException
 from pydantic import Field
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import IncidentId, answer
 from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
 from watchtower.tower.history import incident_verdict
@@ -53,7 +53,7 @@ class FeedbackRequest:
 
 def feedback_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1")
+    router = APIRouter(prefix="/api/v1", tags=[openapi.INCIDENTS])
 
     @router.post(
         "/incidents/{incident}/feedback", responses=answer(examples.FEEDBACK, "The answer")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.parameters import IncidentId, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
@@ -49,7 +49,7 @@ class AckRequest:
 
 def incident_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/incidents")
+    router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
     async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentPage:
@@ -63,7 +63,9 @@ def incident_routes(tower: Tower) -> APIRouter:
     @router.get(
         "/{incident}",
         response_model=IncidentDetail,
-        responses=answer(examples.INCIDENT_DETAIL, "The incident, in the format asked for"),
+        responses=answer(
+            examples.INCIDENT_DETAIL, "The incident, in the format asked for", examples.TEXTS
+        ),
     )
     async def get_incident(
         incident: IncidentId, shape: Format = VerdictFormat.JSON
@@ -90,7 +92,7 @@ def incident_routes(tower: Tower) -> APIRouter:
 
     @router.get(
         "/{incident}/export",
-        response_class=Response,
+        response_model=dict[str, Any],
         responses=answer(examples.EXPORT, "The incident with its case and its dumps"),
     )
     async def export(incident: IncidentId) -> Response:

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -58,40 +57,6 @@ _MISTAKES = {
     "enum": "must be {expected}",
 }
 """Our sentences for pydantic's kinds of errors. The values in braces are pydantic's."""
-
-_PROBLEM_SCHEMA = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["title", "status", "detail"],
-    "description": "An error (RFC 9457).",
-    "properties": {
-        "type": {"type": "string", "description": "Always about:blank."},
-        "title": {"type": "string", "description": "The kind of error."},
-        "status": {"type": "integer", "description": "The HTTP status."},
-        "detail": {"type": "string", "description": "What happened, and what to do."},
-        "candidates": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "With status 409: incidents whose id begins with the given text.",
-        },
-    },
-}
-
-_PROBLEM_EXAMPLE = {
-    "type": "about:blank",
-    "title": "Not found",
-    "status": 404,
-    "detail": "there is no job 'llama': no agent reports it, and it has no incident",
-}
-
-
-_SCHEMES = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "A token for readers or operators. A tower without tokens asks for none.",
-    }
-}
 
 
 def problem(
@@ -184,7 +149,7 @@ class AnswersWhenStopped:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem document, also in its OpenAPI description."""
+    """Make every error of `app` a problem document."""
     app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -192,30 +157,3 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AmbiguousIdError, _on_ambiguous_id)
     app.add_exception_handler(StoreFailedError, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            app.openapi_schema = _with_problems(schema)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
-    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM_SCHEMA
-    reference = {"$ref": "#/components/schemas/Problem"}
-    content = {"application/problem+json": {"schema": reference, "example": _PROBLEM_EXAMPLE}}
-    schema["components"]["securitySchemes"] = _SCHEMES
-    schema["security"] = [{"bearer": []}, {}]
-    for path in schema["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["4XX"] = {
-                "description": "An error (RFC 9457)",
-                "content": content,
-            }
-    return schema

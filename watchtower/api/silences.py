@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import Field
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import answer
 from watchtower.tower.silences import SilenceView, Subject, view_silence
 from watchtower.tower.tower import Tower
@@ -54,7 +54,7 @@ class SilenceList:
 
 def silence_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/silences")
+    router = APIRouter(prefix="/api/v1/silences", tags=[openapi.SILENCES])
 
     @router.get("", responses=answer(examples.SILENCES, "Silences in force"))
     async def list_silences() -> SilenceList:
