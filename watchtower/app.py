@@ -135,7 +135,7 @@ def make_app(
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
-    describe_api(app)
+    describe_api(app, needs_token=bool(visitors.book))
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)

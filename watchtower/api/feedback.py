@@ -28,6 +28,7 @@ class FeedbackRequest:
     rank: Annotated[
         int | None,
         Field(
+            strict=True,
             ge=0,
             le=MAX_RANK,
             description="The rank that really held up the job, if the verdict was wrong.",

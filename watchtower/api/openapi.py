@@ -122,8 +122,8 @@ _OPEN = ("/healthz", "/readyz")
 _TEXT = {"type": "string"}
 
 
-def describe_api(app: FastAPI) -> None:
-    """Let `app` describe its API completely."""
+def describe_api(app: FastAPI, *, needs_token: bool) -> None:
+    """Let `app` describe its API completely. `needs_token`: whether the tower has tokens."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -137,33 +137,34 @@ def describe_api(app: FastAPI) -> None:
                     description=_ABOUT,
                     routes=app.routes,
                     tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-                )
+                ),
+                needs_token=needs_token,
             )
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _complete(schema: dict[str, Any]) -> dict[str, Any]:
+def _complete(schema: dict[str, Any], *, needs_token: bool) -> dict[str, Any]:
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["Problem"] = _PROBLEM_SCHEMA
     schema["components"]["securitySchemes"] = _SCHEMES
-    schema["security"] = [{"bearer": []}, {}]
+    schema["security"] = [{"bearer": []}] if needs_token else []
     schema["paths"] |= _OTHERS
     for path, operations in schema["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             if path in _OPEN:
                 operation["security"] = []
             responses = operation["responses"]
             responses.pop("422", None)
-            for status in sorted(_find_errors(path, operation)):
+            for status in sorted(_find_errors(path, method, operation)):
                 responses.setdefault(str(status), _describe_error(status))
     return schema
 
 
-def _find_errors(path: str, operation: dict[str, Any]) -> set[int]:
+def _find_errors(path: str, method: str, operation: dict[str, Any]) -> set[int]:
     """Return the statuses of the errors that an operation may answer."""
     if path in _OPEN:
         return {500}
@@ -174,8 +175,10 @@ def _find_errors(path: str, operation: dict[str, Any]) -> set[int]:
         errors.add(404)
     if "{incident}" in path:
         errors.add(409)
+    if method == "post":
+        errors |= {413, 415}
     if "requestBody" in operation:
-        errors |= {400, 413, 415, 422}
+        errors |= {400, 422}
     return errors
 
 

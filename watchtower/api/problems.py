@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
@@ -85,7 +86,19 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no address {request.url.path}; see /docs for all addresses"
     elif detail == "Method Not Allowed":
         detail = f"{request.method} is not allowed on {request.url.path}"
-    return problem(error.status_code, detail, title)
+    response = problem(error.status_code, detail, title)
+    response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["Allow"] = ", ".join(sorted(_find_methods(request)))
+    return response
+
+
+def _find_methods(request: Request) -> set[str]:
+    """Return the methods of the address that a request names. It may have several routes."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
+    path = next((each.path for each in found), None)
+    return {method for each in routes if each.path == path for method in each.methods or ()}
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:

@@ -22,7 +22,12 @@ class SilenceRequest:
     """One job, node or user to silence, for how long, and why."""
 
     for_s: Annotated[
-        float, Field(description=f"Seconds from now, 1 to {MAX_SILENCE_S:g}.", examples=[7200])
+        float,
+        Field(
+            strict=True,
+            description=f"Seconds from now, 1 to {MAX_SILENCE_S:g}.",
+            examples=[7200],
+        ),
     ]
     job: Annotated[
         str, Field(description="Name of a job, as /api/v1/jobs lists it.", examples=["llama-70b"])
