@@ -27,11 +27,12 @@ from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
-from watchtower.api.agents import agent_routes
+from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
+from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
-from watchtower.api.field_texts import describe_fields
+from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
 from watchtower.api.incidents import incident_routes
@@ -39,6 +40,8 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.nodes import node_routes
+from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
@@ -133,10 +136,12 @@ def make_app(
         public_url=public_url,
         show_error=shown.show_error,
     )
+    app.add_middleware(EntityTags)
+    app.add_middleware(BodyLimit)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
-    describe_fields(app)
+    describe_api(app, needs_token=bool(visitors.book))
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
@@ -144,7 +149,15 @@ def make_app(
     app.router.routes += Logins(shown, visitors, refusals).routes()
     app.router.routes += Actions(tower, shown).routes()
     jobs = (examination_routes, job_routes)
-    made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
+    made = (
+        *jobs,
+        node_routes,
+        silence_routes,
+        feedback_routes,
+        incident_routes,
+        outage_routes,
+        health_routes,
+    )
     for routes in made:
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)

@@ -16,7 +16,7 @@ from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, on_demand, silencing
+from watchtower.commands import acknowledging, asking, calibration, listing, on_demand, silencing
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
@@ -106,6 +106,7 @@ def make_parser() -> Parser:
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
+    _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "diagnose an exported incident again"))
     on_demand.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
@@ -166,6 +167,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
+    listing.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
     _add_json(parser)
@@ -216,7 +218,7 @@ def _add_stacks(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
+    listing.add_filters(parser)
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)
@@ -245,6 +247,12 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
     add_tower(parser)
     parser.set_defaults(run=lambda args: asking.export(make_client(args), args))
+
+
+def _add_calibration(parser: Parser) -> None:
+    add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: calibration.show_calibration(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:

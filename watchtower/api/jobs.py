@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
@@ -22,6 +23,9 @@ from watchtower.tower.views import (
     view_job,
     view_verdict,
 )
+from watchtower.wire.verdict import Status
+
+OfStatus = Annotated[Status | None, Query(description="Only jobs with this status.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +37,17 @@ class JobList:
 
 def job_routes(tower: Tower) -> APIRouter:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
-    router = APIRouter(prefix=JOBS)
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
-    async def list_jobs(drills: WithDrills = False) -> JobList:
+    async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
         """List the jobs that agents report."""
-        return JobList(items=summarize_jobs(tower, drills))
+        return JobList(items=summarize_jobs(tower, drills, status))
 
     @router.get(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def get_verdict(
         job: JobName, shape: Format = VerdictFormat.JSON
