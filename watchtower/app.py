@@ -22,7 +22,7 @@ from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import make_links
+from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
@@ -76,6 +76,7 @@ def make_app(
     public_url: str = "",
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
+    links: AlertLinks | None = None,
 ) -> Front:
     """Return the ASGI application of one tower. Without a token book every request is allowed.
 
@@ -118,9 +119,10 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app)]
-    jobs = (examination_routes, job_routes)
-    made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
-    for routes in made:
+    links = links or AlertLinks(public_url=public_url)
+    for linking in (examination_routes, job_routes, incident_routes):
+        app.router.routes += linking(tower, links).routes
+    for routes in (agent_routes, silence_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 
@@ -173,7 +175,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections, alerts)
+        server = _make_server(config, tower, book, certificate, connections, alerts, links)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
@@ -208,6 +210,7 @@ def _make_server(
     certificate: Certificate | None,
     connections: int,
     alerts: AlertNotifier,
+    links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
@@ -219,7 +222,7 @@ def _make_server(
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts),
+        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts, links),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

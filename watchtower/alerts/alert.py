@@ -10,9 +10,8 @@ from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_
 from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
-from watchtower.store.values import Incident, IncidentKind
+from watchtower.store.values import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 

@@ -9,9 +9,10 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api import examples
 from watchtower.api.parameters import IncidentId, Limit, WithDrills, answer
-from watchtower.api.rendering import Format, VerdictFormat, write_verdict
+from watchtower.api.rendering import Format, VerdictFormat, write_for_people
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
@@ -49,7 +50,7 @@ class IncidentList:
     items: list[IncidentSummary]
 
 
-def incident_routes(tower: Tower) -> APIRouter:
+def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/incidents")
 
@@ -75,7 +76,7 @@ def incident_routes(tower: Tower) -> APIRouter:
         if shape is VerdictFormat.JSON:
             return _known(await history.get_incident(tower, ident), incident)
         verdict = await history.incident_verdict(tower, ident)
-        return write_verdict(_known(verdict, incident), shape)
+        return write_for_people(_known(verdict, incident), shape, links)
 
     @router.get(
         "/{incident}/export",

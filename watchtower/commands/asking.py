@@ -187,8 +187,7 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
-        opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
-        parts = [verdict, opened, *said, *history, *after]
+        parts = [verdict, *said, *history, *after]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)

@@ -35,6 +35,31 @@ class IncidentKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What the tower knows of a job besides its verdict. None or empty: not known."""
+
+    ranks: int | None = None
+    """World size."""
+    scheduler: str = ""
+    scheduler_id: str = ""
+    user: str = ""
+    dumps_in: int | None = None
+    """Reporting ranks of which a dump of this stall has arrived."""
+    dumps_wanted: int | None = None
+    """Ranks that report."""
+    checkpoint_step: int | None = None
+    """Step at which the last checkpoint was complete."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
+    founder: str = ""
+    """Node that reported it first."""
+
+
+NOT_KNOWN = JobFacts()
+"""The facts about a job that is not live, or of an incident of an earlier release: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Properties of an incident that never change after its opening. Alerts have them as labels.
 
@@ -48,6 +73,11 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
+    job: JobFacts = NOT_KNOWN
+    """What was known of the job at the opening. The job may be forgotten before people read about
+    the incident."""
+    suspect_at: float | None = None
+    """When the job became suspect; None if it did not, or if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -118,10 +119,12 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     )
 
 
-async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
+async def incident_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | None:
     """Return the verdict of one incident; None if the id is unknown."""
     incident = await read_incident(tower, incident_id)
-    return _verdict_of(tower, incident) if incident else None
+    if incident is None:
+        return None
+    return OwnedVerdict(verdict=_verdict_of(tower, incident), owner=owner_of_incident(incident))
 
 
 def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
@@ -130,13 +133,14 @@ def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
     return live if live is not None and live.incident == incident.id else incident.verdict
 
 
-async def last_verdict(tower: Tower, job: str) -> Verdict | None:
-    """Return the verdict of a job's latest incident; None if it had no incident.
-
-    The job need not be live.
-    """
-    incidents = await _read_incidents(tower, job, 1)
-    return incidents[0].verdict if incidents else None
+async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
+    """Return the verdict of a live job, else of its latest incident; None without either."""
+    live = live_verdict(tower, job)
+    if live is not None:
+        return OwnedVerdict(verdict=live, owner=find_owner(tower, job))
+    for last in await _read_incidents(tower, job, 1):
+        return OwnedVerdict(verdict=last.verdict, owner=owner_of_incident(last))
+    return None
 
 
 async def read_incident(tower: Tower, incident_id: str) -> Incident | None:

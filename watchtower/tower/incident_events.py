@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from watchtower.store.values import Incident
-from watchtower.tower.job_facts import JobFacts
+from watchtower.store.values import NOT_KNOWN, Incident, JobFacts
 
 log = logging.getLogger("watchtower.tower")
-
-
-NOT_LIVE = JobFacts()
-"""The facts about a job that is not live: none."""
 
 
 class Change(Enum):
@@ -42,7 +37,7 @@ class IncidentEvent:
 
     change: Change
     incident: Incident
-    job: JobFacts = NOT_LIVE
+    job: JobFacts = NOT_KNOWN
     sharer: str = ""
     """Owner of the job, or else its founding node. Owners share every resource of a listener."""
 
@@ -64,7 +59,7 @@ class IncidentFeed:
         self,
         change: Change,
         incident: Incident | None,
-        job: JobFacts = NOT_LIVE,
+        job: JobFacts = NOT_KNOWN,
     ) -> None:
         """Pass an event to every listener. An error of one does not affect the others.
 

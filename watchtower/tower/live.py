@@ -15,7 +15,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
-from watchtower.store.values import Identity, Incident, IncidentKind
+from watchtower.store.values import Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
@@ -214,10 +214,10 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(
-        self, now: float, wall: float, outages: Outages, sharer: str, user: str
+        self, now: float, wall: float, outages: Outages, sharer: str, job: JobFacts
     ) -> Incident:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
-        store it uses, and `user` the user of the job.
+        store it uses, and `job` what is known of the job.
 
         The end of a job and a drill are in no outage: nobody can repair what is over, and no
         person is notified of a drill.
@@ -226,7 +226,9 @@ class LiveJob:
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
-        identity = _identify(status, verdict, user)
+        identity = _identify(status, verdict, job)
+        if status is Status.HUNG:
+            identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
         if status is not Status.ENDED and not is_drill(self.name):
             identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
@@ -300,13 +302,13 @@ class LiveJob:
         self.incident = replace(self.incident, verdict=verdict)
 
 
-def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
+def _identify(status: Status, verdict: Verdict, job: JobFacts) -> Identity:
     kind, domain = IncidentKind.HUNG, verdict.domain or Domain.UNKNOWN
     if status is Status.ENDED:
         kind = IncidentKind.ENDED
     elif verdict.cause is Cause.NEVER_STARTED:
         kind = IncidentKind.NEVER_STARTED
-    return Identity(kind=kind, domain=domain, user=user)
+    return Identity(kind=kind, domain=domain, user=job.user, job=job)
 
 
 def _find_only_node(suspects: Sequence[Suspect]) -> str:
