@@ -16,7 +16,7 @@ from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, on_demand, silencing
+from watchtower.commands import acknowledging, asking, documents, on_demand, silencing
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
@@ -106,6 +106,7 @@ def make_parser() -> Parser:
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_incident(add("incident", "show one incident with its stacks"))
     _add_export(add("export", "write an incident with its evidence to a file"))
+    _add_postmortem(add("postmortem", "write the post-mortem of an incident"))
     _add_replay(add("replay", "diagnose an exported incident again"))
     on_demand.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
@@ -244,7 +245,17 @@ def _add_export(parser: Parser) -> None:
     parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
     add_tower(parser)
-    parser.set_defaults(run=lambda args: asking.export(make_client(args), args))
+    parser.set_defaults(run=lambda args: documents.export(make_client(args), args))
+
+
+def _add_postmortem(parser: Parser) -> None:
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
+    parser.add_argument(
+        "--format", choices=("markdown", "html"), default="markdown", help="default: markdown"
+    )
+    add_tower(parser)
+    parser.set_defaults(run=lambda args: documents.postmortem(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:

@@ -266,6 +266,13 @@ STACKS = _plain(
         missing_evidence=[],
     )
 )
+POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
+
+## Summary
+
+Job slurm-48213.0 made no step after 2026-11-22 02:16:11 UTC. Rank 37 on gpu-042 was the cause:
+dataloader_stall (85%). At 2026-11-22 02:16:26 UTC the incident was still open.
+"""
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
 SILENCE = _plain(_SILENCE)

@@ -12,12 +12,20 @@ from starlette.responses import Response
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api import examples
 from watchtower.api.parameters import IncidentId, Limit, WithDrills, answer
-from watchtower.api.rendering import Format, VerdictFormat, write_for_people
+from watchtower.api.rendering import (
+    DocumentFormat,
+    DocumentShape,
+    Format,
+    VerdictFormat,
+    write_document,
+    write_for_people,
+)
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentSummary
 from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.postmortems import make_postmortem
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
@@ -87,6 +95,22 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
         body = await export_incident(tower, await _find(tower, incident))
         return Response(_known(body, incident), media_type="application/json")
+
+    @router.get(
+        "/{incident}/postmortem",
+        response_class=Response,
+        responses=answer(examples.POSTMORTEM, "The post-mortem", "text/markdown"),
+    )
+    async def get_postmortem(
+        incident: IncidentId, shape: DocumentFormat = DocumentShape.MARKDOWN
+    ) -> Response:
+        """Return the post-mortem of an incident: what happened, why, and how to prevent it.
+
+        It stays true after the end of the job. If retention has deleted the evidence, it says so.
+        """
+        ident = await _find(tower, incident)
+        found = await make_postmortem(tower, ident, links.details(ident))
+        return write_document(_known(found, incident), shape)
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:

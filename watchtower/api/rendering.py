@@ -1,4 +1,4 @@
-"""A verdict in the requested format."""
+"""Verdicts and documents in the requested format."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import Query
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from watchtower.alerts.links import AlertLinks
+from watchtower.core.documents import Document, write_html, write_markdown
 from watchtower.core.verdict_blocks import make_message
 from watchtower.core.verdict_text import About, render_markdown, render_slack, render_text
 from watchtower.tower.owners import OwnedVerdict
@@ -34,6 +35,29 @@ Format = Annotated[
         "Slack accepts (`slack-blocks`).",
     ),
 ]
+
+
+class DocumentShape(StrEnum):
+    """How a document is written."""
+
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+DocumentFormat = Annotated[
+    DocumentShape, Query(alias="format", description="How the document is written.")
+]
+
+NO_CONTENT_OF_OTHERS = "default-src 'none'"
+"""Content-Security-Policy of a document: it loads nothing and runs nothing."""
+
+
+def write_document(document: Document, shape: DocumentShape) -> Response:
+    """Write a document."""
+    if shape is DocumentShape.HTML:
+        headers = {"Content-Security-Policy": NO_CONTENT_OF_OTHERS}
+        return HTMLResponse(write_html(document), headers=headers)
+    return PlainTextResponse(write_markdown(document), media_type="text/markdown")
 
 
 def write_verdict(

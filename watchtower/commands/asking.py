@@ -194,17 +194,6 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     return DONE
 
 
-def export(client: TowerClient, args: argparse.Namespace) -> int:
-    """Write an incident with everything that its verdict was made from."""
-    bundle = client.export(args.incident)
-    if args.output is None:
-        print(bundle)
-    else:
-        args.output.write_text(bundle, "utf-8")
-        print(f"{args.output}: {len(bundle) / 1000:.0f} KB. Diagnose it again: watchtower replay")
-    return DONE
-
-
 def _show(
     args: argparse.Namespace,
     ask: Callable[[], Any],

@@ -156,6 +156,10 @@ class TowerClient:
         """Everything one incident was concluded from, as a JSON document."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
 
+    def postmortem(self, incident: str, shape: str) -> str:
+        """The post-mortem of one incident, as markdown or html."""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/postmortem?format={shape}")
+
     def metrics(self) -> str:
         """The tower's metrics as Prometheus reads them."""
         return self._get("/metrics")

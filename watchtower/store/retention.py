@@ -220,6 +220,7 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
 def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
     idents = list(idents)
     _remove(db, "evidence", "incident", idents)
+    _remove(db, "deliveries", "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
 

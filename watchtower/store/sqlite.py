@@ -23,6 +23,7 @@ from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
+from watchtower.store.deliveries import read_deliveries
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
@@ -30,6 +31,7 @@ from watchtower.store.retention import MB, Retention, prune
 from watchtower.store.values import (
     Ack,
     AlertRow,
+    Delivery,
     DumpRow,
     GenerationRow,
     Incident,
@@ -224,10 +226,15 @@ class SqliteStore:
         """Store what a destination must show about an incident, and what it has received."""
         return self._write(lambda db: rows.save_alert(db, row))
 
-    def remove_alert(self, destination: str, incident: str) -> Future[None]:
-        """Remove an alert whose end was delivered."""
-        row = (destination, incident)
-        return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
+    def remove_alert(
+        self, destination: str, incident: str, delivered_at: float | None = None
+    ) -> Future[None]:
+        """Remove an alert: its end was delivered at this time, or it is given up."""
+        return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
+
+    def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
+        """Read the first message to each destination about an incident, earliest first."""
+        return self._thread.submit(lambda: read_deliveries(self._db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
         """Store a silence, in place of an earlier one of the same job, node or user."""
@@ -285,13 +292,9 @@ class SqliteStore:
 
     def incident(self, incident_id: str) -> Future[Incident | None]:
         """Read one incident with its case; None if the id is unknown."""
-        query = (
-            f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-            " WHERE id = ?"
-        )
 
         def read() -> Incident | None:
-            row = self._db.execute(query, (incident_id,)).fetchone()
+            row = self._db.execute(rows.INCIDENT_BY_ID, (incident_id,)).fetchone()
             return rows.read_incident(row) if row else None
 
         return self._thread.submit(read)

@@ -81,6 +81,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The first message about an incident to a destination of alerts."""
+
+    destination: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """One hang, or one end of a job for which the verdict names a suspect."""
 

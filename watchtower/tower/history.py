@@ -113,9 +113,9 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         shadow=incident.shadow,
         silence=_view_silence(tower, incident),
         outage=incident.identity.outage or None,
-        verdict=view_verdict(_verdict_of(tower, incident)),
+        verdict=view_verdict(verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
-        stacks=_stacks(case) if (case := read_case(incident)) else [],
+        stacks=group_stacks(case) if (case := read_case(incident)) else [],
     )
 
 
@@ -124,10 +124,10 @@ async def incident_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | Non
     incident = await read_incident(tower, incident_id)
     if incident is None:
         return None
-    return OwnedVerdict(verdict=_verdict_of(tower, incident), owner=owner_of_incident(incident))
+    return OwnedVerdict(verdict=verdict_of(tower, incident), owner=owner_of_incident(incident))
 
 
-def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
+def verdict_of(tower: Tower, incident: Incident) -> Verdict:
     """Return the live verdict of an open incident, else the stored one."""
     live = live_verdict(tower, incident.job)
     return live if live is not None and live.incident == incident.id else incident.verdict
@@ -218,7 +218,7 @@ def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
     )
 
 
-def _stacks(case: Case) -> list[StackView]:
+def group_stacks(case: Case) -> list[StackView]:
     """Return the distinct main-thread stacks of the last dumps, rarest first."""
     frames = {stack.digest: stack.frames for stack in case.stacks}
     ranks: dict[str, list[int]] = {}
