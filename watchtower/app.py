@@ -50,6 +50,7 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
 
@@ -118,7 +119,7 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app)]
+    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower)]
     links = links or AlertLinks(public_url=public_url)
     for linking in (examination_routes, job_routes, incident_routes):
         app.router.routes += linking(tower, links).routes

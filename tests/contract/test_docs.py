@@ -141,7 +141,7 @@ def test_the_page_has_the_options_that_commands_have():
     assert {name for name, known in options.items() if "--drills" in known} == set(
         re.findall(r"`(\w+)`", listing[1])
     )
-    # `export` prints JSON and `postmortem` a document; `replay` and `drill` print JSON of their own.
+    # `export` and `postmortem` write documents. `replay` and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
         asking - {"export", "postmortem"} | {"replay", "diagnose", "drill"}
     )

@@ -16,7 +16,7 @@ from watchtower.core.postmortem.facts import Acknowledged, PostmortemFacts, Sent
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.writer import DELETED, write_postmortem
 from watchtower.drills.catalogue import DRILLS
-from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
+from watchtower.store.values import NO_FACTS, Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.postmortems import gather_facts
 from watchtower.tower.verdicts import closed_verdict
@@ -66,7 +66,8 @@ def _incident(verdict, **changes) -> Incident:
         updated_at=OPENED,
         verdict=verdict,
         verdicts=(entry,),
-        identity=Identity(user="alice", suspect_at=OPENED - 10, job=job),
+        identity=Identity(user="alice", suspect_at=OPENED - 10),
+        facts=job,
     )
     return replace(incident, **changes)
 
@@ -95,7 +96,9 @@ STORIES = {
     "killed": facts_of(killed(), alerts=(Sent(at=OPENED + 1, destination="slack"),)),
     "recovered": facts_of(over(an_incident(), Status.RECOVERED, 90.0)),
     "evidence_deleted": facts_of(killed(), case=None),
-    "earlier_release": facts_of(replace(killed(), identity=Identity(), verdicts=()), case=None),
+    "earlier_release": facts_of(
+        replace(killed(), identity=Identity(), facts=NO_FACTS, verdicts=()), case=None
+    ),
     "ended": facts_of(
         replace(
             an_incident(),

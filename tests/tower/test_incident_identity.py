@@ -16,7 +16,7 @@ from tests.store.test_sqlite import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.store.migrations import SCHEMA_VERSION
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Identity, IncidentKind, JobFacts
+from watchtower.store.values import Identity, IncidentKind
 from watchtower.tower.live import _identify
 from watchtower.wire.report import EndingKind, JobLabels
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict
@@ -82,10 +82,8 @@ def test_a_death_that_ends_the_job_is_of_the_kind_ended(tell: Tell):
 )
 def test_the_kind_is_of_the_first_verdict(status: Status, cause: Cause, kind: IncidentKind):
     verdict = Verdict(job=JOB, generation=1, status=status, cause=cause, summary="")
-    found = _identify(status, verdict, JobFacts(user="alice"))
-    assert found == Identity(
-        kind=kind, domain=Domain.UNKNOWN, user="alice", job=JobFacts(user="alice")
-    )
+    found = _identify(status, verdict, "alice")
+    assert found == Identity(kind=kind, domain=Domain.UNKNOWN, user="alice")
 
 
 def test_an_incident_of_schema_version_5_gets_the_usual_identity(tmp_path: Path):
@@ -98,6 +96,7 @@ def test_an_incident_of_schema_version_5_gets_the_usual_identity(tmp_path: Path)
         db.execute("ALTER TABLE incidents DROP COLUMN identity")
         db.execute("ALTER TABLE incidents DROP COLUMN only_node")
         db.execute("ALTER TABLE incidents DROP COLUMN shadow")
+        db.execute("ALTER TABLE incidents DROP COLUMN facts")
         for table in ("incidents", "dumps"):
             db.execute(f"DROP INDEX {table}_by_sharer")
             db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")

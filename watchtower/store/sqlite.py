@@ -290,11 +290,12 @@ class SqliteStore:
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
 
-    def incident(self, incident_id: str) -> Future[Incident | None]:
-        """Read one incident with its case; None if the id is unknown."""
+    def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
+        """Read one incident, with its case if wanted; None if the id is unknown."""
+        query = rows.INCIDENT_WITH_CASE if with_case else rows.INCIDENT_WITHOUT_CASE
 
         def read() -> Incident | None:
-            row = self._db.execute(rows.INCIDENT_BY_ID, (incident_id,)).fetchone()
+            row = self._db.execute(query, (incident_id,)).fetchone()
             return rows.read_incident(row) if row else None
 
         return self._thread.submit(read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from watchtower.core.fleet.generation import PastGeneration
@@ -35,31 +35,6 @@ class IncidentKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
-    """What the tower knows of a job besides its verdict. None or empty: not known."""
-
-    ranks: int | None = None
-    """World size."""
-    scheduler: str = ""
-    scheduler_id: str = ""
-    user: str = ""
-    dumps_in: int | None = None
-    """Reporting ranks of which a dump of this stall has arrived."""
-    dumps_wanted: int | None = None
-    """Ranks that report."""
-    checkpoint_step: int | None = None
-    """Step at which the last checkpoint was complete."""
-    step_s: float | None = None
-    """Seconds that a step usually takes."""
-    founder: str = ""
-    """Node that reported it first."""
-
-
-NOT_KNOWN = JobFacts()
-"""The facts about a job that is not live, or of an incident of an earlier release: none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Properties of an incident that never change after its opening. Alerts have them as labels.
 
@@ -73,9 +48,6 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
-    job: JobFacts = NOT_KNOWN
-    """What was known of the job at the opening. The job may be forgotten before people read about
-    the incident."""
     suspect_at: float | None = None
     """When the job became suspect; None if it did not, or if that is not known."""
 
@@ -86,6 +58,53 @@ class Delivery:
 
     destination: str
     at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What the tower knows of a job besides its verdict. None or empty: not known.
+
+    An incident keeps the facts of its time, because the job may not be live any more when a person
+    reads about it.
+    """
+
+    ranks: int | None = None
+    """World size."""
+    nodes: int | None = None
+    """Nodes that report its ranks."""
+    scheduler: str = ""
+    scheduler_id: str = ""
+    name: str = ""
+    """Its name in the scheduler."""
+    user: str = ""
+    partition: str = ""
+    namespace: str = ""
+    dumps_in: int | None = None
+    """Reporting ranks of which a dump of this stall has arrived."""
+    dumps_wanted: int | None = None
+    """Ranks that report."""
+    checkpoint_step: int | None = None
+    """Step at which the last checkpoint was complete."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
+    founder: str = ""
+    """Node that reported it first."""
+
+    def or_before(self, before: JobFacts) -> JobFacts:
+        """Return these facts. What is not known any more stays as before.
+
+        The number of reporting ranks falls while a job is killed, so the larger one stays.
+        """
+        now = {each.name: getattr(self, each.name) for each in fields(self)}
+        then = {name: getattr(before, name) for name in now}
+        known = {name: then[name] if now[name] in (None, "", 0) else now[name] for name in now}
+        if (before.dumps_wanted or 0) > (self.dumps_wanted or 0):
+            known |= {"dumps_in": before.dumps_in, "dumps_wanted": before.dumps_wanted}
+        return JobFacts(**known)
+
+
+NO_FACTS = JobFacts()
+"""Of a job that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +134,8 @@ class Incident:
     sharer: str = ""
     """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
     earlier releases."""
+    facts: JobFacts = NO_FACTS
+    """What was known of the job while the incident was open."""
 
 
 class SilenceKind(Enum):

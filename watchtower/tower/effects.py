@@ -117,12 +117,12 @@ class Effects:
                 return Change.OPENED, incident
             case IncidentUpdated():
                 was_shadow = live.incident is not None and live.incident.shadow
-                updated = live.update_incident(now, wall)
+                updated = live.update_incident(now, wall, facts)
                 if updated is not None and was_shadow and not updated.shadow:
                     self._counters.count_incident(updated)
                 return Change.UPDATED, updated
             case IncidentClosed():
-                return Change.CLOSED, live.close_incident(live.watch.status, wall)
+                return Change.CLOSED, live.close_incident(live.watch.status, wall, facts)
 
     def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         """Order dumps of an attempt from the agents that report its ranks."""

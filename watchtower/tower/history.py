@@ -121,7 +121,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
 
 async def incident_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | None:
     """Return the verdict of one incident; None if the id is unknown."""
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=False)
     if incident is None:
         return None
     return OwnedVerdict(verdict=verdict_of(tower, incident), owner=owner_of_incident(incident))
@@ -143,13 +143,19 @@ async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
     return None
 
 
-async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
-    """Return the current state of one incident, stored or not yet; None if the id is unknown."""
+async def read_incident(
+    tower: Tower, incident_id: str, *, with_case: bool = True
+) -> Incident | None:
+    """Return the current state of one incident, stored or not yet; None if the id is unknown.
+
+    A case of 16,384 ranks has 29 MB: read it only if it is needed.
+    """
     unsaved = next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
-    if unsaved is not None and unsaved.evidence is not None:
+    if unsaved is not None and (unsaved.evidence is not None or not with_case):
         return unsaved
+    reading = tower.store_writer.store.incident(incident_id, with_case=with_case)
     try:
-        stored = await tower.store_writer.read(tower.store_writer.store.incident(incident_id))
+        stored = await tower.store_writer.read(reading)
     except StoreFailedError:
         if unsaved is None:
             raise

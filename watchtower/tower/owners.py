@@ -34,10 +34,11 @@ def owner_of_job(job: Job) -> str:
 
 
 def owner_of_incident(incident: Incident) -> str:
-    """Return the owner of the job of an incident, as it was at the opening."""
-    identity = incident.identity
+    """Return the owner of the job of an incident."""
     sharer = incident.sharer if incident.sharer != incident.job else ""
-    return _say_owner(identity.user or sharer, identity.job.scheduler, identity.job.scheduler_id)
+    return _say_owner(
+        incident.identity.user or sharer, incident.facts.scheduler, incident.facts.scheduler_id
+    )
 
 
 def _say_owner(user: str, scheduler: str, number: str) -> str:

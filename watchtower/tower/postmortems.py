@@ -41,7 +41,7 @@ def gather_facts(
     incident: Incident, verdict: Verdict, case: Case | None, link: str, now: float
 ) -> PostmortemFacts:
     """Return the facts. `case` is None if the evidence was deleted."""
-    job, ack = incident.identity.job, incident.ack
+    job, ack = incident.facts, incident.ack
     return PostmortemFacts(
         verdict=verdict,
         kind=incident.identity.kind.value,
