@@ -143,7 +143,7 @@ def test_the_page_has_the_options_that_commands_have():
     )
     # `export` and `postmortem` write documents. `replay` and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
-        asking - {"export", "postmortem"} | {"replay", "diagnose", "drill"}
+        asking - {"export", "postmortem", "mcp"} | {"replay", "diagnose", "drill"}
     )
 
 

@@ -156,6 +156,10 @@ class TowerClient:
         """Everything one incident was concluded from, as a JSON document."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
 
+    def similar(self, incident: str) -> dict[str, Any]:
+        """Earlier incidents like one incident."""
+        return self._json(f"/api/v1/incidents/{_quoted(incident)}/similar", "items")
+
     def postmortem(self, incident: str, shape: str) -> str:
         """The post-mortem of one incident, as markdown or html."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/postmortem?format={shape}")
