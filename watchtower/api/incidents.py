@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -26,12 +27,18 @@ from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentSummary
 from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.postmortems import make_postmortem
+from watchtower.tower.redacted_export import redact_export
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 _Found = TypeVar("_Found")
 
 OfJob = Annotated[str | None, Query(description="Only incidents of the job with this name.")]
+
+Redact = Annotated[
+    bool,
+    Query(description="Whether names of jobs, nodes, users, paths and programs are replaced."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +98,13 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         response_class=Response,
         responses=answer(examples.EXPORT, "The incident with its case and its dumps"),
     )
-    async def export(incident: IncidentId) -> Response:
+    async def export(incident: IncidentId, redact: Redact = False) -> Response:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
-        body = await export_incident(tower, await _find(tower, incident))
-        return Response(_known(body, incident), media_type="application/json")
+        body = _known(await export_incident(tower, await _find(tower, incident)), incident)
+        if redact:
+            # A large export takes seconds, so that it is redacted in a thread.
+            body = await asyncio.to_thread(redact_export, body)
+        return Response(body, media_type="application/json")
 
     @router.get(
         "/{incident}/postmortem",

@@ -152,9 +152,10 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
-    def export(self, incident: str) -> str:
+    def export(self, incident: str, *, redact: bool = False) -> str:
         """Everything one incident was concluded from, as a JSON document."""
-        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
+        query = "?redact=true" if redact else ""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export{query}")
 
     def similar(self, incident: str) -> dict[str, Any]:
         """Earlier incidents like one incident."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_cli
 
 def add_export(parser: Parser) -> None:
     """Add the options of `export`."""
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace names of jobs, nodes, users, paths, addresses and programs",
+    )
     _add_output(parser)
     parser.set_defaults(run=lambda args: export(make_client(args), args))
 
@@ -42,7 +48,9 @@ def _add_output(parser: Parser) -> None:
 
 def export(client: TowerClient, args: argparse.Namespace) -> int:
     """Write an incident with everything that its verdict was made from."""
-    bundle = client.export(args.incident)
+    bundle = client.export(args.incident, redact=args.redact)
+    if args.redact and not json.loads(bundle).get("redacted"):
+        raise ClientError("this tower cannot redact exports: it runs an earlier release")
     size = f"{len(bundle) / 1000:.0f} KB"
     _write(bundle, args.output, f"{size}. Diagnose it again: watchtower replay")
     return DONE

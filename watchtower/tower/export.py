@@ -62,6 +62,8 @@ class Bundle:
     dumps_are_all: bool
     verdicts: tuple[VerdictEntry, ...] = ()
     """All verdicts with their times, oldest first."""
+    redacted: bool = False
+    """Names were replaced by placeholders."""
 
 
 async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
