@@ -10,27 +10,31 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import AlertLinks, make_links
+from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
+from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
+from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
+from watchtower.api.incident_documents import document_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
@@ -74,15 +78,15 @@ def make_app(
     book: TokenBook | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
-    public_url: str = "",
+    links: AlertLinks = NO_LINKS,
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
-    links: AlertLinks | None = None,
+    pages: Callable[[Tower], list[Route]] = page_routes,
 ) -> Front:
     """Return the ASGI application of one tower. Without a token book every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
-    pages of other sites are refused.
+    pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
 
@@ -111,19 +115,19 @@ def make_app(
         book=book or TokenBook({}, {}),
         refusals=refusals,
         hosts=hosts,
-        public_url=public_url,
+        public_url=links.public_url,
     )
+    app.add_middleware(EntityTags)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
-    metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app), *page_routes(tower)]
-    links = links or AlertLinks(public_url=public_url)
-    for linking in (examination_routes, job_routes, incident_routes):
+    metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower)]
+    for linking in (examination_routes, job_routes, incident_routes, document_routes):
         app.router.routes += linking(tower, links).routes
-    for routes in (agent_routes, silence_routes, outage_routes, health_routes):
+    for routes in (agent_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 
@@ -222,8 +226,9 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    pages = partial(page_routes, links=links, settings=config.pages)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts, links),
+        make_app(tower, book, refusals, renewal, links, hosts, alerts, pages),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

@@ -16,7 +16,15 @@ from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, documents, on_demand, silencing
+from watchtower.commands import (
+    acknowledging,
+    asking,
+    calibration,
+    documents,
+    listing,
+    on_demand,
+    silencing,
+)
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
@@ -105,6 +113,7 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     documents.add_export(add("export", "write an incident with its evidence to a file"))
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
+    _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "diagnose an exported incident again"))
     on_demand.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
@@ -166,6 +175,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
+    listing.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
     _add_json(parser)
@@ -216,7 +226,7 @@ def _add_stacks(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
+    listing.add_filters(parser)
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)
@@ -238,6 +248,12 @@ def _add_incident(parser: Parser) -> None:
     _add_json(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_incident(make_client(args), args))
+
+
+def _add_calibration(parser: Parser) -> None:
+    add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: calibration.show_calibration(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:

@@ -19,6 +19,7 @@ from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.redaction.words import Words
 from watchtower.tower.acks import AckView
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle, StoredDumps
+from watchtower.tower.feedback import FeedbackView
 from watchtower.tower.redacted_export import redact_export
 from watchtower.wire.collectives import (
     CollectiveRecord,
@@ -92,6 +93,7 @@ SAFE_FIELDS = {
     ("Bundle", "opened_at"),
     ("Bundle", "closed_at"),
     ("AckView", "at"),
+    ("FeedbackView", "at"),
 }
 
 
@@ -204,6 +206,16 @@ def a_whole_bundle() -> Bundle:
         ack=AckView(at="2026", by="bob", note="n"),
         verdict=verdict,
         verdicts=(entry,),
+        feedback=FeedbackView(
+            at="2026",
+            right=True,
+            rank=None,
+            cause=None,
+            by="ann",
+            note="n",
+            verdict_cause=Cause.UNKNOWN,
+            confidence=0.5,
+        ),
     )
 
 

@@ -28,19 +28,6 @@ from watchtower.wire.orders import ReportReply
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
 
-@pytest.fixture
-def tower(tmp_path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
-    store.close()
-
-
-@pytest.fixture
-def client(tower):
-    with TestClient(make_app(tower)) as client:
-        yield client
-
-
 def recorded(name: str, **changes) -> bytes:
     return json.dumps(json.loads((MESSAGES / name).read_text()) | changes).encode()
 

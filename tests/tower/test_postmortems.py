@@ -10,6 +10,7 @@ from httpx2 import ASGITransport, AsyncClient
 
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_aftermath import SUSPECT, kill
+from watchtower.alerts.links import AlertLinks
 from watchtower.app import make_app
 from watchtower.core.documents import write_markdown
 from watchtower.core.postmortem.writer import DELETED
@@ -80,7 +81,7 @@ def test_the_route_writes_markdown_and_html(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim, SUSPECT)
         (incident,) = await sim.incidents()
-        app = make_app(sim.tower, public_url="https://tower")
+        app = make_app(sim.tower, links=AlertLinks(public_url="https://tower"))
         async with AsyncClient(transport=ASGITransport(app), base_url="http://tower") as client:
             path = f"/api/v1/incidents/{incident.id}/postmortem"
             markdown = await client.get(path)
@@ -88,7 +89,7 @@ def test_the_route_writes_markdown_and_html(tell):
             refused = await client.get(f"{path}?format=pdf")
             unknown = await client.get("/api/v1/incidents/01XYZ/postmortem")
         assert markdown.headers["content-type"] == "text/markdown; charset=utf-8"
-        assert f"<https://tower/api/v1/incidents/{incident.id}?format=text>" in markdown.text
+        assert f"<https://tower/incidents/{incident.id}>" in markdown.text
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert page.headers["content-security-policy"] == "default-src 'none'"
         assert "<h2>Timeline</h2>" in page.text

@@ -20,6 +20,9 @@ SHOWN_AFTERMATH = 3
 their connections before the signal reaches them."""
 
 
+NOTHING_KNOWN = AlertFacts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """One incident, for its destinations."""
@@ -82,7 +85,7 @@ def make_alert(
     """
     incident = event.incident
     known = before.facts if before else AlertFacts()
-    facts = _describe(incident, event.job, known)
+    facts = describe_incident(incident, event.job, known)
     labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
@@ -154,8 +157,11 @@ def _seen(alert: Alert) -> tuple[object, ...]:
     return (*shown, replace(alert, facts=AlertFacts()))
 
 
-def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:
-    """Return the facts. What is not known of a job that is not live any more stays as before."""
+def describe_incident(
+    incident: Incident, job: JobFacts, before: AlertFacts = NOTHING_KNOWN
+) -> AlertFacts:
+    """Return the facts about an incident. What is not known of a job that is not live any more
+    stays as before."""
     verdict = incident.verdict
     first = verdict.suspects[0] if verdict.suspects else None
     return AlertFacts(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
@@ -21,6 +22,9 @@ from watchtower.tower.views import (
     summarize_jobs,
     view_job,
 )
+from watchtower.wire.verdict import Status
+
+OfStatus = Annotated[Status | None, Query(description="Only jobs with this status.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +39,9 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     router = APIRouter(prefix=JOBS)
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
-    async def list_jobs(drills: WithDrills = False) -> JobList:
+    async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
         """List the jobs that agents report."""
-        return JobList(items=summarize_jobs(tower, drills))
+        return JobList(items=summarize_jobs(tower, drills, status))
 
     @router.get(
         "/{job:job}/verdict",

@@ -53,6 +53,8 @@ _MISTAKES = {
     "bool_type": "must be true or false",
     "string_type": "must be a text",
     "string_too_long": "must have at most {max_length} characters",
+    "datetime_from_date_parsing": "must be a time such as 2026-11-22T02:16:26Z",
+    "datetime_parsing": "must be a time such as 2026-11-22T02:16:26Z",
     "enum": "must be {expected}",
 }
 """Our sentences for pydantic's kinds of errors. The values in braces are pydantic's."""

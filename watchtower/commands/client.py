@@ -87,9 +87,10 @@ class TowerClient:
             ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
         )
 
-    def list_jobs(self, drills: bool = False) -> dict[str, Any]:
+    def list_jobs(self, drills: bool = False, status: str = "") -> dict[str, Any]:
         """The API's answer about live jobs."""
-        return self._list(f"/api/v1/jobs{'?drills=true' if drills else ''}", *_JOB)
+        query = ({"drills": "true"} if drills else {}) | ({"status": status} if status else {})
+        return self._list(f"/api/v1/jobs?{urlencode(query)}", *_JOB)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
@@ -128,17 +129,14 @@ class TowerClient:
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
         return self._json(path, "items", "left_out", "missing_evidence", method="POST", said={})
 
-    def list_incidents(
-        self, job: str | None = None, limit: int = 100, drills: bool = False
-    ) -> dict[str, Any]:
-        """The API's answer about incidents, newest first."""
-        query = {"limit": str(limit)} | ({"job": job} if job else {})
-        query |= {"drills": "true"} if drills else {}
+    def list_incidents(self, limit: int = 100, **chosen: str) -> dict[str, Any]:
+        """The API's answer about incidents, newest first. `chosen` are filters of the API."""
+        query = {"limit": str(limit)} | {name: text for name, text in chosen.items() if text}
         return self._list(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
-        return _items(self.list_incidents(job, limit))
+        return _items(self.list_incidents(limit, job=job or ""))
 
     def list_outages(self) -> dict[str, Any]:
         """The API's answer about outages, newest first."""
@@ -152,14 +150,19 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
+    def similar(self, incident: str, limit: int) -> dict[str, Any]:
+        """Earlier incidents with the same node, line or cause."""
+        path = f"/api/v1/incidents/{_quoted(incident)}/similar?limit={limit}"
+        return self._json(path, "items", "node_counts")
+
+    def calibration(self) -> dict[str, Any]:
+        """How often verdicts were right, by their confidence."""
+        return self._json("/api/v1/calibration", "items", "causes", "right_count", "wrong_count")
+
     def export(self, incident: str, *, redact: bool = False) -> str:
         """Everything one incident was concluded from, as a JSON document."""
         query = "?redact=true" if redact else ""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}/export{query}")
-
-    def similar(self, incident: str) -> dict[str, Any]:
-        """Earlier incidents like one incident."""
-        return self._json(f"/api/v1/incidents/{_quoted(incident)}/similar", "items")
 
     def postmortem(self, incident: str, shape: str) -> str:
         """The post-mortem of one incident, as markdown or html."""

@@ -18,10 +18,9 @@ def explain_no_jobs(client: TowerClient) -> str:
     return f"No jobs. {_describe_agents(client.agents())} {NO_RANK}"
 
 
-def explain_no_incidents(client: TowerClient, job: str | None) -> str:
-    """Return what the tower watches although there is no incident."""
-    of = f" of job {job}" if job else ""
-    return f"No incidents{of}. {_describe_agents(client.agents())}"
+def explain_no_incidents(client: TowerClient, chosen: str) -> str:
+    """Return what the tower watches although there is no incident. `chosen`: the filters."""
+    return f"No incidents{chosen}. {_describe_agents(client.agents())}"
 
 
 def _describe_agents(answer: dict[str, Any]) -> str:

@@ -17,6 +17,9 @@ MAX_ANSWER = 24_000
 _ROUNDS = ((200, 2000), (50, 600), (20, 300), (8, 160), (3, 80))
 """Items of a list and characters of a text, from the first try to the last one."""
 
+MAX_SIMILAR = 10
+"""Earlier incidents in one answer: those with the most in common."""
+
 SHOWN = ("id", "job", "status", "cause", "domain", "suspect_ranks", "summary", "opened_at")
 """Fields of an incident in a list."""
 
@@ -87,7 +90,7 @@ def answer_evidence(client: TowerClient, incident: str) -> str:
 
 def answer_similar(client: TowerClient, incident: str) -> str:
     """Return earlier incidents on the same node or line, or with the same cause."""
-    return write_answer(client.similar(incident))
+    return write_answer(client.similar(incident, MAX_SIMILAR))
 
 
 def _name(frame: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.deliveries import note_delivery
 from watchtower.store.grouped_writes import Insert
+from watchtower.store.incident_filter import filter_columns, save_places
 from watchtower.store.values import (
     NO_FACTS,
     AlertRow,
@@ -94,12 +95,12 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes, cause, domain, job_user)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
-    facts = excluded.facts,
+    facts = excluded.facts, cause = excluded.cause, domain = excluded.domain,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -154,8 +155,10 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.sharer,
         encode(incident.facts),
         len(evidence or b""),
+        *filter_columns(incident),
     )
     db.execute(SAVE_INCIDENT, row)
+    save_places(db, incident)
     if evidence is not None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
 

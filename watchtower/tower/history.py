@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.core.ranksets import format_ranks
+from watchtower.store.incident_filter import accepts, position_of
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.cursors import write_cursor
+from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, live_verdict, view_verdict
-from watchtower.wire.drills import PREFIX
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
 
@@ -44,6 +47,15 @@ class IncidentSummary:
     outage: str | None
     """Id of the first incident of its outage; null without a shared cause. Incidents with the same
     one belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentPage:
+    """Incidents, newest first."""
+
+    items: list[IncidentSummary]
+    next_cursor: str | None
+    """For the next page: the parameter `cursor` of the same list. Null on the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +99,19 @@ class IncidentDetail:
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
     stacks: list[StackView]
+    feedback: FeedbackView | None
+    """What a person answered about the verdict; null if nobody did."""
 
 
-async def list_incidents(
-    tower: Tower, job: str | None, limit: int, with_drills: bool = True
-) -> list[IncidentSummary]:
-    """Return the newest incidents, of one job or of all jobs."""
-    incidents = await _read_incidents(tower, job, limit, with_drills)
-    return [_summarize(tower, incident) for incident in incidents]
+async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentPage:
+    """Return the newest incidents that meet the conditions."""
+    incidents = await read_incidents(tower, chosen, limit + 1)
+    shown = incidents[:limit]
+    has_more = len(incidents) > limit
+    return IncidentPage(
+        items=[_summarize(tower, incident) for incident in shown],
+        next_cursor=write_cursor(position_of(shown[-1])) if has_more else None,
+    )
 
 
 async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
@@ -116,6 +133,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         verdict=view_verdict(verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=group_stacks(case) if (case := read_case(incident)) else [],
+        feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
     )
 
 
@@ -138,7 +156,7 @@ async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
     live = live_verdict(tower, job)
     if live is not None:
         return OwnedVerdict(verdict=live, owner=find_owner(tower, job))
-    for last in await _read_incidents(tower, job, 1):
+    for last in await read_incidents(tower, IncidentFilter(job=job), 1):
         return OwnedVerdict(verdict=last.verdict, owner=owner_of_incident(last))
     return None
 
@@ -165,28 +183,23 @@ async def read_incident(
     return unsaved or stored
 
 
-async def _read_incidents(
-    tower: Tower, job: str | None, limit: int, with_drills: bool = True
-) -> list[Incident]:
+async def read_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> list[Incident]:
     """Return incidents, newest first: from the store, and those that are not stored yet.
 
     If the store cannot be read, return only the latter. Raises StoreFailedError if there are none.
     """
-    without = "" if with_drills else PREFIX
-    unsaved = [
-        one
-        for one in tower.store_writer.unsaved(job)
-        if not without or not one.job.startswith(without)
-    ]
+    unsaved = tower.store_writer.unsaved(None)
     try:
-        found = tower.store_writer.store.incidents(job, limit, without)
+        # A stored incident may not meet the conditions any more: its new state is not stored yet.
+        found = tower.store_writer.store.incidents(chosen, limit + len(unsaved))
         stored = await tower.store_writer.read(found)
     except StoreFailedError:
-        if not unsaved:
+        if not any(accepts(chosen, one) for one in unsaved):
             raise
         stored = []
     known = {one.id: one for one in (*stored, *unsaved)}
-    return sorted(known.values(), key=lambda one: one.opened_at, reverse=True)[:limit]
+    accepted = [one for one in known.values() if accepts(chosen, one)]
+    return sorted(accepted, key=position_of, reverse=True)[:limit]
 
 
 def _view_silence(tower: Tower, incident: Incident) -> SilenceView | None:

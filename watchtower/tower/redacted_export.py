@@ -10,6 +10,7 @@ from watchtower.core.redaction.redactor import Redactor
 from watchtower.core.redaction.rules import RULES, Rule, redact_value
 from watchtower.tower.acks import AckView
 from watchtower.tower.export import Bundle
+from watchtower.tower.feedback import FeedbackView
 
 _BUNDLES = msgspec.json.Decoder(Bundle)
 
@@ -27,6 +28,9 @@ _OF_BUNDLE: dict[tuple[type, str], Rule] = {
     (Bundle, "job"): lambda redactor, value: redactor.name("job", value),
     (AckView, "at"): _keep,
     (AckView, "by"): lambda redactor, value: redactor.name("user", value),
+    (FeedbackView, "at"): _keep,
+    (FeedbackView, "by"): lambda redactor, value: redactor.name("user", value),
+    (FeedbackView, "note"): lambda redactor, value: redactor.removed(value),
     (AckView, "note"): lambda redactor, value: redactor.removed(value),
 }
 """Fields that the tower writes itself stay."""
@@ -55,7 +59,7 @@ def _find_names(bundle: Bundle) -> dict[str, list[str]]:
     return {
         "node": nodes,
         "job": jobs,
-        "user": [bundle.ack.by] if bundle.ack else [],
+        "user": [each.by for each in (bundle.ack, bundle.feedback) if each],
         "owner": [batch.owner for batch in batches],
         "batch": [batch.id for batch in batches],
     }

@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import clean, clean_sentence, say_duration
+from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
+from watchtower.ui.words import find_tone, say_percent
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -31,7 +32,11 @@ def make_environment() -> Environment:
     filters = {
         "line": clean,
         "sentence": mark_sentence,
+        "step": mark_step,
         "moment": mark_moment,
+        "clock": mark_clock,
+        "words": say_words,
+        "tone": find_tone,
         "duration": say_duration,
         "percent": say_percent,
         "ranks": count_ranks,
@@ -43,11 +48,25 @@ def make_environment() -> Environment:
 
 def mark_sentence(text: str, limit: int = MAX_SENTENCE) -> Markup:
     """Return one of our own sentences as HTML: its code spans become <code> elements."""
+    return _mark(text, limit, Markup("<code>{}</code>"), Markup("<code>{}</code>"))
+
+
+def mark_step(text: str, limit: int = MAX_SENTENCE) -> Markup:
+    """Return a piece of advice as HTML. Each command in it has a button that copies it."""
+    command = Markup(
+        '<code>{}</code><button type="button" class="copy" data-copy aria-label="Copy the command">'
+        "Copy</button>"
+    )
+    return _mark(capitalise(text), limit, Markup("<code>{}</code>"), command)
+
+
+def _mark(text: str, limit: int, code: Markup, command: Markup) -> Markup:
+    """Return a sentence with its code spans. A span with a space in it is a command."""
     pieces = clean_sentence(text, limit).split("`")
     if len(pieces) % 2 == 0:  # cut within a span
         pieces = ["".join(pieces)]
     marked = [
-        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
+        (command if " " in piece else code).format(piece) if number % 2 else escape(piece)
         for number, piece in enumerate(pieces)
     ]
     return Markup("").join(marked)
@@ -55,15 +74,23 @@ def mark_sentence(text: str, limit: int = MAX_SENTENCE) -> Markup:
 
 def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     """Return an RFC 3339 time as a <time> element. The script of the pages adds its age."""
+    return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
+
+
+def mark_clock(stamp: str | None) -> Markup:
+    """Return the time of day of an RFC 3339 time. The script adds how long ago it was."""
+    return _mark_time(stamp, say_moment(stamp or "").partition(" ")[2], " data-since")
+
+
+def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
-    age = Markup(" data-age") if with_age else Markup("")
-    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, age, say_moment(stamp))
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
 
 
-def say_percent(share: float) -> str:
-    """Return "97 %". No verdict is certain, so the largest number is 99."""
-    return f"{min(int(share * 100 + 0.5), 99)} %"
+def say_words(name: str) -> str:
+    """Return the name of a cause or a status as words: "gpu driver stuck"."""
+    return clean(name, 64).replace("_", " ")
 
 
 def quote_segment(text: str) -> str:

@@ -52,15 +52,15 @@ function show(text) {
     const next = fresh.getElementById(part.id);
     if (next) morph(part, next);
   }
-  prepare();
+  showAges();
 }
 
 // ---- Morphing: change only what differs, so that focus, selection and open parts stay. ----
 
-const KEPT = new Set(["open", "data-ready"]); // what the reader or this script has set
+const KEPT = new Set(["open", "data-said"]); // what the reader or this script has set
 
 function morph(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || "own" in old.dataset) return;
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !KEPT.has(name)) old.removeAttribute(name);
   }
@@ -116,18 +116,63 @@ function showAges() {
   }
 }
 
-// ---- Copying and forms ----
+// ---- Copying and forms: one listener for the page, so that new elements work, too. ----
 
-function prepare() {
-  showAges();
+async function copy(button) {
+  const text = button.previousElementSibling.textContent.trim();
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS there is no clipboard: select the text, so that one key copies it.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+    return;
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-document.documentElement.classList.add("js");
+function readForm(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (field.name === "what") body[field.value] = field.selectedOptions[0].dataset.name;
+    else if (field.name) body[field.name] = field.name === "for_s" ? Number(field.value) : field.value;
+  }
+  return body;
+}
+
+async function send(form) {
+  const said = form.querySelector(".answer");
+  said.textContent = "Sending ...";
+  try {
+    const answer = await fetch(form.dataset.send, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(readForm(form)),
+    });
+    said.textContent = answer.ok ? "Done." : (await answer.json()).detail;
+  } catch (error) {
+    said.textContent = `The tower does not answer (${error.message}).`;
+  }
+  clearTimeout(timer);
+  poll();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (button) copy(button);
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.dataset.send) return;
+  event.preventDefault();
+  send(event.target);
+});
 document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
   timer = 0;
   if (!document.hidden) poll();
 });
+document.documentElement.classList.add("js");
 setInterval(showAges, 1000);
-prepare();
+showAges();
 plan();
