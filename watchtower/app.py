@@ -17,14 +17,17 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
+from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
@@ -44,6 +47,8 @@ from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
+from watchtower.api.slack_answers import SlackAnswers
+from watchtower.api.slack_commands import SlackCommands
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -227,8 +232,9 @@ def _make_server(
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     pages = partial(page_routes, links=links, settings=config.pages)
+    app = make_app(tower, book, refusals, renewal, links, hosts, alerts, pages)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, links, hosts, alerts, pages),
+        add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",
@@ -243,6 +249,20 @@ def _make_server(
     settings.load()
     renewal.context = settings.ssl
     return uvicorn.Server(settings)
+
+
+def add_slack_commands(
+    app: ASGIApp, tower: Tower, settings: AlertSettings, links: AlertLinks, refusals: Refusals
+) -> ASGIApp:
+    """Return an application that also answers commands of Slack, if there is a signing secret.
+
+    Raises ConfigError.
+    """
+    secret = read_secret("slack_signing_secret_file", settings.slack_signing_secret_file)
+    if not secret:
+        return app
+    answers = SlackAnswers(tower, links, frozenset(settings.slack_ack_users))
+    return SlackCommands(app, answers, SlackSignatures(secret), refusals)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -98,7 +98,7 @@ def test_every_file_that_the_documents_name_exists():
 
 
 @pytest.mark.parametrize(
-    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards"]
+    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards", "examples"]
 )
 def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
