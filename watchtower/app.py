@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.session_key import keep_key
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
@@ -29,7 +30,6 @@ from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
-from watchtower.api.agents import agent_routes
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
@@ -43,12 +43,14 @@ from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.nodes import node_routes
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
 from watchtower.api.slack_answers import SlackAnswers
 from watchtower.api.slack_commands import SlackCommands
+from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -59,6 +61,9 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.actions import Actions
+from watchtower.ui.login import Logins
+from watchtower.ui.pages import Pages
 from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
@@ -78,22 +83,28 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+PageRoutes = Callable[[Tower, Pages], list[Route]]
+"""Makes the routes of the tower's own pages."""
+
+
 def make_app(
     tower: Tower,
-    book: TokenBook | None = None,
+    visitors: Visitors | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
     links: AlertLinks = NO_LINKS,
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
-    pages: Callable[[Tower], list[Route]] = page_routes,
+    pages: PageRoutes = page_routes,
 ) -> Front:
-    """Return the ASGI application of one tower. Without a token book every request is allowed.
+    """Return the ASGI application of one tower. Without visitors every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
     pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
+    visitors = visitors or Visitors(TokenBook({}, {}))
+    shown = Pages()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -117,10 +128,11 @@ def make_app(
     )
     guard = partial(
         Guard,
-        book=book or TokenBook({}, {}),
+        visitors=visitors,
         refusals=refusals,
         hosts=hosts,
         public_url=links.public_url,
+        show_error=shown.show_error,
     )
     app.add_middleware(EntityTags)
     app.add_middleware(guard)
@@ -129,10 +141,12 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app), *pages(tower)]
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
+    app.router.routes += Logins(shown, visitors, refusals).routes()
+    app.router.routes += Actions(tower, shown).routes()
     for linking in (examination_routes, job_routes, incident_routes, document_routes):
         app.router.routes += linking(tower, links).routes
-    for routes in (agent_routes, silence_routes, feedback_routes, outage_routes, health_routes):
+    for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 
@@ -213,6 +227,18 @@ def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     return warnings
 
 
+def make_people(config: TowerConfig) -> People:
+    """Return how persons get rights. Makes the key of their sessions in the data folder."""
+    pages = config.pages
+    scope = Scope(pages.user_scope)
+    return People(
+        key=keep_key(Path(config.data_dir)),
+        session_s=pages.session_hours * 3600,
+        trusted=TrustedUsers(pages.user_header, pages.trusted_proxies, scope),
+        is_secure=config.is_secure,
+    )
+
+
 def _make_server(
     config: TowerConfig,
     tower: Tower,
@@ -231,8 +257,9 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    visitors = Visitors(book, make_people(config))
     pages = partial(page_routes, links=links, settings=config.pages)
-    app = make_app(tower, book, refusals, renewal, links, hosts, alerts, pages)
+    app = make_app(tower, visitors, refusals, renewal, links, hosts, alerts, pages)
     settings = uvicorn.Config(
         add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",

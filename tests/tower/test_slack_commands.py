@@ -19,6 +19,7 @@ from watchtower.alerts.settings import AlertSettings
 from watchtower.api.security import Refusals
 from watchtower.api.slack_answers import SlackAnswers
 from watchtower.api.slack_commands import MAX_BODY, PATH, SlackCommands
+from watchtower.api.visitors import Visitors
 from watchtower.app import add_slack_commands, make_app
 
 ANN = "U0ANN0000"
@@ -55,7 +56,8 @@ class Slack:
 @contextlib.asynccontextmanager
 async def slack_of(sim: Simulation) -> AsyncIterator[Slack]:
     refusals, links = Refusals(), AlertLinks(public_url="https://tower")
-    app = make_app(sim.tower, TokenBook({}, {"WATCHTOWER_READER_TOKEN": "r" * 32}), refusals)
+    book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "r" * 32})
+    app = make_app(sim.tower, Visitors(book), refusals)
     answers = SlackAnswers(sim.tower, links, frozenset({ANN}))
     front = SlackCommands(app, answers, SlackSignatures(SECRET), refusals, lambda: NOW)
     async with AsyncClient(transport=ASGITransport(front), base_url="http://tower") as client:

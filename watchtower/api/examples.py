@@ -11,6 +11,7 @@ from watchtower.tower.acks import AckView
 from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
@@ -133,6 +134,26 @@ VERDICT = _plain(view_verdict(_VERDICT))
 AGENTS = _plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
+        connected=1,
+        silent=0,
+        rank_count=8,
+    )
+)
+NODES = _plain(
+    NodeList(
+        items=[
+            NodeSummary(
+                node=NODE,
+                has_agent=True,
+                is_silent=False,
+                silent_for_s=0.4,
+                release="0.1.0",
+                rank_count=8,
+                job_names=[JOB],
+                limits=["py-spy is not installed"],
+                incident_count=9,
+            )
+        ],
         connected=1,
         silent=0,
         rank_count=8,

@@ -70,7 +70,7 @@ def feedback_routes(tower: Tower) -> APIRouter:
         said = Answer(
             right=given.right, rank=given.rank, cause=given.cause, by=given.by, note=given.note
         )
-        return view_feedback(await tower.feedback.give(ident, verdict.verdict, said))
+        return view_feedback(await tower.feedback.give(ident, verdict, said))
 
     @router.get(
         "/calibration",

@@ -73,7 +73,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         ident = await find_known_id(tower, incident)
         if shape is VerdictFormat.JSON:
             return known(await history.get_incident(tower, ident), incident)
-        verdict = await history.incident_verdict(tower, ident)
+        verdict = await history.owned_verdict(tower, ident)
         return write_for_people(known(verdict, incident), shape, links)
 
     @router.get(

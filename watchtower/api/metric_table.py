@@ -275,7 +275,8 @@ REFUSED_REQUESTS = counter(
     "watchtower_refused_requests_total",
     "reason",
     "Refused requests, by reason: no_token, unknown_token, wrong_scope, wrong_host, cross_site, "
-    "bad_message, too_much_waste, busy, too_many_connections.",
+    "bad_message, too_much_waste, busy, too_many_connections, ended_session, stale_form, "
+    "too_many_logins.",
 )
 FAILED_TICKS = counter(
     "watchtower_failed_ticks_total",

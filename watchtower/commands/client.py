@@ -40,6 +40,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
+_NODE = ("node", "has_agent", "is_silent")
 _OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 _SILENCE = ("id", "job", "node", "user", "until", "reason")
@@ -96,9 +97,12 @@ class TowerClient:
         """Live jobs."""
         return _items(self.list_jobs())
 
-    def agents(self) -> dict[str, Any]:
-        """The API's answer about connected agents."""
-        return self._json("/api/v1/agents", "items", "connected", "silent", "rank_count")
+    def nodes(self) -> dict[str, Any]:
+        """The API's answer about nodes and their agents, the worst first."""
+        answer = self._list("/api/v1/nodes", *_NODE)
+        if not _has(answer, ("connected", "silent", "rank_count")):
+            raise self._no_tower()
+        return answer
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""

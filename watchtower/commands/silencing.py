@@ -11,6 +11,7 @@ from typing import Any
 from watchtower.arguments import Parser, name_or_id, suggest
 from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
+from watchtower.commands.empty import list_connected
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.listing import MAX_DURATION, read_duration
 from watchtower.commands.printing import as_json, clean, table
@@ -136,9 +137,9 @@ def _find_id(client: TowerClient, text: str) -> str:
 def _describe_unknown(client: TowerClient, kind: str, name: str) -> str:
     """Return a hint if no agent reports the name; empty if one does."""
     if kind == "node":
-        agents = client.agents()
-        names = [str(agent["node"]) for agent in agents["items"]]
-        if len(names) < int(agents["connected"]):
+        nodes = client.nodes()
+        names = list_connected(nodes)
+        if len(names) < int(nodes["connected"]):
             return ""  # the tower lists only some of them
         known = "connected agents are on"
     else:

@@ -98,10 +98,13 @@ class _Collector:
 
 
 def page_routes(
-    tower: Tower, links: AlertLinks = NO_LINKS, settings: PageSettings = DEFAULTS
+    tower: Tower,
+    pages: Pages,
+    links: AlertLinks = NO_LINKS,
+    settings: PageSettings = DEFAULTS,
 ) -> list[Route]:
     """Routes of one tower. Those of jobs need the middleware `RawJobPaths`."""
-    pages, collector = Pages(), _Collector(tower, links, settings)
+    collector = _Collector(tower, links, settings)
 
     def plain(path: str, collect: Callable[[], Awaitable[Shown]]) -> Route:
         async def get(request: Request) -> Response:
