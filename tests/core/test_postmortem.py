@@ -12,7 +12,7 @@ from tests.core.test_properties import verdict_of
 from tests.generated_docs import ROOT, RUNBOOKS, make_runbooks
 from tests.properties import examples
 from watchtower.core.documents import write_html, write_markdown
-from watchtower.core.postmortem.facts import Acknowledged, PostmortemFacts, Sent
+from watchtower.core.postmortem.facts import Acknowledged, PostmortemFacts, Sent, WaitPicture
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.writer import DELETED, write_postmortem
 from watchtower.drills.catalogue import DRILLS
@@ -121,6 +121,16 @@ def test_golden_postmortem(name, update_golden):
 
 def test_the_document_says_if_the_evidence_was_deleted():
     assert DELETED.split("`")[0] in write_markdown(write_postmortem(STORIES["evidence_deleted"]))
+
+
+def test_the_waits_are_a_drawing_and_a_sentence():
+    waits = WaitPicture(svg="<svg/>", sentence="7 ranks wait for rank 3 in all_reduce.")
+    document = write_postmortem(facts_of(an_incident(), waits=waits))
+    said = "Seen while it hung: 7 ranks wait for rank 3"
+    assert said in write_markdown(document)
+    page = write_html(document)
+    assert f'<img src="data:image/svg+xml;base64,PHN2Zy8+" alt="{said}' in page
+    assert "<svg" not in page
 
 
 def test_an_acknowledgement_has_its_person_and_note():

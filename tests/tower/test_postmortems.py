@@ -91,7 +91,7 @@ def test_the_route_writes_markdown_and_html(tell):
         assert markdown.headers["content-type"] == "text/markdown; charset=utf-8"
         assert f"<https://tower/incidents/{incident.id}>" in markdown.text
         assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert page.headers["content-security-policy"] == "default-src 'none'"
+        assert page.headers["content-security-policy"] == "default-src 'none'; img-src data:"
         assert "<h2>Timeline</h2>" in page.text
         assert (refused.status_code, unknown.status_code) == (422, 404)
 

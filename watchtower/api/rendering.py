@@ -48,14 +48,14 @@ DocumentFormat = Annotated[
     DocumentShape, Query(alias="format", description="How the document is written.")
 ]
 
-NO_CONTENT_OF_OTHERS = "default-src 'none'"
-"""Content-Security-Policy of a document: it loads nothing and runs nothing."""
+ONLY_ITSELF = "default-src 'none'; img-src data:"
+"""Content-Security-Policy of a document: it loads and runs nothing, and contains its drawing."""
 
 
 def write_document(document: Document, shape: DocumentShape) -> Response:
     """Write a document."""
     if shape is DocumentShape.HTML:
-        headers = {"Content-Security-Policy": NO_CONTENT_OF_OTHERS}
+        headers = {"Content-Security-Policy": ONLY_ITSELF}
         return HTMLResponse(write_html(document), headers=headers)
     return PlainTextResponse(write_markdown(document), media_type="text/markdown")
 

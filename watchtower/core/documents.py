@@ -1,4 +1,4 @@
-"""A document of headings, paragraphs, lists, tables and code, as Markdown or as HTML.
+"""A document of headings, paragraphs, lists, tables, code and drawings, as Markdown or HTML.
 
 Texts contain names of processes and nodes. They are escaped for the format. Only code spans in
 backticks stay markup.
@@ -7,6 +7,7 @@ backticks stay markup.
 from __future__ import annotations
 
 import html
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -57,7 +58,15 @@ class Link:
     url: str
 
 
-Part = Heading | Paragraph | Listing | Table | Code | Link
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture, and the same in words."""
+
+    svg: str
+    text: str
+
+
+Part = Heading | Paragraph | Listing | Table | Code | Link | Drawing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,8 @@ def _part_markdown(part: Part) -> str:
             return "\n".join(["```", *(line.replace("`", "'") for line in lines), "```"])
         case Link(url):
             return f"<{url}>"
+        case Drawing(_, text):
+            return escape_markdown(text)
 
 
 def _row_markdown(cells: Sequence[str]) -> str:
@@ -125,6 +136,13 @@ def _part_html(part: Part) -> str:
         case Link(url):
             shown = html.escape(url)
             return f'<p><a href="{shown}">{shown}</a></p>'
+        case Drawing(svg, text):
+            # As an image, a picture runs no script and uses no style of the page.
+            data = b64encode(svg.encode()).decode()
+            shown = html.escape(text)
+            return (
+                f'<p><img src="data:image/svg+xml;base64,{data}" alt="{shown}"></p><p>{shown}</p>'
+            )
 
 
 def _row_html(tag: str, cells: Sequence[str], write: Callable[[str], str]) -> str:

@@ -36,6 +36,14 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPicture:
+    """Which ranks waited for which, as a drawing and in words."""
+
+    svg: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostmortemFacts:
     """An incident and what was known of its job. Times are UNIX seconds. None: not known."""
 
@@ -65,6 +73,8 @@ class PostmortemFacts:
     """Seconds that a step usually took."""
     stacks: tuple[StackGroup, ...] | None = None
     """Rarest first; None if the evidence was deleted."""
+    waits: WaitPicture | None = None
+    """None if it is not known which ranks waited for which."""
 
     @property
     def is_open(self) -> bool:

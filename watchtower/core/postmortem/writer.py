@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watchtower.core.documents import Code, Document, Heading, Link, Listing, Paragraph, Part, Table
+from watchtower.core.documents import (
+    Code,
+    Document,
+    Drawing,
+    Heading,
+    Link,
+    Listing,
+    Paragraph,
+    Part,
+    Table,
+)
 from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
@@ -46,6 +56,7 @@ def _write_parts(facts: PostmortemFacts) -> Iterator[Part]:
     yield from _impact(facts)
     yield from _timeline(facts)
     yield from _baseline(facts)
+    yield from _waits(facts)
     yield from _stacks(facts)
     yield from _evidence(facts)
     yield from _cause(facts)
@@ -156,6 +167,12 @@ def _baseline(facts: PostmortemFacts) -> Iterator[Part]:
     usual = f"{step_s:.2g} s" if step_s < 10 else say_duration(step_s)
     times = f" The stall was {facts.lost_s / step_s:.0f} times as long." if facts.lost_s else ""
     yield Paragraph(f"A step usually took {usual} or less (95 of 100 steps).{times}")
+
+
+def _waits(facts: PostmortemFacts) -> Iterator[Part]:
+    if facts.waits is not None:
+        yield Heading("Which ranks waited for which")
+        yield Drawing(facts.waits.svg, f"Seen while it hung: {_sentence(facts.waits.sentence)}")
 
 
 def _stacks(facts: PostmortemFacts) -> Iterator[Part]:
