@@ -333,6 +333,17 @@ STACKS = _plain(
         missing_evidence=[],
     )
 )
+_POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
+
+## Summary
+
+Job slurm-48213.0 made no step after 2026-11-22 02:16:11 UTC. Rank 37 on gpu-042 was the cause:
+dataloader_stall (85%). At 2026-11-22 02:16:26 UTC the incident was still open.
+"""
+POSTMORTEM = {
+    "text/markdown": _POSTMORTEM,
+    "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
+}
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
 FEEDBACK = _plain(_FEEDBACK)

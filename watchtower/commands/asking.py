@@ -191,24 +191,12 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
-        opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
         before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
         answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
-        parts = [verdict, opened, *said, *history, *after, *before, *answered]
+        parts = [verdict, *said, *history, *after, *before, *answered]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
-    return DONE
-
-
-def export(client: TowerClient, args: argparse.Namespace) -> int:
-    """Write an incident with everything that its verdict was made from."""
-    bundle = client.export(args.incident)
-    if args.output is None:
-        print(bundle)
-    else:
-        args.output.write_text(bundle, "utf-8")
-        print(f"{args.output}: {len(bundle) / 1000:.0f} KB. Diagnose it again: watchtower replay")
     return DONE
 
 

@@ -98,6 +98,12 @@ CREATE TABLE IF NOT EXISTS silences (
     silenced_by TEXT NOT NULL,
     PRIMARY KEY (kind, name)
 );
+CREATE TABLE IF NOT EXISTS deliveries (
+    incident TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (incident, destination)
+);
 CREATE TABLE IF NOT EXISTS alerts (
     destination TEXT NOT NULL,
     incident TEXT NOT NULL,

@@ -22,6 +22,7 @@ import msgspec
 from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
+from watchtower.store.deliveries import read_deliveries
 from watchtower.store.feedback_rows import save_feedback
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.incident_filter import as_sql
@@ -32,6 +33,7 @@ from watchtower.store.startup_state import recall_state
 from watchtower.store.values import (
     Ack,
     AlertRow,
+    Delivery,
     DumpRow,
     Feedback,
     GenerationRow,
@@ -231,10 +233,15 @@ class SqliteStore:
         """Store what a destination must show about an incident, and what it has received."""
         return self._write(lambda db: rows.save_alert(db, row))
 
-    def remove_alert(self, destination: str, incident: str) -> Future[None]:
-        """Remove an alert whose end was delivered."""
-        row = (destination, incident)
-        return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
+    def remove_alert(
+        self, destination: str, incident: str, delivered_at: float | None = None
+    ) -> Future[None]:
+        """Remove an alert: its end was delivered at this time, or it is given up."""
+        return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
+
+    def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
+        """Read the first message to each destination about an incident, earliest first."""
+        return self._thread.submit(lambda: read_deliveries(self._db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
         """Store a silence, in place of an earlier one of the same job, node or user."""
@@ -286,12 +293,7 @@ class SqliteStore:
 
     def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
         """Read one incident, with its case if wanted; None if the id is unknown."""
-        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents WHERE id = ?"
-        if with_case:
-            query = (
-                f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-                " WHERE id = ?"
-            )
+        query = rows.INCIDENT_WITH_CASE if with_case else rows.INCIDENT_WITHOUT_CASE
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()

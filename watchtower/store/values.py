@@ -48,6 +48,16 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
+    suspect_at: float | None = None
+    """When the job became suspect; None if it did not, or if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The first message about an incident to a destination of alerts."""
+
+    destination: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,8 @@ class Bundle:
     dumps_are_all: bool
     verdicts: tuple[VerdictEntry, ...] = ()
     """All verdicts with their times, oldest first."""
+    redacted: bool = False
+    """Names were replaced by placeholders."""
     feedback: FeedbackView | None = None
     """What a person answered about the verdict."""
 

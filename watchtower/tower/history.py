@@ -14,6 +14,7 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor
 from watchtower.tower.feedback import FeedbackView, view_feedback
+from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -129,32 +130,41 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         shadow=incident.shadow,
         silence=_view_silence(tower, incident),
         outage=incident.identity.outage or None,
-        verdict=view_verdict(_verdict_of(tower, incident)),
+        verdict=view_verdict(verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
-        stacks=_stacks(case) if (case := read_case(incident)) else [],
+        stacks=group_stacks(case) if (case := read_case(incident)) else [],
         feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
     )
 
 
 async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
     """Return the verdict of one incident; None if the id is unknown."""
+    found = await owned_verdict(tower, incident_id)
+    return found.verdict if found else None
+
+
+async def owned_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | None:
+    """Return the verdict of one incident and the owner of its job; None if the id is unknown."""
     incident = await read_incident(tower, incident_id, with_case=False)
-    return _verdict_of(tower, incident) if incident else None
+    if incident is None:
+        return None
+    return OwnedVerdict(verdict=verdict_of(tower, incident), owner=owner_of_incident(incident))
 
 
-def _verdict_of(tower: Tower, incident: Incident) -> Verdict:
+def verdict_of(tower: Tower, incident: Incident) -> Verdict:
     """Return the live verdict of an open incident, else the stored one."""
     live = live_verdict(tower, incident.job)
     return live if live is not None and live.incident == incident.id else incident.verdict
 
 
-async def last_verdict(tower: Tower, job: str) -> Verdict | None:
-    """Return the verdict of a job's latest incident; None if it had no incident.
-
-    The job need not be live.
-    """
-    incidents = await read_incidents(tower, IncidentFilter(job=job), 1)
-    return incidents[0].verdict if incidents else None
+async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
+    """Return the verdict of a live job, else of its latest incident; None without either."""
+    live = live_verdict(tower, job)
+    if live is not None:
+        return OwnedVerdict(verdict=live, owner=find_owner(tower, job))
+    for last in await read_incidents(tower, IncidentFilter(job=job), 1):
+        return OwnedVerdict(verdict=last.verdict, owner=owner_of_incident(last))
+    return None
 
 
 async def read_incident(
@@ -233,7 +243,7 @@ def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
     )
 
 
-def _stacks(case: Case) -> list[StackView]:
+def group_stacks(case: Case) -> list[StackView]:
     """Return the distinct main-thread stacks of the last dumps, rarest first."""
     frames = {stack.digest: stack.frames for stack in case.stacks}
     ranks: dict[str, list[int]] = {}

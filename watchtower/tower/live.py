@@ -227,6 +227,8 @@ class LiveJob:
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
         identity = _identify(status, verdict, facts.user)
+        if status is Status.HUNG:
+            identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
         if status is not Status.ENDED and not is_drill(self.name):
             identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
