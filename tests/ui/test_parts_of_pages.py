@@ -329,6 +329,8 @@ def test_silent_nodes_are_first():
     def a_node(name: str, silent_since=None, incidents=0) -> NodeAccount:
         return NodeAccount(
             node=name,
+            has_agent=True,
+            release="0.1.0",
             silent_since=silent_since,
             report_interval_s=1.0,
             rank_count=8,
