@@ -12,6 +12,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from watchtower.api.field_texts import describe_fields
+
 PROBLEM = "application/problem+json"
 
 JOBS, INCIDENTS, NODES, SILENCES, TOWER = "Jobs", "Incidents", "Nodes", "Silences", "Tower"
@@ -127,9 +129,9 @@ def describe_api(app: FastAPI, *, needs_token: bool) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            for route in app.routes:
-                if isinstance(route, APIRoute):
-                    route.operation_id = route.name
+            routes = [route for route in app.routes if isinstance(route, APIRoute)]
+            for route in routes:
+                route.operation_id = route.name
             app.openapi_schema = _complete(
                 get_openapi(
                     title=app.title,
@@ -140,6 +142,8 @@ def describe_api(app: FastAPI, *, needs_token: bool) -> None:
                 ),
                 needs_token=needs_token,
             )
+            schemas = app.openapi_schema["components"]["schemas"]
+            describe_fields(schemas, [route.response_model for route in routes])
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
