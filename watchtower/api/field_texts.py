@@ -15,7 +15,6 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 COMMON = {
@@ -85,26 +84,19 @@ COMMON = {
 """By the name of the field."""
 
 
-def describe_fields(app: FastAPI) -> None:
-    """Make the OpenAPI document of an app describe each field."""
-    make = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = make()
-        models = (route.response_model for route in app.routes if isinstance(route, APIRoute))
-        schemas = document.get("components", {}).get("schemas", {})
-        for kind in find_dataclasses(models):
-            fields = schemas.get(kind.__name__, {}).get("properties", {})
-            for name, text in read_field_texts(kind).items():
-                if name in fields:
-                    fields[name].setdefault("description", text)
-        for schema in schemas.values():
-            for name, field in schema.get("properties", {}).items():
-                if name in COMMON:
-                    field.setdefault("description", COMMON[name])
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+def describe_fields(document: dict[str, Any], routes: Iterable[object]) -> None:
+    """Describe each field of the answers of these routes in an OpenAPI document."""
+    models = (route.response_model for route in routes if isinstance(route, APIRoute))
+    schemas = document["components"]["schemas"]
+    for kind in find_dataclasses(models):
+        fields = schemas.get(kind.__name__, {}).get("properties", {})
+        for name, text in read_field_texts(kind).items():
+            if name in fields:
+                fields[name].setdefault("description", text)
+    for schema in schemas.values():
+        for name, field in schema.get("properties", {}).items():
+            if name in COMMON:
+                field.setdefault("description", COMMON[name])
 
 
 def find_dataclasses(models: Iterable[Any]) -> Iterator[type]:

@@ -219,7 +219,8 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
 
 def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
     idents = list(idents)
-    _remove(db, "evidence", "incident", idents)
+    for table in ("evidence", "suspects", "feedback", "deliveries"):
+        _remove(db, table, "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
 

@@ -12,13 +12,17 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
+from watchtower.store.deliveries import note_delivery
 from watchtower.store.grouped_writes import Insert
+from watchtower.store.incident_filter import filter_columns, save_places
 from watchtower.store.values import (
+    NO_FACTS,
     AlertRow,
     Blame,
     GenerationRow,
     Identity,
     Incident,
+    JobFacts,
     PauseRow,
     Silence,
     SilenceKind,
@@ -36,6 +40,7 @@ _BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _IDENTITIES = msgspec.json.Decoder(Identity)
+_FACTS = msgspec.json.Decoder(JobFacts)
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
@@ -43,7 +48,12 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer"
+    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, facts"
+)
+
+INCIDENT_WITHOUT_CASE = f"SELECT {INCIDENT}, NULL FROM incidents WHERE id = ?"
+INCIDENT_WITH_CASE = (
+    f"SELECT {INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id WHERE id = ?"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -85,11 +95,12 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes, cause, domain, job_user)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
+    facts = excluded.facts, cause = excluded.cause, domain = excluded.domain,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -142,9 +153,12 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.only_node,
         int(incident.shadow),
         incident.sharer,
+        encode(incident.facts),
         len(evidence or b""),
+        *filter_columns(incident),
     )
     db.execute(SAVE_INCIDENT, row)
+    save_places(db, incident)
     if evidence is not None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
 
@@ -184,6 +198,17 @@ def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
             row.updated_at,
         ),
     )
+    if row.delivered:
+        note_delivery(db, row.incident, row.destination, row.updated_at)
+
+
+def remove_alert(
+    db: sqlite3.Connection, destination: str, incident: str, delivered_at: float | None
+) -> None:
+    """Remove an alert. If its end was delivered, this may have been the first delivery."""
+    db.execute(REMOVE_ALERT, (destination, incident))
+    if delivered_at is not None:
+        note_delivery(db, incident, destination, delivered_at)
 
 
 def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
@@ -228,7 +253,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, *last = rest
+    facts, evidence = last
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -260,6 +286,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             "only_node": only_node,
             "shadow": bool(shadow),
             "sharer": sharer,
+            "facts": _try_read(ident, "facts", lambda text: decode(text, _FACTS), facts)
+            or NO_FACTS,
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

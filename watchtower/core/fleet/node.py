@@ -30,6 +30,8 @@ class NodeRecord:
 
     reporter: Reporter
     gaps: AgentGaps
+    release: str = ""
+    """Release of the agent; empty if it is not known."""
     shared_at: float = float("-inf")
     """When two agents last alternated in reporting under this name."""
     previous_agent: str = ""
@@ -55,7 +57,7 @@ class NodeRecord:
             held_until=now if report.stopping else now + hold_s,
             silent_from=now + max(silence_s, SILENT_INTERVALS * report.interval_s),
         )
-        node = cls(reporter, report.limits)
+        node = cls(reporter, report.limits, report.release)
         known = previous.observations if previous is not None else NodeObservations()
         node.observations = known.updated(report.observations, reporter)
         if previous is not None:
