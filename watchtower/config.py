@@ -4,7 +4,7 @@
 [tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
 [alerts]     where the tower itself sends alerts: the settings of `alerts.settings`
-[pages]      links on the web pages: the settings of `ui.settings`
+[pages]      links on the web pages, and who may open them: the settings of `ui.settings`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
@@ -80,6 +80,11 @@ class TowerConfig:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether people reach the tower over TLS, its own or that of a proxy."""
+        return bool(self.tls_cert) or self.public_url.startswith("https://")
 
     @property
     def token_files(self) -> dict[Scope, str]:

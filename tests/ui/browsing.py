@@ -95,7 +95,7 @@ class Page(HTMLParser):
 
     @property
     def addresses(self) -> list[str]:
-        names = ("href", "src", "action", "data-send", "srcset", "poster", "data", "formaction")
+        names = ("href", "src", "action", "srcset", "poster", "data", "formaction")
         return [
             value or ""
             for _, attributes in self.tags

@@ -9,6 +9,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -66,7 +67,7 @@ def test_a_page_is_sent_again_only_if_it_changed(client):
 def test_static_files_need_no_token_and_are_kept_by_browsers(tower):
     book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "a" * 43})
     assert Scope.READER in book.scopes
-    with TestClient(make_app(tower, book)) as client:
+    with TestClient(make_app(tower, Visitors(book))) as client:
         assert client.get("/").status_code == 401
         page = client.get("/", headers={"Authorization": f"Bearer {'a' * 43}"}).text
         links = [each for each in Page(page).addresses if "static/" in each]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS
+from watchtower.api.visitors import Way
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_accounts import FleetJob
 from watchtower.tower.health import Health
@@ -17,6 +18,7 @@ from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
 from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.nodes_page import show_nodes
+from watchtower.ui.pages import Reader
 from watchtower.ui.words import say_percent, say_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
@@ -90,7 +92,9 @@ def show(account: IncidentAccount):
 def render(template: str, **values) -> str:
     environment = make_environment()
     environment.globals |= {"static": str, "version": "0"}
-    return environment.get_template(template).render(root="./", here="", etag="", **values)
+    reader = Reader(way=Way.NONE, may_read=True, may_change=True)
+    person = {"reader": reader, "form_token": "token", "person": "", "here": "", "etag": ""}
+    return environment.get_template(template).render(root="./", **person, **values)
 
 
 def a_job(name: str, status: Status, **changes) -> FleetJob:
@@ -325,6 +329,8 @@ def test_silent_nodes_are_first():
     def a_node(name: str, silent_since=None, incidents=0) -> NodeAccount:
         return NodeAccount(
             node=name,
+            has_agent=True,
+            release="0.1.0",
             silent_since=silent_since,
             report_interval_s=1.0,
             rank_count=8,

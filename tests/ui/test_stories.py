@@ -14,6 +14,7 @@ from watchtower.core.detection import dump_timing
 from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.tower import Tower
 from watchtower.ui import routes
+from watchtower.ui.pages import Pages
 from watchtower.ui.parts import Part
 from watchtower.ui.settings import PageSettings
 from watchtower.wire.report import EndingKind, JobLabels
@@ -24,8 +25,8 @@ LOGS = "https://logs.example/?job={job}&from={from}"
 def app_of(sim: Simulation, **settings) -> Front:
     links = AlertLinks(public_url="https://tower.example")
 
-    def make(tower: Tower):
-        return routes.page_routes(tower, links, PageSettings(**settings))
+    def make(tower: Tower, pages: Pages):
+        return routes.page_routes(tower, pages, links, PageSettings(**settings))
 
     return make_app(sim.tower, pages=make)
 

@@ -1,10 +1,11 @@
-// Keeps an open page current, shows how long ago times were, copies texts and sends forms.
+// Keeps an open page current, shows how long ago times were, and copies texts.
 // Everything on a page is readable without this script.
 "use strict";
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 30000;
-let etag = document.documentElement.dataset.etag || null;
+const shownEtag = document.documentElement.dataset.etag;
+let etag = shownEtag ? `"${shownEtag}"` : null;
 let waitMs = EVERY_MS;
 let answeredAt = Date.now();
 let timer = 0;
@@ -20,6 +21,9 @@ async function poll() {
     if (answer.status === 200) {
       show(await answer.text());
       etag = answer.headers.get("ETag");
+    } else if (answer.status === 401) {
+      location.reload(); // the session has ended: the tower leads to the login
+      return;
     } else if (answer.status !== 304) {
       throw new Error(`status ${answer.status}`);
     }
@@ -126,7 +130,7 @@ function showAges() {
   }
 }
 
-// ---- Copying and forms: one listener for the page, so that new elements work, too. ----
+// ---- Copying: one listener for the page, so that new elements work, too. ----
 
 async function copy(button) {
   const text = button.previousElementSibling.textContent.trim();
@@ -142,40 +146,9 @@ async function copy(button) {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-function readForm(form) {
-  const body = {};
-  for (const field of form.elements) {
-    if (field.name === "what") body[field.value] = field.selectedOptions[0].dataset.name;
-    else if (field.name) body[field.name] = field.name === "for_s" ? Number(field.value) : field.value;
-  }
-  return body;
-}
-
-async function send(form) {
-  const said = form.querySelector(".answer");
-  said.textContent = "Sending ...";
-  try {
-    const answer = await fetch(form.dataset.send, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(readForm(form)),
-    });
-    said.textContent = answer.ok ? "Done." : (await answer.json()).detail;
-  } catch (error) {
-    said.textContent = `The tower does not answer (${error.message}).`;
-  }
-  clearTimeout(timer);
-  poll();
-}
-
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-copy]");
   if (button) copy(button);
-});
-document.addEventListener("submit", (event) => {
-  if (!event.target.dataset.send) return;
-  event.preventDefault();
-  send(event.target);
 });
 document.addEventListener("visibilitychange", () => {
   clearTimeout(timer);
