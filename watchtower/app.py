@@ -30,6 +30,7 @@ from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
+from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
@@ -44,6 +45,7 @@ from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.nodes import node_routes
+from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
@@ -83,6 +85,12 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+OPEN_TO_ALL = (
+    "there are no tokens: without the header of the proxy, everything is allowed to everyone who "
+    "reaches the tower; let only the proxy reach it, or use tokens"
+)
+"""Warning about `user_header` without tokens."""
+
 PageRoutes = Callable[[Tower, Pages], list[Route]]
 """Makes the routes of the tower's own pages."""
 
@@ -104,7 +112,7 @@ def make_app(
     """
     refusals = refusals or Refusals()
     visitors = visitors or Visitors(TokenBook({}, {}))
-    shown = Pages()
+    shown = Pages(tower.clock.now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -135,9 +143,11 @@ def make_app(
         show_error=shown.show_error,
     )
     app.add_middleware(EntityTags)
+    app.add_middleware(BodyLimit)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
+    describe_api(app, needs_token=bool(visitors.book))
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
@@ -214,7 +224,7 @@ def serve(config: TowerConfig) -> None:
 def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     """Return warnings about a configuration that is allowed but probably a mistake."""
     if not book:
-        return []
+        return [OPEN_TO_ALL] if config.pages.user_header else []
     warnings = []
     if not config.tls_cert and not is_loopback(config.host):
         warnings.append(

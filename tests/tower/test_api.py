@@ -214,7 +214,10 @@ def test_an_unknown_path_gets_a_problem_document(client, path):
 
 
 def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
-    assert_problem(client.delete("/api/v1/jobs"), 405, "DELETE is not allowed")
+    refused = client.delete("/api/v1/jobs")
+    assert_problem(refused, 405, "DELETE is not allowed")
+    assert refused.headers["allow"] == "GET"
+    assert client.put("/api/v1/silences", json={}).headers["allow"] == "GET, POST"
     assert_problem(client.get("/api/v1/incidents?limit=0"), 422, "`limit`")
     refused = client.get("/ingest/v1/dumps")
     assert_problem(refused, 405)

@@ -88,6 +88,8 @@ def test_a_name_with_the_characters_of_sql_finds_itself_only(client, tower, node
     [
         ("status=broken", "`status` must be 'healthy'"),
         ("cause=moon", "`cause` must be"),
+        ("domain=moon", "`domain` must be 'user_code' or"),
+        ("since=0.5", "`since` must be a time such as"),
         ("node=" + "x" * 257, "`node` must have at most 256 characters"),
         ("since=yesterday", "`since` must be a time such as"),
         ("cursor=" + "x" * 129, "`cursor` must have at most 128 characters"),

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
@@ -28,7 +28,7 @@ AllThreads = Annotated[
 
 def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. They come before other routes of jobs, whose paths match more."""
-    router = APIRouter(prefix=JOBS)
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     async def examine(job: str) -> Examination:
         try:
@@ -42,7 +42,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.post(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def diagnose_now(
         job: JobName, shape: Format = VerdictFormat.JSON

@@ -131,6 +131,7 @@ def _plain(value: Any) -> Any:
 
 
 VERDICT = _plain(view_verdict(_VERDICT))
+TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
 AGENTS = _plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
@@ -332,13 +333,17 @@ STACKS = _plain(
         missing_evidence=[],
     )
 )
-POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
+_POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
 
 ## Summary
 
 Job slurm-48213.0 made no step after 2026-11-22 02:16:11 UTC. Rank 37 on gpu-042 was the cause:
 dataloader_stall (85%). At 2026-11-22 02:16:26 UTC the incident was still open.
 """
+POSTMORTEM = {
+    "text/markdown": _POSTMORTEM,
+    "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
+}
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
 FEEDBACK = _plain(_FEEDBACK)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException
 from pydantic import Field
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import IncidentId, answer
 from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
 from watchtower.tower.history import incident_verdict
@@ -28,6 +28,7 @@ class FeedbackRequest:
     rank: Annotated[
         int | None,
         Field(
+            strict=True,
             ge=0,
             le=MAX_RANK,
             description="The rank that really held up the job, if the verdict was wrong.",
@@ -53,7 +54,7 @@ class FeedbackRequest:
 
 def feedback_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1")
+    router = APIRouter(prefix="/api/v1", tags=[openapi.INCIDENTS])
 
     @router.post(
         "/incidents/{incident}/feedback", responses=answer(examples.FEEDBACK, "The answer")

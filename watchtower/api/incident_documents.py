@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
-from watchtower.api.parameters import IncidentId, answer
+from watchtower.api.parameters import IncidentId, answer, answer_text
 from watchtower.api.rendering import DocumentFormat, DocumentShape, write_document
 from watchtower.tower.export import export_incident
 from watchtower.tower.postmortems import make_postmortem
@@ -26,12 +26,12 @@ Redact = Annotated[
 
 def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/incidents")
+    router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
     redacting = asyncio.Lock()
 
     @router.get(
         "/{incident}/export",
-        response_class=Response,
+        response_model=dict[str, Any],
         responses=answer(examples.EXPORT, "The incident with its case and its dumps"),
     )
     async def export(incident: IncidentId, redact: Redact = False) -> Response:
@@ -47,7 +47,7 @@ def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{incident}/postmortem",
         response_class=Response,
-        responses=answer(examples.POSTMORTEM, "The post-mortem", "text/markdown"),
+        responses=answer_text(examples.POSTMORTEM, "The post-mortem"),
     )
     async def get_postmortem(
         incident: IncidentId, shape: DocumentFormat = DocumentShape.MARKDOWN

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.parameters import IncidentId, answer
@@ -50,7 +50,7 @@ class AckRequest:
 
 def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/incidents")
+    router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
     async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentPage:
@@ -64,7 +64,9 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{incident}",
         response_model=IncidentDetail,
-        responses=answer(examples.INCIDENT_DETAIL, "The incident, in the format asked for"),
+        responses=answer(
+            examples.INCIDENT_DETAIL, "The incident, in the format asked for", examples.TEXTS
+        ),
     )
     async def get_incident(
         incident: IncidentId, shape: Format = VerdictFormat.JSON

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
@@ -36,7 +36,7 @@ class JobList:
 
 def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
-    router = APIRouter(prefix=JOBS)
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
     async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
@@ -46,7 +46,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def get_verdict(
         job: JobName, shape: Format = VerdictFormat.JSON

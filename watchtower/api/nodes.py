@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import Limit, answer
 from watchtower.tower.node_lists import NodeList, view_nodes
 from watchtower.tower.tower import Tower
@@ -14,7 +14,7 @@ from watchtower.tower.views import list_agents as view_agents
 
 def node_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1")
+    router = APIRouter(prefix="/api/v1", tags=[openapi.NODES])
 
     @router.get("/nodes", responses=answer(examples.NODES, "Nodes, the worst first"))
     async def list_nodes(limit: Limit = 100) -> NodeList:

@@ -246,8 +246,8 @@ class TowerClient:
     def _no_answer(self, error: TowerError) -> str:
         if isinstance(error, NoReplyError):
             return (
-                f"the tower at {self.url} took the connection and did not answer in time: "
-                "it is stopped or overloaded, look at its log"
+                f"the tower at {self.url} accepted the connection and did not answer in time: "
+                "it is stopped or overloaded; read its log"
             )
         if isinstance(error, UnreachableError):
             return (

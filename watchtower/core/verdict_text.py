@@ -185,7 +185,7 @@ def _origin(verdict: Verdict, about: About, say_at: Callable[[str], str]) -> lis
 
 
 def _details(verdict: Verdict, room: int, say_at: Callable[[str], str]) -> _Details:
-    """Return at most `room` lines. What does not fit is left out, the weakest evidence first.
+    """Return at most `room` lines. Lines that do not fit are left out, the weakest evidence first.
 
     `say_at` formats an RFC 3339 time.
     """

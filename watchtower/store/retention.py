@@ -1,7 +1,7 @@
 """Limits of the stored data. Data over a limit is deleted in small batches.
 
 Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
-owner do not push out those of another one. What an earlier release stored has no owner and counts
+owner do not push out those of another one. Rows of an earlier release have no owner and counts
 as one owner's.
 
 The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their

@@ -219,7 +219,7 @@ class LiveJob:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
         store it uses.
 
-        The end of a job and a drill are in no outage: nobody can repair what is over, and no
+        The end of a job and a drill are in no outage: a job that is over needs no repair, and no
         person is notified of a drill.
         """
         diagnosis = self.watch.diagnosis

@@ -8,7 +8,6 @@ the digest changes.
 from __future__ import annotations
 
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ Collect = Callable[[], Awaitable[Shown]]
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.static = StaticFiles()
         self._now = now
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
@@ -176,7 +175,8 @@ class Pages:
 
     def _render(self, shown: Shown, root: str, reader: Reader) -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, reader=reader, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, reader=reader, here=here, **shown.values).encode()
 
     def _fill_in(self, body: bytes, visitor: Visitor) -> bytes:
         """Return a page for one person: their form token and name in the places of the marks."""
