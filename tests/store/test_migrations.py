@@ -136,7 +136,14 @@ def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
     assert (incident.only_node, incident.shadow) == ("", False)
 
 
+def drop_summaries(db: sqlite3.Connection) -> None:
+    db.execute("DROP TABLE summaries")
+    db.execute("DROP INDEX incidents_by_summary")
+    db.execute("ALTER TABLE incidents DROP COLUMN summary_bytes")
+
+
 def drop_owners(db: sqlite3.Connection) -> None:
+    drop_summaries(db)
     for table in ("incidents", "dumps"):
         db.execute(f"DROP INDEX {table}_by_sharer")
         db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
@@ -155,6 +162,22 @@ def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
     assert store.recall().incidents == (an_incident(),)
     store.save_incident(an_incident(id="02", opened_at=200.0, sharer="uid:1")).result()
     assert [one.sharer for one in store.incidents().result()] == ["uid:1", ""]
+    store.close()
+    assert version_of(path) == SCHEMA_VERSION
+
+
+def test_the_incidents_of_version_8_have_no_summary(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        drop_summaries(db)
+        db.execute("PRAGMA user_version = 8")
+    store = SqliteStore(path)
+    assert store.summary("01A").result() is None
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"c3VtbWFyeQ==")).result()
+    assert store.summary("01A").result() == b"c3VtbWFyeQ=="
     store.close()
     assert version_of(path) == SCHEMA_VERSION
 

@@ -1,4 +1,4 @@
--- Version 8. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 9. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -17,14 +17,22 @@ CREATE TABLE IF NOT EXISTS incidents (
     identity TEXT NOT NULL DEFAULT '{}',
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
-    sharer TEXT NOT NULL DEFAULT ''
+    sharer TEXT NOT NULL DEFAULT '',
+    summary_bytes INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_sharer
     ON incidents (sharer, opened_at, closed_at, evidence_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_summary
+    ON incidents (sharer, opened_at, closed_at, summary_bytes);
 -- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
+-- What pages show of that evidence. It stays when retention deletes the evidence.
+CREATE TABLE IF NOT EXISTS summaries (
     incident TEXT PRIMARY KEY,
     body TEXT NOT NULL
 );

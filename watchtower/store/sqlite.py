@@ -283,18 +283,21 @@ class SqliteStore:
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
 
-    def incident(self, incident_id: str) -> Future[Incident | None]:
-        """Read one incident with its case; None if the id is unknown."""
-        query = (
-            f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-            " WHERE id = ?"
-        )
+    def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
+        """Read one incident, with or without its case; None if the id is unknown."""
+        joined = " LEFT JOIN evidence ON incident = id" if with_case else ""
+        body = "body" if with_case else "NULL"
+        query = f"SELECT {rows.INCIDENT}, {body} FROM incidents{joined} WHERE id = ?"
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()
             return rows.read_incident(row) if row else None
 
         return self._thread.submit(read)
+
+    def summary(self, incident_id: str) -> Future[bytes | None]:
+        """Read the summary of an incident's case; None if there is none."""
+        return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""

@@ -243,9 +243,10 @@ class LiveJob:
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
+            summary=self.diagnoses.summary,
             sharer=sharer,
         )
-        self.incident = replace(incident, evidence=None)  # the store has it
+        self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
 
     def update_incident(self, now: float, wall: float) -> Incident | None:
@@ -276,7 +277,9 @@ class LiveJob:
             evidence=None,
         )
         self.incident = self.shadow_mode.settle(self.incident)
-        return replace(self.incident, evidence=None if is_same else evidence)
+        if is_same or evidence is None:
+            return self.incident
+        return replace(self.incident, evidence=evidence, summary=self.diagnoses.summary)
 
     def close_incident(self, status: Status, wall: float) -> Incident | None:
         """Close the open incident with a status such as recovered or ended. Its verdict stays."""
