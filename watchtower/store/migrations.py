@@ -100,6 +100,7 @@ ALTER TABLE dumps ADD COLUMN sharer TEXT NOT NULL DEFAULT '';
 """,
     8: """
 ALTER TABLE incidents ADD COLUMN summary_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE incidents ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

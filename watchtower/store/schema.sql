@@ -18,7 +18,8 @@ CREATE TABLE IF NOT EXISTS incidents (
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT '',
-    summary_bytes INTEGER NOT NULL DEFAULT 0
+    summary_bytes INTEGER NOT NULL DEFAULT 0,
+    facts TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);

@@ -145,7 +145,7 @@ async def _read_stacks(tower: Tower, incident_id: str) -> list[StackView]:
 
 async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
     """Return the verdict of one incident; None if the id is unknown."""
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=False)
     return _verdict_of(tower, incident) if incident else None
 
 
