@@ -38,6 +38,7 @@ from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
 from watchtower.api.outages import outage_routes
+from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
@@ -121,7 +122,7 @@ def make_app(
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app), *pages(tower)]
-    jobs = (examination_routes, job_routes)
+    jobs = (examination_routes, rank_routes, job_routes)
     made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:
         app.router.routes += routes(tower).routes

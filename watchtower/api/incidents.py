@@ -71,7 +71,7 @@ def incident_routes(tower: Tower) -> APIRouter:
         incident: IncidentId, shape: Format = VerdictFormat.JSON
     ) -> IncidentDetail | Response:
         """Return an incident with its verdict and the stacks that it was made from."""
-        ident = await _find(tower, incident)
+        ident = await find_incident(tower, incident)
         if shape is VerdictFormat.JSON:
             return _known(await history.get_incident(tower, ident), incident)
         verdict = await history.incident_verdict(tower, ident)
@@ -84,21 +84,21 @@ def incident_routes(tower: Tower) -> APIRouter:
     )
     async def export(incident: IncidentId) -> Response:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
-        body = await export_incident(tower, await _find(tower, incident))
+        body = await export_incident(tower, await find_incident(tower, incident))
         return Response(_known(body, incident), media_type="application/json")
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:
         """Acknowledge an incident: its alert ends, the incident stays open."""
         jobs = list(tower.live.values())
-        ident = await _find(tower, incident)
+        ident = await find_incident(tower, incident)
         ack = await tower.acks.ack(ident, request.by, request.note, jobs)
         return view_ack(_known(ack, incident))
 
     return router
 
 
-async def _find(tower: Tower, incident: str) -> str:
+async def find_incident(tower: Tower, incident: str) -> str:
     """Return the id of an incident. Raises HTTPException 404, AmbiguousIdError."""
     return _known(await find_incident_id(tower, incident), incident)
 

@@ -114,7 +114,7 @@ class RankGroup:
     phase: str
     place: str
     """"all_reduce, train.py:22 in train"; empty without a stack."""
-    ranks: RankSet
+    rank_set: RankSet
     node: str
     """Their node; empty if there are several."""
 
@@ -148,12 +148,12 @@ class RankGrid:
 class StackBranch:
     """Frames that lead from one fork of the tree to the next one."""
 
-    frames: tuple[int, ...]
+    frame_numbers: tuple[int, ...]
     """Indices into the frames of the tree, outermost first."""
-    ranks: RankSet
+    rank_set: RankSet
     has_suspect: bool
     ending: RankSet
-    """Those of `ranks` whose innermost frame is the last of `frames`."""
+    """Those whose innermost frame is the last one here."""
     branches: tuple[StackBranch, ...] = ()
     """The one with a suspect first, then those with the most ranks."""
 
@@ -164,7 +164,7 @@ class StackTree:
 
     frames: tuple[Frame, ...] = ()
     branches: tuple[StackBranch, ...] = ()
-    ranks: int = 0
+    rank_count: int = 0
     """Ranks with a stack, also of those left out."""
     stacks_left_out: int = 0
     ranks_left_out: int = 0
@@ -174,8 +174,8 @@ class StackTree:
 class WaitBox:
     """Ranks that wait for the same ranks at the same place, or for which others wait."""
 
-    ranks: RankSet
-    suspects: str
+    rank_set: RankSet
+    suspect_ranks: str
     """Those of them that the verdict names, as a rank set of at most `MAX_SET` characters."""
     state: RankState
     """Their state apart from that; of several, the most frequent one."""
@@ -195,10 +195,10 @@ class WaitBox:
 class WaitArrow:
     """The ranks of one box wait for those of another one."""
 
-    waiting: int
-    """Index of a box."""
-    awaited: int
-    """Index of a box."""
+    from_box: int
+    """Index of the box that waits."""
+    to_box: int
+    """Index of the box that it waits for."""
     label: str
     """"all_reduce 17 in tp4 (ranks 32-39)"; empty if the call is not known."""
     source: str
@@ -238,7 +238,7 @@ class Contrast:
 
     rank: int
     node: str
-    peers: int
+    peer_count: int
     """Number of ranks that it was compared with."""
     differences: tuple[Difference, ...]
     """The most telling one first: that of which the fewest peers have the suspect's value."""

@@ -114,7 +114,7 @@ def list_whole_stacks(tree: StackTree) -> Stacks | None:
     waiting: list[tuple[StackBranch, tuple[int, ...]]] = [(one, ()) for one in tree.branches]
     while waiting:
         branch, above = waiting.pop()
-        path = above + branch.frames
+        path = above + branch.frame_numbers
         if not branch.ending.is_whole:
             return None
         if branch.ending.count:

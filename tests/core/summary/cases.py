@@ -85,10 +85,10 @@ def check_grid(case: Case, diagnosis: Diagnosis, summary: CaseSummary) -> None:
     assert all(phase < len(grid.phases) for phase in grid.cells[2::CELL_BYTES])
     assert len(grid.groups) <= MAX_GROUPS
     if not grid.groups_left_out:
-        assert sum(group.ranks.count for group in grid.groups) == len(case.ranks)
+        assert sum(group.rank_set.count for group in grid.groups) == len(case.ranks)
         counts = Counter[RankState]()
         for group in grid.groups:
-            counts[group.state] += group.ranks.count
+            counts[group.state] += group.rank_set.count
         assert counts == Counter(found.values())
 
 
@@ -98,16 +98,16 @@ def check_stacks(summary: CaseSummary) -> None:
     assert len(made) <= 2 * MAX_STACKS
     ended: list[int] = []
     for branch in made:
-        assert branch.frames
-        below = sum(child.ranks.count for child in branch.branches)
-        assert branch.ending.count + below <= branch.ranks.count
+        assert branch.frame_numbers
+        below = sum(child.rank_set.count for child in branch.branches)
+        assert branch.ending.count + below <= branch.rank_set.count
         if not tree.ranks_left_out:
-            assert branch.ending.count + below == branch.ranks.count
+            assert branch.ending.count + below == branch.rank_set.count
         assert len(branch.branches) != 1 or branch.ending.count, "a chain is two branches"
         if branch.ending.is_whole:
             ended += parse_ranks(branch.ending.text)
     assert len(ended) == len(set(ended))
-    assert sum(each.ending.count for each in made) + tree.ranks_left_out == tree.ranks
+    assert sum(each.ending.count for each in made) + tree.ranks_left_out == tree.rank_count
     for siblings in (tree.branches, *(branch.branches for branch in made)):
         marks = [branch.has_suspect for branch in siblings]
         assert marks == sorted(marks, reverse=True)
@@ -118,10 +118,10 @@ def check_waits(summary: CaseSummary) -> None:
     assert len(waits.boxes) <= MAX_BOXES
     assert len(waits.arrows) <= MAX_ARROWS
     assert waits.sentence.endswith(".")
-    ranks = [rank for box in waits.boxes for rank in parse_ranks(box.ranks.text)]
+    ranks = [rank for box in waits.boxes for rank in parse_ranks(box.rank_set.text)]
     assert len(ranks) == len(set(ranks)), "a rank is in two boxes"
     for arrow in waits.arrows:
-        assert waits.boxes[arrow.waiting].layer > waits.boxes[arrow.awaited].layer
+        assert waits.boxes[arrow.from_box].layer > waits.boxes[arrow.to_box].layer
         assert arrow.source in SOURCES.values()
     layers = {box.layer for box in waits.boxes}
     assert layers == set(range(len(layers)))
@@ -138,7 +138,7 @@ def check_contrast(case: Case, diagnosis: Diagnosis, summary: CaseSummary) -> No
     assert shares == sorted(shares)
     for each in contrast.differences:
         assert each.suspect != each.peers
-        assert each.known <= contrast.peers
+        assert each.known <= contrast.peer_count
 
 
 def texts_of(summary: CaseSummary) -> Iterator[str]:

@@ -53,12 +53,12 @@ def test_the_boxes_of_a_large_job_lead_to_the_suspect():
     layout = Layout(tensor=8, data=16, pipeline=4)
     waits = check(imagine(layout)).waits
     end = waits.boxes[-1]
-    assert (end.ranks, end.suspects, end.layer) == (
+    assert (end.rank_set, end.suspect_ranks, end.layer) == (
         RankSet(text=str(layout.size // 3), count=1),
         str(layout.size // 3),
         0,
     )
-    assert sum(box.ranks.count for box in waits.boxes) == layout.size
+    assert sum(box.rank_set.count for box in waits.boxes) == layout.size
     assert all(arrow.source == "collective log" for arrow in waits.arrows)
 
 
@@ -71,6 +71,6 @@ def test_the_grid_of_16384_ranks_is_three_bytes_a_rank_and_small():
     grid = build_grid(ranks)
     assert len(grid.cells) == 16_384 * CELL_BYTES
     assert grid.cells[5461 * CELL_BYTES + 1] == 1
-    assert [group.ranks.count for group in grid.groups] == [1, 16_383]
+    assert [group.rank_set.count for group in grid.groups] == [1, 16_383]
     summary = check(imagine(Layout(data=4)))
     assert len(write_summary(replace(summary, ranks=grid))) < 40_000

@@ -43,7 +43,7 @@ def test_the_summary_of_an_imagined_job_is_sound(fault):
 def test_a_cut_network_is_one_box_whose_call_all_have_entered():
     waits = check(imagine_cut(GRID).case).waits
     (box,) = waits.boxes
-    assert (box.ranks.text, box.layer, waits.arrows) == ("0-63", 0, ())
+    assert (box.rank_set.text, box.layer, waits.arrows) == ("0-63", 0, ())
     assert "all_reduce" in box.call
 
 
@@ -66,7 +66,7 @@ def test_any_number_of_stacks_leaves_a_small_tree_with_the_suspects():
     case = b.a_case(ranks)
     tree = check(case).stacks
     assert tree.stacks_left_out >= 91 - MAX_STACKS
-    assert tree.ranks == 190
+    assert tree.rank_count == 190
     assert list_whole_stacks(tree) is None
 
 

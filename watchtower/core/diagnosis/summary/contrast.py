@@ -63,7 +63,7 @@ def contrast_suspect(picture: Picture, suspects: Sequence[int], places: Places) 
     return Contrast(
         rank=item.rank,
         node=clean(item.evidence.node, MAX_NODE),
-        peers=len(peers),
+        peer_count=len(peers),
         differences=tuple(difference for _, difference in found),
         same=tuple(same),
     )

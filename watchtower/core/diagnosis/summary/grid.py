@@ -122,7 +122,7 @@ def _describe_group(key: _Key, members: Sequence[GridRank], top: int | None) -> 
         lag=_find_lag(step, top),
         phase=clean(phase, MAX_NODE),
         place=place,
-        ranks=make_rank_set(item.rank for item in members),
+        rank_set=make_rank_set(item.rank for item in members),
         node=clean(find_only(item.node for item in members), MAX_NODE),
     )
 

@@ -68,7 +68,7 @@ def merge_main_stacks(picture: Picture, suspects: Collection[int]) -> StackTree:
     return StackTree(
         frames=tuple(budget.numbers),
         branches=branches,
-        ranks=sum(len(item.ranks) for item in classes),
+        rank_count=sum(len(item.ranks) for item in classes),
         stacks_left_out=len(left_out),
         ranks_left_out=sum(len(item.ranks) for item in left_out),
     )
@@ -110,7 +110,7 @@ def _fork(
         return (), [item for item, numbers in paths if len(numbers) > start]
     made = [_follow(group, start, depth) for group in below.values()]
     branches = [branch for branch, _ in made]
-    branches.sort(key=lambda one: (not one.has_suspect, -one.ranks.count, one.frames))
+    branches.sort(key=lambda one: (not one.has_suspect, -one.rank_set.count, one.frame_numbers))
     return tuple(branches), [item for _, deep in made for item in deep]
 
 
@@ -123,8 +123,8 @@ def _follow(paths: Sequence[_Path], start: int, depth: int) -> tuple[StackBranch
     ending = [rank for item, numbers in paths if len(numbers) == end for rank in item.ranks]
     return (
         StackBranch(
-            frames=first[start:end],
-            ranks=make_rank_set(rank for item, _ in paths for rank in item.ranks),
+            frame_numbers=first[start:end],
+            rank_set=make_rank_set(rank for item, _ in paths for rank in item.ranks),
             has_suspect=any(item.has_suspect for item, _ in paths),
             ending=make_rank_set(ending),
             branches=branches,

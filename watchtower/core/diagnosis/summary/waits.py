@@ -2,8 +2,8 @@
 
 The wait-for graph of a case has a node for each rank and each call. Ranks become one box if they
 are equally far from the end of the waiting, wait in the same kind of call at the same place, and
-are in the same state. If there are too many boxes, coarser keys are used. A box never contains
-ranks of two distances, except the farthest one, so an arrow always leads nearer to the end.
+are in the same state. If there are too many boxes, coarser keys are used. Only the farthest box
+contains ranks of several distances, so an arrow always leads nearer to the end.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ from watchtower.core.text import clean, join_words
 
 MAX_BOXES = 12
 """Boxes of one picture: more do not fit on a phone."""
+
+MAX_LAYERS = 5
+"""Layers of one picture. Ranks that are further away are in the box of the last layer: what they
+wait for is seldom of use, and a pipeline has many stages."""
 
 MAX_ARROWS = 24
 """Arrows of one picture: two for each box."""
@@ -81,7 +85,6 @@ class _Members:
     """A box that is being filled."""
 
     level: int
-    is_cycle: bool
     ranks: list[int] = field(default_factory=list)
 
 
@@ -177,7 +180,7 @@ class _Drawing:
                 key = key_of(rank)
                 box = boxes.get(key)
                 if box is None:
-                    box = boxes[key] = _Members(self._level[rank], rank in self._cycle)
+                    box = boxes[key] = _Members(self._level[rank])
                 box.ranks.append(rank)
                 if len(boxes) > MAX_BOXES:
                     break
@@ -193,20 +196,20 @@ class _Drawing:
         def place(rank: int) -> str:
             return names.name(by_rank[rank]) if rank in by_rank else ""
 
-        def near(rank: int, most: int) -> _Key:
-            if level[rank] >= most:
-                return (most,)
-            return level[rank], state.get(rank) is RankState.SUSPECT
-
-        def cycle_or(key_of: Callable[[int], _Key]) -> Callable[[int], _Key]:
-            return lambda r: ("cycle", cycle[r]) if r in cycle else key_of(r)
-
         distances = sorted(set(level.values()))
-        half = distances[min(len(distances), MAX_BOXES // 2) - 1]
-        yield cycle_or(lambda r: (level[r], state.get(r), kinds[r], place(r)))
-        yield cycle_or(lambda r: (level[r], state.get(r), kinds[r]))
-        yield cycle_or(lambda r: (level[r], state.get(r)))
-        yield lambda r: near(r, half)
+        far = distances[MAX_LAYERS - 1] if len(distances) > MAX_LAYERS else None
+
+        def near(key_of: Callable[[int], _Key]) -> Callable[[int], _Key]:
+            return lambda r: ("far",) if far is not None and level[r] >= far else key_of(r)
+
+        def or_cycle(key_of: Callable[[int], _Key]) -> Callable[[int], _Key]:
+            return near(lambda r: ("cycle", cycle[r]) if r in cycle else key_of(r))
+
+        yield or_cycle(lambda r: (level[r], state.get(r), kinds[r], place(r)))
+        yield or_cycle(lambda r: (level[r], state.get(r), kinds[r]))
+        yield or_cycle(lambda r: (level[r], state.get(r)))
+        # At most two boxes for each layer, and ranks of one cycle are never in two of them.
+        yield near(lambda r: (level[r], r in self._suspects and r not in cycle))
 
     def describe(self, boxes: Mapping[_Key, _Members]) -> WaitBoxes:
         """Return the boxes with their arrows, the ranks that wait for the most others first."""
@@ -223,7 +226,7 @@ class _Drawing:
                 for other in awaited - {one}:
                     found.setdefault((one, other, call.source), []).append(call)
         arrows = [
-            WaitArrow(waiting=one, awaited=other, label=_label(made), source=source)
+            WaitArrow(from_box=one, to_box=other, label=_label(made), source=source)
             for (one, other, source), made in sorted(found.items(), key=lambda item: item[0])
         ]
         layers = _find_layers(len(ordered), arrows)
@@ -241,16 +244,18 @@ class _Drawing:
         known = [item for rank in box.ranks if (item := self._picture.by_rank.get(rank))]
         states = Counter(self._states[item.rank] for item in known)
         suspects = [rank for rank in box.ranks if rank in self._suspects]
+        first = self._cycle.get(box.ranks[0])
+        is_cycle = first is not None and all(self._cycle.get(r) == first for r in box.ranks)
         if states.pop(RankState.SUSPECT, 0):
             states.update(find_state(item) for item in known if item.rank in self._suspects)
         return WaitBox(
-            ranks=make_rank_set(box.ranks),
-            suspects=make_rank_set(suspects).text,
+            rank_set=make_rank_set(box.ranks),
+            suspect_ranks=make_rank_set(suspects).text,
             state=states.most_common(1)[0][0] if states else RankState.MISSING,
             place=find_only(self._places.name(item) for item in known),
             node=clean(find_only(item.evidence.node for item in known), MAX_NODE),
-            is_cycle=box.is_cycle,
-            call=_label(inside) if box.is_cycle else self._name_full(box, layer, inside),
+            is_cycle=is_cycle,
+            call=_label(inside) if is_cycle else self._name_full(box, layer, inside),
             layer=layer,
         )
 
@@ -273,8 +278,8 @@ def _find_layers(count: int, arrows: Sequence[WaitArrow]) -> list[int]:
     An arrow leads from a box to one of a lower level, which is later in the list.
     """
     layers = [0] * count
-    for arrow in sorted(arrows, key=lambda arrow: -arrow.awaited):
-        layers[arrow.waiting] = max(layers[arrow.waiting], layers[arrow.awaited] + 1)
+    for arrow in sorted(arrows, key=lambda arrow: -arrow.to_box):
+        layers[arrow.from_box] = max(layers[arrow.from_box], layers[arrow.to_box] + 1)
     return layers
 
 

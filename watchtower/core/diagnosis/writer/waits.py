@@ -34,7 +34,7 @@ def write_waits(waits: WaitBoxes) -> str:
         return NO_WAIT
     sentences = []
     for index, box in enumerate(waits.boxes):
-        arrows = [arrow for arrow in waits.arrows if arrow.waiting == index]
+        arrows = [arrow for arrow in waits.arrows if arrow.from_box == index]
         sentences += _write_box(waits, box, arrows)
     sentences = list(dict.fromkeys(sentences))
     text = ""
@@ -47,7 +47,7 @@ def write_waits(waits: WaitBoxes) -> str:
 
 def name_box(box: WaitBox) -> str:
     """Return "rank 37 (gpu-042)", "ranks 0-6,8" or "480 ranks"."""
-    ranks = box.ranks
+    ranks = box.rank_set
     node = f" ({box.node})" if box.node else ""
     if ranks.count == 1:
         return f"rank {ranks.text}{node}"
@@ -58,7 +58,7 @@ def name_box(box: WaitBox) -> str:
 
 def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[str]:
     name = capitalise(name_box(box))
-    is_one = box.ranks.count == 1
+    is_one = box.rank_set.count == 1
     sentences = []
     if box.is_cycle:
         call = f" in {box.call}" if box.call else ""
@@ -68,7 +68,7 @@ def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[
         sentences.append(f"{name} {wait} in {box.call}, which all its ranks have entered.")
     by_call: dict[tuple[str, str], list[str]] = {}
     for arrow in arrows:
-        target = name_box(waits.boxes[arrow.awaited])
+        target = name_box(waits.boxes[arrow.to_box])
         by_call.setdefault((arrow.label, arrow.source), []).append(target)
     for (label, source), targets in by_call.items():
         sentences.append(f"{name} {_wait(source, label, is_one)} for {join_words(targets)}.")
