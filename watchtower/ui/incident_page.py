@@ -124,7 +124,7 @@ def show_incident(
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
-        sentence=verdict.summary,
+        sentence=capitalise(verdict.summary),
         cause=verdict.cause.value if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts],

@@ -7,7 +7,6 @@ the digest changes.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -75,7 +74,7 @@ Collect = Callable[[], Awaitable[Shown]]
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.static = StaticFiles()
         self._now = now
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()

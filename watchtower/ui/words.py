@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -40,10 +41,10 @@ def rank_severity(status: Status) -> int:
 
 
 def stamp(wall: float | None) -> str | None:
-    """Return UNIX seconds as RFC 3339 in whole seconds, as pages show them."""
+    """Return UNIX seconds as RFC 3339 in whole seconds, as pages and verdicts show them."""
     if wall is None:
         return None
-    return f"{datetime.fromtimestamp(round(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(math.floor(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def say_step_time(seconds: float) -> str:
