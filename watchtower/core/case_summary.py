@@ -60,6 +60,22 @@ STATES = tuple(RankState)
 
 NUMBER_OF = {state: number for number, state in enumerate(STATES)}
 
+STATE_WORDS = {
+    RankState.UNSEEN: "not seen",
+    RankState.WAITING: "waiting",
+    RankState.DEVICE: "waiting for the device",
+    RankState.PRESUMED: "seem to wait",
+    RankState.ELSEWHERE: "not waiting",
+    RankState.SUSPECT: "suspect",
+    RankState.CANNOT_RUN: "cannot run",
+    RankState.ENDED: "ended",
+    RankState.MISSING: "never seen",
+    RankState.STEPPING: "stepping",
+    RankState.LATE: "late",
+    RankState.NO_STEPS: "no steps",
+}
+"""States in words, for pictures and tables."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSet:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
 
-from watchtower.core.case_summary import RankState, WaitArrow, WaitBox, WaitBoxes
+from watchtower.core.case_summary import STATE_WORDS, WaitArrow, WaitBox, WaitBoxes
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import clean
 
@@ -35,22 +35,6 @@ LABEL_LINES = 2
 
 SHORT_SET = 22
 """Characters of a rank set that stands in the first line of a box."""
-
-WORDS = {
-    RankState.UNSEEN: "not seen",
-    RankState.WAITING: "waiting",
-    RankState.DEVICE: "waiting for the device",
-    RankState.PRESUMED: "seem to wait",
-    RankState.ELSEWHERE: "not waiting",
-    RankState.SUSPECT: "suspect",
-    RankState.CANNOT_RUN: "cannot run",
-    RankState.ENDED: "ended",
-    RankState.MISSING: "never seen",
-    RankState.STEPPING: "stepping",
-    RankState.LATE: "late",
-    RankState.NO_STEPS: "no steps",
-}
-"""States in words, for pictures and tables."""
 
 TITLE = "Which rank waits for which"
 
@@ -178,7 +162,7 @@ def describe_box(box: WaitBox) -> tuple[str, ...]:
         title = f"ranks {ranks.text}"
     else:
         numbers = f"{ranks.text}{'' if ranks.is_whole else ',…'}"
-    state = "wait for each other" if box.is_cycle else WORDS[box.state]
+    state = "wait for each other" if box.is_cycle else STATE_WORDS[box.state]
     if box.suspect_ranks:
         accused = "suspect" if box.suspect_ranks == ranks.text else f"suspect: {box.suspect_ranks}"
         state = f"{accused}, {state}"

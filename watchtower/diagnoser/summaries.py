@@ -7,6 +7,7 @@ import binascii
 import logging
 import zlib
 from dataclasses import replace
+from functools import lru_cache
 
 import msgspec
 
@@ -20,6 +21,9 @@ MAX_BYTES = 256 * 1024
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 """Bytes of a summary as JSON. A job of 131,072 ranks has 1.5 MB."""
+
+MAX_READ = 16
+"""Summaries that are kept after they were read. One of 16,384 ranks has 1 MB in memory."""
 
 LEVEL = 1
 """Level of compression: the fastest. The next levels save a tenth."""
@@ -42,8 +46,12 @@ def write_summary(summary: CaseSummary) -> bytes:
         summary = replace(summary, ranks=cut_grid(summary.ranks, count // 2))
 
 
+@lru_cache(maxsize=MAX_READ)
 def read_summary(body: bytes) -> CaseSummary | None:
-    """Return the summary; None if this release cannot read it."""
+    """Return the summary; None if this release cannot read it.
+
+    The last ones are kept: an open page asks every second, and several of its parts do.
+    """
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(body), MAX_JSON_BYTES)
         return _summaries.decode(data)

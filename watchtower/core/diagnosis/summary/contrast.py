@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from watchtower.core.case_summary import Contrast, Difference
+from watchtower.core.case_summary import STATE_WORDS, Contrast, Difference
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
@@ -170,8 +170,10 @@ def _call(picture: Picture, item: Position) -> str:
     """Return the operation and the shapes of the first call that a rank waits in by its log."""
     graph, logs = picture.graph, picture.collective_logs
     indices = graph.blocked_in.get(item.rank, ()) if graph else ()
-    if graph is None or logs is None or not indices:
+    if graph is None or logs is None:
         return ""
+    if not indices:
+        return "none" if item.rank in logs.of_rank else ""
     point = graph.points[indices[0]]
     log = logs.log_of(item.rank, point.group.id) if point.group else None
     if log is None:
@@ -193,7 +195,7 @@ def _two_dumps(_: Picture, item: Position) -> str:
 
 
 _WORDS = (
-    _Word("position", lambda _, item: find_state(item).value.replace("_", " ")),
+    _Word("position", lambda _, item: STATE_WORDS[find_state(item)]),
     _Word("collective", _call),
     _Word("phase", lambda _, item: item.phase or ("training" if item.evidence.beat else "")),
     _Word("ending", _ending),

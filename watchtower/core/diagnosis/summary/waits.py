@@ -35,9 +35,15 @@ from watchtower.core.reading.collective_log import record_of
 from watchtower.core.text import clean, join_words
 
 MAX_BOXES = 12
-"""Boxes of one picture: more do not fit on a phone."""
+"""Boxes of one picture. The coarsest key needs at most two for each layer."""
 
-MAX_LAYERS = 5
+FEW_BOXES = 7
+"""A finer key is used if it needs at most so many: a person reads no more of them on a phone."""
+
+MAX_COLUMNS = 3
+"""Boxes of one layer: the text of more is too small on half a page."""
+
+MAX_LAYERS = 4
 """Layers of one picture. Ranks that are further away are in the box of the last layer: what they
 wait for is seldom of use, and a pipeline has many stages."""
 
@@ -172,9 +178,10 @@ class _Drawing:
         self._level, self._cycle = measure_waits([(call.waiting, call.awaited) for call in calls])
 
     def make_boxes(self) -> dict[_Key, _Members]:
-        """Return the boxes by the finest key that needs at most `MAX_BOXES`."""
+        """Return the boxes by the finest key that needs few enough of them."""
         boxes: dict[_Key, _Members] = {}
-        for key_of in self._keys():
+        keys = list(self._keys())
+        for key_of in keys:
             boxes = {}
             for rank in self._ranks:
                 key = key_of(rank)
@@ -182,10 +189,12 @@ class _Drawing:
                 if box is None:
                     box = boxes[key] = _Members(self._level[rank])
                 box.ranks.append(rank)
-                if len(boxes) > MAX_BOXES:
+                if len(boxes) > FEW_BOXES and key_of is not keys[-1]:
                     break
             else:
-                break
+                columns = Counter(box.level for box in boxes.values())
+                if max(columns.values()) <= MAX_COLUMNS:
+                    break
         return boxes
 
     def _keys(self) -> Iterable[Callable[[int], _Key]]:

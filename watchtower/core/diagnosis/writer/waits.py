@@ -6,8 +6,8 @@ from watchtower.core.case_summary import RankState, WaitArrow, WaitBox, WaitBoxe
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, join_words
 
-MAX_SENTENCE = 1000
-"""Characters. The boxes contain the rest."""
+MAX_SENTENCE = 450
+"""Characters. The picture shows the rest."""
 
 NO_WAIT = "No rank is known to wait for another rank."
 
@@ -25,15 +25,13 @@ WAITING = (RankState.WAITING, RankState.DEVICE, RankState.PRESUMED)
 NAMED = 3
 """Runs of ranks that are named; of more, the number is given."""
 
-SEEMS = ("presumed",)
-
 
 def write_waits(waits: WaitBoxes) -> str:
-    """Return the graph in words: each box that waits, then the ranks at the end."""
+    """Return the graph in words: the ranks at the end of the waiting, then those that wait."""
     if not waits.boxes:
         return NO_WAIT
     sentences = []
-    for index, box in enumerate(waits.boxes):
+    for index, box in sorted(enumerate(waits.boxes), key=lambda item: item[1].layer):
         arrows = [arrow for arrow in waits.arrows if arrow.from_box == index]
         sentences += _write_box(waits, box, arrows)
     sentences = list(dict.fromkeys(sentences))
@@ -71,19 +69,19 @@ def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[
         target = name_box(waits.boxes[arrow.to_box])
         by_call.setdefault((arrow.label, arrow.source), []).append(target)
     for (label, source), targets in by_call.items():
-        sentences.append(f"{name} {_wait(source, label, is_one)} for {join_words(targets)}.")
+        call = f" in {label}" if label else ""
+        sentences.append(f"{name} {_wait(source, is_one)} for {join_words(targets)}{call}.")
     if not sentences:
         sentences.append(f"{name} {_end(box, is_one)}.")
     return sentences
 
 
-def _wait(source: str, label: str, is_one: bool) -> str:
+def _wait(source: str, is_one: bool) -> str:
     if source == "gave up":
-        return "waited, and gave up waiting," if not label else f"waited in {label}"
-    if source in SEEMS:
+        return "waited until it gave up" if is_one else "waited until they gave up"
+    if source == "presumed":
         return "seems to wait" if is_one else "seem to wait"
-    verb = "waits" if is_one else "wait"
-    return f"{verb} in {label}" if label else verb
+    return "waits" if is_one else "wait"
 
 
 def _end(box: WaitBox, is_one: bool) -> str:
