@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 from tests.core.builders import FETCHING
-from tests.core.detection.scenes import World
 from tests.tower.simulator import Simulation, hang
 from tests.ui.browsing import Answer, Page, check_page, get
 from watchtower.alerts.links import AlertLinks
@@ -216,14 +215,3 @@ def test_a_part_is_on_the_page_with_its_values(tell):
         return account
 
     tell(story)
-
-
-def test_the_page_of_a_large_job_is_small(tell):
-    async def story(sim: Simulation) -> None:
-        await hang(sim, rank=70)
-        (incident,) = await sim.incidents()
-        app = app_of(sim)
-        for path in ("/", "/nodes", "/jobs/llama", f"/incidents/{incident.id}"):
-            assert len((await get(app, path)).body) < 40_000, path
-
-    tell(story, World(size=256, per_node=8))

@@ -16,7 +16,7 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
-from watchtower.ui.words import find_tone, say_percent
+from watchtower.ui.words import find_tone, say_percent, say_words
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -94,11 +94,6 @@ def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
     return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
-
-
-def say_words(name: str) -> str:
-    """Return the name of a cause or a status as words: "gpu driver stuck"."""
-    return clean(name, 64).replace("_", " ")
 
 
 def quote_segment(text: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Status
 
 _TONES = {
@@ -52,6 +53,11 @@ def say_step_time(seconds: float) -> str:
     if seconds <= 0:
         return ""
     return f"{seconds:.2g} s a step" if seconds < 100 else f"{seconds:.0f} s a step"
+
+
+def say_words(name: str) -> str:
+    """Return the name of a cause or a status as words: "gpu driver stuck"."""
+    return clean(name, 64).replace("_", " ")
 
 
 def say_percent(share: float) -> str:
