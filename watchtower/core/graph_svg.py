@@ -24,7 +24,7 @@ LINE = 16
 GAP = 34
 """Pixels between a box, with the labels below it, and the next layer."""
 
-LETTERS = 34
+LETTERS = 32
 """Characters of one line in a box: 7 pixels each."""
 
 MAX_LABELS = 3

@@ -95,7 +95,7 @@ def _show_group(group: RankGroup) -> GroupShown:
         state=STATE_WORDS[group.state],
         tone=group.state.value,
         lag=lag,
-        phase=group.phase or "training",
+        phase=group.phase,
         place=group.place,
         node=group.node,
     )

@@ -5,6 +5,7 @@
 (() => {
   const SIZES = [16, 14, 12, 10, 8, 7, 6, 5, 4, 3, 2]; // pixels of a cell
   const HEIGHT = 420; // pixels that the grid should not exceed
+  const AGAIN_MS = 10000; // after an error
   const LABELS = 64; // nodes that are named beside their strip
   const RAMP = [0, 1, 3, 15]; // last lag of each colour but the last
   const RAMP_WORDS = ["the highest step", "1 behind", "2 to 3", "4 to 15", "16 or more"];
@@ -37,7 +38,10 @@
     const grid = find("grid");
     if (!grid || loading) return;
     const { path, cells, description } = grid.dataset;
-    if (shown && shown.cells === cells && shown.description === description) return;
+    if (shown && shown.cells === cells && shown.description === description) {
+      draw();
+      return;
+    }
     loading = true;
     try {
       const isSame = shown && shown.path === path && shown.description === description;
@@ -50,9 +54,12 @@
       }
     } catch (error) {
       say(`The grid cannot be loaded: ${error.message}`);
+      setTimeout(load, AGAIN_MS);
     } finally {
       loading = false;
     }
+    const { cells: newest } = grid.dataset;
+    if (newest !== cells) load();
   }
 
   async function ask(path) {
@@ -293,11 +300,20 @@
 
   // ---- When to draw again ----
 
-  const grid = find("grid");
-  if (!grid) return;
-  new MutationObserver(load).observe(grid, { attributes: true });
-  new ResizeObserver(() => draw()).observe(find("grid-cells"));
-  find("grid-by").addEventListener("change", () => draw());
+  let attached = null;
+
+  // The part may come and go while the page is open.
+  function attach() {
+    const grid = find("grid");
+    if (!grid || grid === attached) return;
+    attached = grid;
+    new MutationObserver(load).observe(grid, { attributes: true });
+    new ResizeObserver(() => draw()).observe(find("grid-cells"));
+    find("grid-by").addEventListener("change", () => draw());
+    load();
+  }
+
+  new MutationObserver(attach).observe(find("main"), { childList: true, subtree: true });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
-  load();
+  attach();
 })();
