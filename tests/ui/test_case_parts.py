@@ -18,6 +18,7 @@ from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.core.case_summary import CaseSummary, RankState, make_rank_set
 from watchtower.core.diagnosis.summary.grid import GridRank, build_grid
+from watchtower.tower.history import read_summary
 from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_stacks
 from watchtower.ui.environment import make_environment
 from watchtower.ui.rank_part import show_ranks
@@ -131,7 +132,8 @@ def test_the_pages_of_a_hang_show_the_evidence(tell):
         answer = await get(app, f"/incidents/{incident.id}")
         page = check_page(answer)
         assert {"ranks", "graph", "contrast", "stacks"} <= set(page.ids)
-        assert "Ranks 0-1,3 wait for rank 2 (n1)" in page.text
+        summary = await read_summary(sim.tower, incident.id)
+        assert summary.waits.sentence in page.text
         assert f"api/v1/incidents/{incident.id}/ranks" in answer.body
         picture = answer.body[answer.body.index("<svg xmlns") :]
         picture = picture[: picture.index("</svg>\n") + 6]

@@ -1,6 +1,7 @@
 """What is true of the summary of every case: real ones, imagined ones and hostile ones."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,8 @@ from watchtower.core.diagnosis.summary.stacks import MAX_STACKS
 from watchtower.diagnoser.summaries import MAX_BYTES, read_summary, write_summary
 from watchtower.tower.stack_views import list_main_stacks, list_whole_stacks
 
+SENTENCES = Path(__file__).with_name("sentences.golden.txt")
+
 GRID = Layout(tensor=4, data=4, pipeline=4)
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202egnp.\u2066\n\t" * 4
@@ -27,6 +30,17 @@ def test_the_summary_of_a_golden_is_sound(folder):
     case = read_golden(folder)
     summary = check(case)
     assert list_whole_stacks(summary.stacks) == list_main_stacks(case)
+
+
+def test_the_waits_of_each_golden_in_words(update_golden):
+    """One file, so that a change of the words shows in one difference."""
+    words = "".join(
+        f"{folder.name}:\n  {summary_of(read_golden(folder))[1].waits.sentence}\n"
+        for folder in GOLDENS
+    )
+    if update_golden:
+        SENTENCES.write_text(words, "utf-8")
+    assert words == SENTENCES.read_text("utf-8")
 
 
 @examples(200)
