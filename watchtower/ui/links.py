@@ -81,8 +81,8 @@ def check_links(links: Mapping[str, str]) -> None:
     for name, template in links.items():
         if not 1 <= len(name) <= MAX_LINK_NAME or not name.isprintable():
             raise ConfigError(
-                f"`links` in [pages]: the name {name[:MAX_LINK_NAME]!r} must have 1 to {MAX_LINK_NAME} "
-                "printable characters"
+                f"`links` in [pages]: the name {name[:MAX_LINK_NAME]!r} must have 1 to "
+                f"{MAX_LINK_NAME} printable characters"
             )
         if mistake := _find_mistake(template):
             raise ConfigError(f"`links.{name}` in [pages] {mistake}")
