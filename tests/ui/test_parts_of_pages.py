@@ -90,7 +90,7 @@ def show(account: IncidentAccount):
 def render(template: str, **values) -> str:
     environment = make_environment()
     environment.globals |= {"static": str, "version": "0"}
-    return environment.get_template(template).render(root="./", **values)
+    return environment.get_template(template).render(root="./", here="", etag="", **values)
 
 
 def a_job(name: str, status: Status, **changes) -> FleetJob:

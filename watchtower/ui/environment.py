@@ -38,6 +38,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "words": say_words,
+        "upper_first": capitalise,
         "tone": find_tone,
         "duration": say_duration,
         "percent": say_percent,
@@ -85,9 +86,11 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
 
 
-def mark_clock(stamp: str | None) -> Markup:
-    """Return the time of day of an RFC 3339 time. The script adds how long ago it was."""
-    return _mark_time(stamp, say_moment(stamp or "").partition(" ")[2], " data-since")
+def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+    """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
+    that still lasts, else "4 min ago"."""
+    said = say_moment(stamp or "").partition(" ")[2]
+    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
 
 
 def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:

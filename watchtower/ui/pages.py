@@ -93,7 +93,7 @@ class Pages:
         if page.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if page.body is None:
-            page.body = self._render(page.shown, root)
+            page.body = self._render(page.shown, root, page.etag)
         return HTMLResponse(page.body, headers=headers)
 
     async def _find(self, key: tuple[str, ...], collect: Collect) -> _Kept:
@@ -118,9 +118,10 @@ class Pages:
         )
         return f'"{blake2b(content, digest_size=12).hexdigest()}"'
 
-    def _render(self, shown: Shown, root: str) -> bytes:
+    def _render(self, shown: Shown, root: str, etag: str = "") -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, here=here, etag=etag, **shown.values).encode()
 
     def _answer_error(self, error: Exception, root: str) -> Response:
         status, detail = _describe_error(error)
