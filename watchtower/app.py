@@ -10,19 +10,20 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import make_links
+from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import problems
 from watchtower.api.agents import agent_routes
@@ -50,6 +51,7 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
 
@@ -76,11 +78,12 @@ def make_app(
     public_url: str = "",
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
+    pages: Callable[[Tower], list[Route]] = page_routes,
 ) -> Front:
     """Return the ASGI application of one tower. Without a token book every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
-    pages of other sites are refused.
+    pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
 
@@ -117,7 +120,7 @@ def make_app(
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
     metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app)]
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower)]
     jobs = (examination_routes, job_routes)
     made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
     for routes in made:
@@ -173,7 +176,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections, alerts)
+        server = _make_server(config, tower, book, certificate, connections, alerts, links)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
@@ -208,6 +211,7 @@ def _make_server(
     certificate: Certificate | None,
     connections: int,
     alerts: AlertNotifier,
+    links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
@@ -218,8 +222,9 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    pages = partial(page_routes, links=links, settings=config.pages)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts),
+        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts, pages),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",

@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BOUND = re.compile(r"_?MAX_\w+|\w+_BYTES")
 FOLDERS = ("agent", *(f"watchtower/{each}" for each in ("access", "alerts", "api", "commands")))
-FOLDERS += tuple(f"watchtower/{each}" for each in ("core", "diagnoser", "store", "tower", "wire"))
+FOLDERS += tuple(
+    f"watchtower/{each}" for each in ("core", "diagnoser", "store", "tower", "ui", "wire")
+)
 
 
 def find_bounds_without_reason(path: Path) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import SilenceKind
+from watchtower.store.values import JobFacts, SilenceKind
 
 SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 
@@ -140,6 +141,7 @@ def drop_owners(db: sqlite3.Connection) -> None:
     for table in ("incidents", "dumps"):
         db.execute(f"DROP INDEX {table}_by_sharer")
         db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
+    db.execute("ALTER TABLE incidents DROP COLUMN facts")
 
 
 def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
@@ -157,6 +159,22 @@ def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
     assert [one.sharer for one in store.incidents().result()] == ["uid:1", ""]
     store.close()
     assert version_of(path) == SCHEMA_VERSION
+
+
+def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    known = JobFacts(ranks=8, user="alice", checkpoint_step=1200)
+    store.save_incident(an_incident(facts=known)).result()
+    store.save_incident(an_incident(facts=replace(known, dumps_in=8))).result()
+    assert store.incident(an_incident().id).result().facts == replace(known, dumps_in=8)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE incidents DROP COLUMN facts")
+        db.execute("PRAGMA user_version = 8")
+    store = SqliteStore(path)
+    assert store.recall().incidents == (an_incident(),)
+    store.close()
 
 
 def test_the_node_and_the_shadow_mode_of_an_incident_are_stored(tmp_path):

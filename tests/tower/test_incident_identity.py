@@ -96,6 +96,7 @@ def test_an_incident_of_schema_version_5_gets_the_usual_identity(tmp_path: Path)
         db.execute("ALTER TABLE incidents DROP COLUMN identity")
         db.execute("ALTER TABLE incidents DROP COLUMN only_node")
         db.execute("ALTER TABLE incidents DROP COLUMN shadow")
+        db.execute("ALTER TABLE incidents DROP COLUMN facts")
         for table in ("incidents", "dumps"):
             db.execute(f"DROP INDEX {table}_by_sharer")
             db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")

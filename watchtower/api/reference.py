@@ -1,4 +1,4 @@
-"""/docs: the API on one HTML page, without scripts or external resources. / redirects to it."""
+"""/docs: the API on one HTML page, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -27,16 +27,13 @@ _OUTSIDE = {
 
 
 def reference_routes(app: FastAPI) -> list[Route]:
-    """The /docs route of an app, and the redirect from /."""
+    """The /docs route of an app."""
 
     async def get_reference(_: Request) -> Response:
         page = "".join(_write(app.openapi()))
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
-    async def go_to_reference(_: Request) -> Response:
-        return RedirectResponse("docs")
-
-    return [Route("/docs", get_reference), Route("/", go_to_reference)]
+    return [Route("/docs", get_reference)]
 
 
 def _write(document: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 /healthz, /readyz          no token; without one, /readyz omits the limits of agents
 /ingest/...                only agents
+/static/...                no token: the style and the script of the pages
 GET and HEAD, elsewhere    readers and operators (also /metrics, /docs, /openapi.json)
 anything else              operators
 
@@ -29,6 +30,9 @@ log = logging.getLogger("watchtower.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Paths without a token: most orchestrators cannot send one."""
+
+STATIC = "/static/"
+"""Files of the product. They contain nothing of any job, and the page for login needs them."""
 
 LOG_EVERY_S = 10.0
 """Seconds between two log lines about refused requests. /metrics has the count of all."""
@@ -156,7 +160,7 @@ def client_of(scope: Scope) -> str:
 def _needed(scope: Scope) -> frozenset[scopes.Scope]:
     """Return the scopes of which the request needs one; empty if it needs no token."""
     path: str = scope["path"]
-    if path in OPEN_PATHS:
+    if path in OPEN_PATHS or path.startswith(STATIC):
         return frozenset()
     if path.startswith("/ingest/"):
         return _AGENT

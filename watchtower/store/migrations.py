@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
@@ -97,6 +97,9 @@ ALTER TABLE incidents ADD COLUMN shadow INTEGER NOT NULL DEFAULT 0;
     7: """
 ALTER TABLE incidents ADD COLUMN sharer TEXT NOT NULL DEFAULT '';
 ALTER TABLE dumps ADD COLUMN sharer TEXT NOT NULL DEFAULT '';
+""",
+    8: """
+ALTER TABLE incidents ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

@@ -14,11 +14,13 @@ from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.values import (
+    NO_FACTS,
     AlertRow,
     Blame,
     GenerationRow,
     Identity,
     Incident,
+    JobFacts,
     PauseRow,
     Silence,
     SilenceKind,
@@ -36,6 +38,7 @@ _BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _IDENTITIES = msgspec.json.Decoder(Identity)
+_FACTS = msgspec.json.Decoder(JobFacts)
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
@@ -43,7 +46,7 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer"
+    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, facts"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -86,10 +89,11 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 
 SAVE_INCIDENT = f"""
 INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
+    facts = excluded.facts,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -142,6 +146,7 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.only_node,
         int(incident.shadow),
         incident.sharer,
+        encode(incident.facts),
         len(evidence or b""),
     )
     db.execute(SAVE_INCIDENT, row)
@@ -228,7 +233,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, *last = rest
+    facts, evidence = last
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -260,6 +266,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             "only_node": only_node,
             "shadow": bool(shadow),
             "sharer": sharer,
+            "facts": _try_read(ident, "facts", lambda text: decode(text, _FACTS), facts)
+            or NO_FACTS,
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,

@@ -1,4 +1,4 @@
--- Version 8. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 9. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -17,7 +17,8 @@ CREATE TABLE IF NOT EXISTS incidents (
     identity TEXT NOT NULL DEFAULT '{}',
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
-    sharer TEXT NOT NULL DEFAULT ''
+    sharer TEXT NOT NULL DEFAULT '',
+    facts TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);

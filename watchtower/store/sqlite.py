@@ -283,12 +283,14 @@ class SqliteStore:
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
 
-    def incident(self, incident_id: str) -> Future[Incident | None]:
-        """Read one incident with its case; None if the id is unknown."""
-        query = (
-            f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-            " WHERE id = ?"
-        )
+    def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
+        """Read one incident, with its case if wanted; None if the id is unknown."""
+        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents WHERE id = ?"
+        if with_case:
+            query = (
+                f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
+                " WHERE id = ?"
+            )
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()

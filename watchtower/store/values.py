@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from watchtower.core.fleet.generation import PastGeneration
@@ -51,6 +51,53 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What the tower knows of a job besides its verdict. None or empty: not known.
+
+    An incident keeps the facts of its time, because the job may not be live any more when a person
+    reads about it.
+    """
+
+    ranks: int | None = None
+    """World size."""
+    nodes: int | None = None
+    """Nodes that report its ranks."""
+    scheduler: str = ""
+    scheduler_id: str = ""
+    name: str = ""
+    """Its name in the scheduler."""
+    user: str = ""
+    partition: str = ""
+    namespace: str = ""
+    dumps_in: int | None = None
+    """Reporting ranks of which a dump of this stall has arrived."""
+    dumps_wanted: int | None = None
+    """Ranks that report."""
+    checkpoint_step: int | None = None
+    """Step at which the last checkpoint was complete."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
+    founder: str = ""
+    """Node that reported it first."""
+
+    def or_before(self, before: JobFacts) -> JobFacts:
+        """Return these facts. What is not known any more stays as before.
+
+        The number of reporting ranks falls while a job is killed, so the larger one stays.
+        """
+        now = {each.name: getattr(self, each.name) for each in fields(self)}
+        then = {name: getattr(before, name) for name in now}
+        known = {name: then[name] if now[name] in (None, "", 0) else now[name] for name in now}
+        if (before.dumps_wanted or 0) > (self.dumps_wanted or 0):
+            known |= {"dumps_in": before.dumps_in, "dumps_wanted": before.dumps_wanted}
+        return JobFacts(**known)
+
+
+NO_FACTS = JobFacts()
+"""Of a job that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """One hang, or one end of a job for which the verdict names a suspect."""
 
@@ -77,6 +124,8 @@ class Incident:
     sharer: str = ""
     """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
     earlier releases."""
+    facts: JobFacts = NO_FACTS
+    """What was known of the job while the incident was open."""
 
 
 class SilenceKind(Enum):

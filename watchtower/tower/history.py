@@ -120,7 +120,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
 
 async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
     """Return the verdict of one incident; None if the id is unknown."""
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=False)
     return _verdict_of(tower, incident) if incident else None
 
 
@@ -139,13 +139,19 @@ async def last_verdict(tower: Tower, job: str) -> Verdict | None:
     return incidents[0].verdict if incidents else None
 
 
-async def read_incident(tower: Tower, incident_id: str) -> Incident | None:
-    """Return the current state of one incident, stored or not yet; None if the id is unknown."""
+async def read_incident(
+    tower: Tower, incident_id: str, *, with_case: bool = True
+) -> Incident | None:
+    """Return the current state of one incident, stored or not yet; None if the id is unknown.
+
+    A case of 16,384 ranks has 29 MB: read it only if it is needed.
+    """
     unsaved = next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
-    if unsaved is not None and unsaved.evidence is not None:
+    if unsaved is not None and (unsaved.evidence is not None or not with_case):
         return unsaved
+    reading = tower.store_writer.store.incident(incident_id, with_case=with_case)
     try:
-        stored = await tower.store_writer.read(tower.store_writer.store.incident(incident_id))
+        stored = await tower.store_writer.read(reading)
     except StoreFailedError:
         if unsaved is None:
             raise

@@ -15,7 +15,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
-from watchtower.store.values import Identity, Incident, IncidentKind
+from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
@@ -214,10 +214,10 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(
-        self, now: float, wall: float, outages: Outages, sharer: str, user: str
+        self, now: float, wall: float, outages: Outages, sharer: str, facts: JobFacts
     ) -> Incident:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
-        store it uses, and `user` the user of the job.
+        store it uses.
 
         The end of a job and a drill are in no outage: nobody can repair what is over, and no
         person is notified of a drill.
@@ -226,7 +226,7 @@ class LiveJob:
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
-        identity = _identify(status, verdict, user)
+        identity = _identify(status, verdict, facts.user)
         if status is not Status.ENDED and not is_drill(self.name):
             identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
@@ -244,11 +244,14 @@ class LiveJob:
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
             sharer=sharer,
+            facts=facts,
         )
         self.incident = replace(incident, evidence=None)  # the store has it
         return incident
 
-    def update_incident(self, now: float, wall: float) -> Incident | None:
+    def update_incident(
+        self, now: float, wall: float, facts: JobFacts = NO_FACTS
+    ) -> Incident | None:
         """Update the open incident. Its evidence changes only if cause or suspects changed."""
         incident, diagnosis = self.incident, self.watch.diagnosis
         if incident is None:
@@ -274,11 +277,14 @@ class LiveJob:
             if _find_only_node(verdict.suspects) == incident.only_node
             else "",
             evidence=None,
+            facts=facts.or_before(incident.facts),
         )
         self.incident = self.shadow_mode.settle(self.incident)
         return replace(self.incident, evidence=None if is_same else evidence)
 
-    def close_incident(self, status: Status, wall: float) -> Incident | None:
+    def close_incident(
+        self, status: Status, wall: float, facts: JobFacts = NO_FACTS
+    ) -> Incident | None:
         """Close the open incident with a status such as recovered or ended. Its verdict stays."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:
@@ -286,7 +292,8 @@ class LiveJob:
         verdict = incident.verdict
         stalled_for_s = verdict.stalled_for_s + max(0.0, wall - incident.updated_at)
         verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
-        self.incident = close(replace(incident, verdict=verdict), status, wall)
+        facts = facts.or_before(incident.facts)
+        self.incident = close(replace(incident, verdict=verdict, facts=facts), status, wall)
         self.diagnoses.drop_earlier()
         return self.incident
 

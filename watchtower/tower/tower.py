@@ -352,8 +352,9 @@ class Tower:
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
-            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall())
-            self.feed.publish(Change.CLOSED, closed, find_job_facts(job, live))
+            facts = find_job_facts(job, live)
+            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
+            self.feed.publish(Change.CLOSED, closed, facts)
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)

@@ -1,0 +1,299 @@
+"""The page of one incident: what it shows, from what the tower knows. Pure.
+
+An incident that is over is described in the past tense: the verdict itself is, and what was seen
+while the job hung stands below its own heading with its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from watchtower.alerts.alert import describe_incident
+from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.message import (
+    AlertFacts,
+    has_all_evidence,
+    say_loss,
+    say_whom_to_call,
+    say_whom_to_call_again,
+    write_message,
+)
+from watchtower.core.ranksets import name_ranks, parse_ranks
+from watchtower.core.verdict_text import SOURCES
+from watchtower.store.values import IncidentKind, JobFacts
+from watchtower.tower.acks import AckView, view_ack
+from watchtower.tower.clock import rfc3339
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.silences import SilenceView
+from watchtower.ui.commands import Command, write_commands
+from watchtower.ui.links import Link, LinkSubject, fill_links
+from watchtower.ui.timeline import Event, list_events
+from watchtower.wire.verdict import Cause, Evidence, Status, Suspect, Verdict
+
+MAX_SUSPECTS = 8
+"""Suspects that are shown one by one. The others are in their rank set."""
+
+MAX_EVIDENCE = 24
+"""Lines of evidence, strongest first: more than any verdict has today."""
+
+MAX_STEPS = 6
+"""Pieces of advice. A person reads the first ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspectShown:
+    """One accused rank."""
+
+    rank: int
+    node: str
+    about: str
+    """"GPU 5, pid 4711"."""
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceShown:
+    """One observation."""
+
+    source: str
+    text: str
+    ranks: str
+    weight: int
+    """0 to 100, for a bar; 0 without a weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillShown:
+    """Whether the job may be killed now."""
+
+    answer: str
+    """"yes", "not yet", "not known"."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentShown:
+    """What the page shows besides its parts."""
+
+    id: str
+    job: str
+    attempt: int
+    headline: str
+    """"Hung", "Recovered"."""
+    tone: str
+    """The class of the headline: "bad", "warn", "good", "over"."""
+    is_over: bool
+    is_acked: bool
+    about: list[str]
+    """"slurm 48213", "alice", "64 nodes", "512 ranks"."""
+    stalled_at: str | None
+    opened_at: str
+    closed_at: str | None
+    stalled_for_s: float
+    """Of an incident that is over."""
+    diagnosed_at: str | None
+    sentence: str
+    cause: str
+    confidence: float | None
+    """Null if the cause is not known."""
+    doubts: list[str]
+    suspects: list[SuspectShown]
+    all_suspects: str
+    """"ranks 0-7", if more than one."""
+    waiting: int
+    waiting_ranks: str
+    call: str
+    shared: str
+    """"12 other jobs hang on the same mount nfs1:/data", or empty."""
+    outage: str | None
+    steps: list[str]
+    commands: list[Command]
+    kill: KillShown | None
+    step: int | None
+    evidence: list[EvidenceShown]
+    not_known: list[str]
+    alternatives: list[str]
+    events: list[Event]
+    ack: AckView | None
+    silence: SilenceView | None
+    node: str
+    """The one node of all suspects; empty if there is none."""
+    channel: list[str]
+    """Lines of plain text for a chat."""
+    links: list[Link]
+    is_shadow: bool
+
+
+def show_incident(
+    account: IncidentAccount, links: AlertLinks, templates: Mapping[str, str]
+) -> IncidentShown:
+    """Return what the page shows of an incident."""
+    incident, verdict, facts = account.incident, account.verdict, account.facts
+    said = describe_incident(replace(incident, verdict=verdict), facts)
+    said = replace(said, stalled_s=None if not account.is_over else said.stalled_s)
+    node = _find_node(verdict)
+    is_recovered = incident.status is Status.RECOVERED
+    commands = [] if account.is_over else write_commands(facts, verdict.domain, node)
+    steps = () if is_recovered else verdict.next_steps
+    return IncidentShown(
+        id=incident.id,
+        job=incident.job,
+        attempt=incident.generation,
+        headline=find_headline(account),
+        tone=find_tone(account),
+        is_over=account.is_over,
+        is_acked=incident.ack is not None,
+        about=list_facts(facts),
+        stalled_at=_stamp(account.stalled_at),
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=_stamp(incident.closed_at),
+        stalled_for_s=verdict.stalled_for_s,
+        diagnosed_at=verdict.diagnosed_at,
+        sentence=verdict.summary,
+        cause=verdict.cause.value if verdict.cause else "",
+        confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
+        doubts=[doubt.text for doubt in verdict.doubts],
+        suspects=[show_suspect(each) for each in verdict.suspects[:MAX_SUSPECTS]],
+        all_suspects=name_ranks(each.rank for each in verdict.suspects)
+        if len(verdict.suspects) > 1
+        else "",
+        waiting=len(parse_ranks(verdict.waiting)),
+        waiting_ranks=verdict.waiting,
+        call=say_whom_to_call_again(said) if account.is_over else say_whom_to_call(said),
+        shared=_say_shared(verdict),
+        outage=incident.identity.outage or None,
+        steps=list(steps[:MAX_STEPS]),
+        commands=commands,
+        kill=show_kill(said),
+        step=verdict.step,
+        evidence=[show_evidence(each) for each in sort_evidence(verdict)[:MAX_EVIDENCE]],
+        not_known=list(verdict.missing_evidence),
+        alternatives=[_say_alternative(verdict, n) for n in range(len(verdict.alternatives))],
+        events=list_events(account),
+        ack=view_ack(incident.ack) if incident.ack else None,
+        silence=account.silence,
+        node=incident.only_node,
+        channel=write_channel_text(said, links),
+        links=fill_links(templates, _make_subject(account, node)),
+        is_shadow=incident.shadow,
+    )
+
+
+def find_headline(account: IncidentAccount) -> str:
+    """Return the state of the incident in a few words."""
+    incident = account.incident
+    if not account.is_over:
+        is_start = incident.identity.kind is IncidentKind.NEVER_STARTED
+        return "Never started" if is_start else "Hung"
+    if incident.identity.kind is IncidentKind.ENDED:
+        return "Job died"
+    words = {
+        Status.RECOVERED: "Recovered",
+        Status.ENDED: "Hung, then ended",
+        Status.MONITORING_LOST: "Hung, then not reported",
+    }
+    return words.get(incident.status, "Over")
+
+
+def find_tone(account: IncidentAccount) -> str:
+    """Return the class of the headline's colour."""
+    if not account.is_over:
+        return "warn" if account.incident.ack else "bad"
+    return "good" if account.incident.status is Status.RECOVERED else "over"
+
+
+def list_facts(facts: JobFacts) -> list[str]:
+    """Return what is known of a job, in short."""
+    scheduled = f"{facts.scheduler} {facts.scheduler_id}".strip() if facts.scheduler_id else ""
+    about = [scheduled, facts.name, facts.user, facts.partition, facts.namespace]
+    if facts.nodes:
+        about.append(f"{facts.nodes} node{'' if facts.nodes == 1 else 's'}")
+    if facts.ranks:
+        about.append(f"{facts.ranks} rank{'' if facts.ranks == 1 else 's'}")
+    return list(dict.fromkeys(filter(None, about)))
+
+
+def show_suspect(suspect: Suspect) -> SuspectShown:
+    """Return one accused rank."""
+    about = [
+        "" if suspect.gpu is None else f"GPU {suspect.gpu}",
+        "" if suspect.pid is None else f"pid {suspect.pid}",
+    ]
+    return SuspectShown(
+        rank=suspect.rank,
+        node=suspect.node,
+        about=", ".join(filter(None, about)),
+        where=suspect.where or "",
+        why=suspect.why,
+    )
+
+
+def sort_evidence(verdict: Verdict) -> list[Evidence]:
+    """Return the evidence that has a text, the strongest first."""
+    known = [each for each in verdict.evidence if each.text]
+    return sorted(known, key=lambda each: -each.weight)
+
+
+def show_evidence(evidence: Evidence) -> EvidenceShown:
+    """Return one observation."""
+    weight = min(max(evidence.weight, 0.0), 1.0)
+    return EvidenceShown(
+        source=SOURCES.get(evidence.source, evidence.source),
+        text=evidence.text,
+        ranks=evidence.ranks,
+        weight=round(weight * 100),
+    )
+
+
+def show_kill(facts: AlertFacts) -> KillShown | None:
+    """Return whether the job may be killed; None if it is over or not stuck."""
+    sentence = say_loss(facts)
+    if not sentence:
+        return None
+    answers = {True: "yes", False: "not yet", None: "not known"}
+    return KillShown(answer=answers[has_all_evidence(facts)], sentence=sentence)
+
+
+def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
+    """Return the message of an alert for a chat, with the address of this page if it is known."""
+    return list(write_message(replace(facts, url=links.details(facts.incident))))
+
+
+def _find_node(verdict: Verdict) -> str:
+    nodes = {suspect.node for suspect in verdict.suspects}
+    return nodes.pop() if len(nodes) == 1 else ""
+
+
+def _say_shared(verdict: Verdict) -> str:
+    cause, number = verdict.shared_cause, verdict.shared_with
+    if cause is None or not number:
+        return ""
+    others = "1 other job hangs" if number == 1 else f"{number} other jobs hang"
+    return f"{others} on the same {cause.kind} {cause.name}"
+
+
+def _say_alternative(verdict: Verdict, number: int) -> str:
+    other = verdict.alternatives[number]
+    of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
+    return f"{other.cause.value}{of} ({other.confidence:.0%})"
+
+
+def _make_subject(account: IncidentAccount, node: str) -> LinkSubject:
+    incident, facts, suspects = account.incident, account.facts, account.verdict.suspects
+    began_at = incident.opened_at if account.stalled_at is None else account.stalled_at
+    return LinkSubject(
+        job=incident.job,
+        incident=incident.id,
+        node=node,
+        rank=suspects[0].rank if suspects else None,
+        user=facts.user,
+        scheduler_id=facts.scheduler_id,
+        began_at=began_at,
+        ended_at=incident.closed_at,
+    )
+
+
+def _stamp(wall: float | None) -> str | None:
+    return None if wall is None else rfc3339(wall)

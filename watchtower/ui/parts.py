@@ -1,0 +1,64 @@
+"""The parts of the incident page, in the order in which the page shows them.
+
+A part is a template `templates/parts/NAME.html` and a function that returns the values for it. The
+template finds them as `part`. If the function returns None, the page leaves the part out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.tower import Tower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One section of the incident page."""
+
+    name: str
+    """Its id on the page and the name of its template: "graph", "ranks", "stacks"."""
+    title: str
+    """Its heading."""
+    collect: Callable[[Tower, IncidentAccount], Awaitable[Any]]
+    """Returns a dataclass or a mapping for the template; None if there is nothing to show. The
+    values must not change with time alone: write the time at which something began, not its age."""
+    is_below: bool = False
+    """Whether it is below the timeline, because it is about other incidents or asks a question."""
+
+
+PARTS: tuple[Part, ...] = ()
+"""All parts. To add one, add a template in `templates/parts` and a line here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledPart:
+    """A part with its values, as the template of the page uses it."""
+
+    name: str
+    title: str
+    template: str
+    is_below: bool
+    values: Any
+
+
+async def fill_parts(
+    tower: Tower, account: IncidentAccount, parts: tuple[Part, ...] = PARTS
+) -> list[FilledPart]:
+    """Return the parts that have something to show."""
+    filled = []
+    for part in parts:
+        values = await part.collect(tower, account)
+        if values is not None:
+            filled.append(
+                FilledPart(
+                    name=part.name,
+                    title=part.title,
+                    template=f"parts/{part.name}.html",
+                    is_below=part.is_below,
+                    values=values,
+                )
+            )
+    return filled

@@ -1,0 +1,178 @@
+// Keeps an open page current, shows how long ago times were, copies texts and sends forms.
+// Everything on a page is readable without this script.
+"use strict";
+
+const EVERY_MS = 2000;
+const SLOWEST_MS = 30000;
+let etag = null;
+let waitMs = EVERY_MS;
+let answeredAt = Date.now();
+let timer = 0;
+
+// ---- Polling: ask for the same page again; the answer is 304 while nothing has changed. ----
+
+async function poll() {
+  timer = 0;
+  try {
+    const headers = etag ? { "If-None-Match": etag } : {};
+    const answer = await fetch(location.href, { headers, cache: "no-store" });
+    if (answer.status === 200) {
+      show(await answer.text());
+      etag = answer.headers.get("ETag");
+    } else if (answer.status !== 304) {
+      throw new Error(`status ${answer.status}`);
+    }
+    answeredAt = Date.now();
+    waitMs = EVERY_MS;
+    sayOffline("");
+  } catch (error) {
+    waitMs = Math.min(waitMs * 2, SLOWEST_MS);
+    const ago = sayDuration((Date.now() - answeredAt) / 1000);
+    sayOffline(`This page is ${ago} old: the tower does not answer (${error.message}).`);
+  }
+  plan();
+}
+
+function plan() {
+  if (!timer && !document.hidden && document.querySelector("[data-live]")) {
+    timer = setTimeout(poll, waitMs);
+  }
+}
+
+function sayOffline(text) {
+  const box = document.getElementById("offline");
+  box.hidden = !text;
+  if (box.textContent !== text) box.textContent = text;
+}
+
+function show(text) {
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  if (document.title !== fresh.title) document.title = fresh.title;
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const next = fresh.getElementById(part.id);
+    if (next) morph(part, next);
+  }
+  showAges();
+}
+
+// ---- Morphing: change only what differs, so that focus, selection and open parts stay. ----
+
+const KEPT = new Set(["open", "data-said"]); // what the reader or this script has set
+
+function morph(old, fresh) {
+  if (old.isEqualNode(fresh) || "own" in old.dataset) return;
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !KEPT.has(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (!KEPT.has(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  morphChildren(old, fresh);
+}
+
+function morphChildren(old, fresh) {
+  const known = new Map();
+  for (const child of old.children) if (child.id) known.set(child.id, child);
+  let at = old.firstChild;
+  for (const next of [...fresh.childNodes]) {
+    const found = next.id ? known.get(next.id) : findAlike(at, next);
+    if (!found) {
+      old.insertBefore(document.importNode(next, true), at);
+      continue;
+    }
+    if (found === at) at = at.nextSibling;
+    else old.insertBefore(found, at);
+    if (found.nodeType === Node.ELEMENT_NODE) morph(found, next);
+    else if (found.data !== next.data) found.data = next.data;
+  }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+}
+
+function findAlike(at, next) {
+  const isAlike = at && at.nodeName === next.nodeName && !at.id;
+  return isAlike ? at : null;
+}
+
+// ---- Ages: the server writes times, because ages would change the page every second. ----
+
+function sayDuration(seconds) {
+  const length = Math.max(0, Math.round(seconds));
+  if (length < 120) return `${length} s`;
+  if (length < 7200) return `${Math.floor(length / 60)} min`;
+  if (length < 172800) return `${Math.floor(length / 3600)} h`;
+  return `${Math.floor(length / 86400)} days`;
+}
+
+function showAges() {
+  for (const time of document.querySelectorAll("time[data-age], time[data-since]")) {
+    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    if (Number.isNaN(seconds)) continue;
+    const said = sayDuration(seconds);
+    time.dataset.said = "since" in time.dataset ? said : `${said} ago`;
+  }
+}
+
+// ---- Copying and forms: one listener for the page, so that new elements work, too. ----
+
+async function copy(button) {
+  const text = button.previousElementSibling.textContent.trim();
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS there is no clipboard: select the text, so that one key copies it.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "Selected";
+    return;
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+function readForm(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (field.name === "what") body[field.value] = field.selectedOptions[0].dataset.name;
+    else if (field.name) body[field.name] = field.name === "for_s" ? Number(field.value) : field.value;
+  }
+  return body;
+}
+
+async function send(form) {
+  const said = form.querySelector(".answer");
+  said.textContent = "Sending ...";
+  try {
+    const answer = await fetch(form.dataset.send, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(readForm(form)),
+    });
+    said.textContent = answer.ok ? "Done." : (await answer.json()).detail;
+  } catch (error) {
+    said.textContent = `The tower does not answer (${error.message}).`;
+  }
+  clearTimeout(timer);
+  poll();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (button) copy(button);
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.dataset.send) return;
+  event.preventDefault();
+  send(event.target);
+});
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(timer);
+  timer = 0;
+  if (!document.hidden) poll();
+});
+document.documentElement.classList.add("js");
+setInterval(showAges, 1000);
+showAges();
+plan();
