@@ -51,7 +51,7 @@ def answer(process: str, path: str, lines: list[int]) -> dict[str, object]:
 def read_source(process: str, path: str) -> tuple[str, float]:
     """Return the text of a file as a process sees it, and its modification time (wall clock).
 
-    Raises NotReadable, OSError or ValueError for what is not a regular file that the process may read.
+    Raises NotReadable, OSError or ValueError if it is not a regular file that the process may read.
     """
     rights = parse_rights(read_table(f"{process}/status"))
 
@@ -73,4 +73,3 @@ def read_source(process: str, path: str) -> tuple[str, float]:
     if max(map(len, raw.split(b"\n"))) > MAX_LINE_BYTES:
         raise NotReadable
     return raw.decode("utf-8-sig", "replace"), changed_s
-

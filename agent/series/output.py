@@ -15,10 +15,10 @@ from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.series import RankOutput
 
 OUTPUT_DEADLINE_S = 3.0
-"""Seconds for the files of one rank. Reading takes 50 ms; a file system that hangs never answers."""
+"""Seconds for the files of one rank. Reading takes 50 ms; a hanging file system never answers."""
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Bytes that the child may print: two streams of 100 lines of 400 characters have 0.5 MB at most."""
+"""Bytes that the child may print: two streams of 100 lines of 400 characters have up to 0.5 MB."""
 
 log = logging.getLogger(__name__)
 

@@ -100,9 +100,7 @@ class SeriesReporter:
             if each.claim.rank in order.ranks and each.job.is_meant_by(order.job, order.owner)
         ][:MAX_TRACED]
         series = [
-            one
-            for each in meant
-            for one in self._history.series(each.claim.rank, _key_of(each))
+            one for each in meant for one in self._history.series(each.claim.rank, _key_of(each))
         ][:MAX_SERIES]
         if not series:
             log.warning("order %s for series is refused: no such rank has series", order.id)

@@ -9,6 +9,7 @@ import msgspec
 from watchtower.tower.acks import AckView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.incident_series import IncidentSeries, LaneView, OutputView, SeriesView
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.stack_views import StackList, ThreadStackView
@@ -247,6 +248,42 @@ INCIDENT_DETAIL = _plain(
         ],
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
+        ],
+    )
+)
+INCIDENT_SERIES = _plain(
+    IncidentSeries(
+        incident=INCIDENT,
+        items=[
+            SeriesView(
+                rank=37,
+                node=NODE,
+                is_suspect=True,
+                gpu=None,
+                gpu_address="",
+                ends_at=OPENED_AT,
+                interval_s=1.0,
+                lanes=[LaneView(name="step", unit="", values=[1232.0, 1233.0, 1233.0, None])],
+            ),
+            SeriesView(
+                rank=37,
+                node=NODE,
+                is_suspect=True,
+                gpu=5,
+                gpu_address="0000:9b:00",
+                ends_at=OPENED_AT,
+                interval_s=1.0,
+                lanes=[LaneView(name="power", unit="W", values=[690.0, 684.0, 91.0, 88.0])],
+            ),
+        ],
+        outputs=[
+            OutputView(
+                rank=37,
+                node=NODE,
+                stream="stderr",
+                lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+                written_at="2026-11-22T02:16:11.100Z",
+            )
         ],
     )
 )

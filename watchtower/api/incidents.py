@@ -17,6 +17,7 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.export import export_incident
 from watchtower.tower.history import IncidentDetail, IncidentSummary
 from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
@@ -86,6 +87,14 @@ def incident_routes(tower: Tower) -> APIRouter:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
         body = await export_incident(tower, await _find(tower, incident))
         return Response(_known(body, incident), media_type="application/json")
+
+    @router.get(
+        "/{incident}/series",
+        responses=answer(examples.INCIDENT_SERIES, "The series, suspects first"),
+    )
+    async def get_series(incident: IncidentId) -> IncidentSeries:
+        """Return what the suspects and a few healthy ranks did in the 15 minutes before."""
+        return _known(await find_series(tower, await _find(tower, incident)), incident)
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:

@@ -10,6 +10,7 @@ from watchtower.core.detection.condition import ConditionKind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
+from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
@@ -58,6 +59,8 @@ class LiveJob:
     """Time at which the tower resumed that incident; None after a later step."""
     stepped_at: float | None = None
     """Time at which an accused rank first stepped although the incident is open."""
+    tracing: Tracing = field(default_factory=Tracing)
+    """Which series of the incident were ordered."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
@@ -101,6 +104,7 @@ class LiveJob:
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(incident, evidence=None)  # the store has it
+        self.tracing.resume(incident.id, choose_suspects(incident.verdict))
         if incident.closed_at is not None:
             self.watch.status = Status.ENDED  # the verdict on its end was already published
             return

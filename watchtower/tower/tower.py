@@ -44,6 +44,7 @@ from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
+from watchtower.tower.tracing import TraceOrders
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
@@ -119,6 +120,7 @@ class Tower:
             self.live,
             self.counters,
         )
+        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock)
         self.examinations = Examinations(
             self.fleet, self.detector, clock, self.effects, self.runner, self.live
         )
@@ -159,6 +161,7 @@ class Tower:
             orders=self.effects.orders.collect((report.node, report.agent_id), now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=self.fleet.nodes[report.node].missing,
+            series=self.traces.collect((report.node, report.agent_id)),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
@@ -285,6 +288,7 @@ class Tower:
         self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
+        self.traces.check(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live.diagnoses)
         if gen.is_paced or condition.kind is ConditionKind.CHANGING:
@@ -358,6 +362,7 @@ class Tower:
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)
+            self.traces.drop(job.name)
             self.runner.forget(job.name)
             self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))

@@ -19,6 +19,9 @@ MAX_SUSPECTS = 8
 PEERS = 3
 """Healthy peers: the least number of which one may be odd and the median is still usual."""
 
+MAX_COMPARED = 256
+"""Ranks of which the peers are chosen: those of some 32 nodes."""
+
 AGAIN_S = 15.0
 """Seconds after which an order is given again. An agent answers within some seconds."""
 
@@ -43,7 +46,10 @@ def choose_peers(gen: Generation, suspects: Collection[int], count: int = PEERS)
     accused = [gen.ranks[rank] for rank in suspects if rank in gen.ranks]
     bad_nodes = {record.key.node for record in accused}
     places = {record.vitals.local_rank for record in accused}
-    free = [record for record in gen.live() if record.vitals.rank not in suspects]
+    healthy = [record for record in gen.live() if record.vitals.rank not in suspects]
+    free = [record for record in healthy if record.key.node not in bad_nodes][:MAX_COMPARED]
+    if len(free) < count:
+        free = healthy[:MAX_COMPARED]
     chosen: list[RankRecord] = []
     while free and len(chosen) < count:
         used = {record.key.node for record in chosen}
