@@ -10,6 +10,7 @@ from watchtower.tower.acks import AckView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.incident_series import IncidentSeries, LaneView, OutputView, SeriesView
+from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.stack_views import StackList, ThreadStackView
@@ -285,6 +286,26 @@ INCIDENT_SERIES = _plain(
                 written_at="2026-11-22T02:16:11.100Z",
             )
         ],
+    )
+)
+JOB_STEPS = _plain(
+    JobSteps(
+        job=JOB,
+        generation=2,
+        recent=StepSpan(
+            interval_s=5.0,
+            ends_at=OPENED_AT,
+            steps=[1221, 1227, 1233, 1233],
+            statuses=["healthy", "healthy", "healthy", "suspect"],
+            phases=["", "checkpoint", "", ""],
+        ),
+        day=StepSpan(
+            interval_s=300.0,
+            ends_at="2026-11-22T02:15:00.000Z",
+            steps=[None, 371, 745, 1120],
+            statuses=["healthy"] * 4,
+            phases=[""] * 4,
+        ),
     )
 )
 STACKS = _plain(

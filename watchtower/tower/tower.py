@@ -39,7 +39,7 @@ from watchtower.tower.examination import Examinations
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
-from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.live import CASES, PAUSES, STEPS, LiveJob
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
@@ -244,6 +244,8 @@ class Tower:
         live, gen = self.live.get(job.name), job.generation
         if live is None:
             return
+        if live.note_steps(gen, now):
+            self.fleet.count_kept(STEPS, job.name, live.steps)
         totals, stall = self.totals.setdefault(job.name, JobTotals()), live.watch.stall
         since = stall.since if stall else None
         lost_s = totals.advance(gen.number, gen.step(), live.watch.status, since, now)
@@ -260,6 +262,7 @@ class Tower:
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         begun.shadow_mode = self.shadow
+        begun.steps = live.steps if live is not None else begun.steps
         left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
@@ -366,6 +369,7 @@ class Tower:
             self.runner.forget(job.name)
             self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))
+            self.fleet.account.remove((STEPS, job.name))
             del self.live[job.name]
             self.totals.pop(job.name, None)
 
