@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
+from watchtower.ui.words import find_tone, say_percent
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -35,6 +36,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "words": say_words,
+        "tone": find_tone,
         "duration": say_duration,
         "percent": say_percent,
         "ranks": count_ranks,
@@ -89,11 +91,6 @@ def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
 def say_words(name: str) -> str:
     """Return the name of a cause or a status as words: "gpu driver stuck"."""
     return clean(name, 64).replace("_", " ")
-
-
-def say_percent(share: float) -> str:
-    """Return "97 %". No verdict is certain, so the largest number is 99."""
-    return f"{min(int(share * 100 + 0.5), 99)} %"
 
 
 def quote_segment(text: str) -> str:

@@ -20,48 +20,21 @@ from watchtower.alerts.message import (
     write_message,
 )
 from watchtower.core.ranksets import name_ranks, parse_ranks
-from watchtower.core.verdict_text import SOURCES
+from watchtower.core.text import capitalise
 from watchtower.store.values import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
+from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.wire.verdict import Cause, Evidence, Status, Suspect, Verdict
-
-MAX_SUSPECTS = 8
-"""Suspects that are shown one by one. The others are in their rank set."""
-
-MAX_EVIDENCE = 24
-"""Lines of evidence, strongest first: more than any verdict has today."""
+from watchtower.ui.words import count, list_labels, stamp
+from watchtower.wire.report import LABELS
+from watchtower.wire.verdict import Cause, Status, Verdict
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspectShown:
-    """One accused rank."""
-
-    rank: int
-    node: str
-    about: str
-    """"GPU 5, pid 4711"."""
-    where: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceShown:
-    """One observation."""
-
-    source: str
-    text: str
-    ranks: str
-    weight: int
-    """0 to 100, for a bar; 0 without a weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,29 +119,29 @@ def show_incident(
         is_over=account.is_over,
         is_acked=incident.ack is not None,
         about=list_facts(facts),
-        stalled_at=_stamp(account.stalled_at),
-        opened_at=rfc3339(incident.opened_at),
-        closed_at=_stamp(incident.closed_at),
+        stalled_at=stamp(account.stalled_at),
+        opened_at=stamp(incident.opened_at) or "",
+        closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
         sentence=verdict.summary,
         cause=verdict.cause.value if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts],
-        suspects=[show_suspect(each) for each in verdict.suspects[:MAX_SUSPECTS]],
+        suspects=show_suspects(verdict),
         all_suspects=name_ranks(each.rank for each in verdict.suspects)
         if len(verdict.suspects) > 1
         else "",
         waiting=len(parse_ranks(verdict.waiting)),
         waiting_ranks=verdict.waiting,
-        call=say_whom_to_call_again(said) if account.is_over else say_whom_to_call(said),
+        call=_say_call(said, is_over=account.is_over),
         shared=_say_shared(verdict),
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
         kill=show_kill(said),
         step=verdict.step,
-        evidence=[show_evidence(each) for each in sort_evidence(verdict)[:MAX_EVIDENCE]],
+        evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence),
         alternatives=[_say_alternative(verdict, n) for n in range(len(verdict.alternatives))],
         events=list_events(account),
@@ -206,45 +179,9 @@ def find_tone(account: IncidentAccount) -> str:
 
 def list_facts(facts: JobFacts) -> list[str]:
     """Return what is known of a job, in short."""
-    scheduled = f"{facts.scheduler} {facts.scheduler_id}".strip() if facts.scheduler_id else ""
-    about = [scheduled, facts.name, facts.user, facts.partition, facts.namespace]
-    if facts.nodes:
-        about.append(f"{facts.nodes} node{'' if facts.nodes == 1 else 's'}")
-    if facts.ranks:
-        about.append(f"{facts.ranks} rank{'' if facts.ranks == 1 else 's'}")
-    return list(dict.fromkeys(filter(None, about)))
-
-
-def show_suspect(suspect: Suspect) -> SuspectShown:
-    """Return one accused rank."""
-    about = [
-        "" if suspect.gpu is None else f"GPU {suspect.gpu}",
-        "" if suspect.pid is None else f"pid {suspect.pid}",
-    ]
-    return SuspectShown(
-        rank=suspect.rank,
-        node=suspect.node,
-        about=", ".join(filter(None, about)),
-        where=suspect.where or "",
-        why=suspect.why,
-    )
-
-
-def sort_evidence(verdict: Verdict) -> list[Evidence]:
-    """Return the evidence that has a text, the strongest first."""
-    known = [each for each in verdict.evidence if each.text]
-    return sorted(known, key=lambda each: -each.weight)
-
-
-def show_evidence(evidence: Evidence) -> EvidenceShown:
-    """Return one observation."""
-    weight = min(max(evidence.weight, 0.0), 1.0)
-    return EvidenceShown(
-        source=SOURCES.get(evidence.source, evidence.source),
-        text=evidence.text,
-        ranks=evidence.ranks,
-        weight=round(weight * 100),
-    )
+    about = list_labels({name: getattr(facts, name) for name in LABELS})
+    sizes = {"node": facts.nodes, "rank": facts.ranks}
+    return [*about, *(count(number, word) for word, number in sizes.items() if number)]
 
 
 def show_kill(facts: AlertFacts) -> KillShown | None:
@@ -259,6 +196,12 @@ def show_kill(facts: AlertFacts) -> KillShown | None:
 def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
     """Return the message of an alert for a chat, with the address of this page if it is known."""
     return list(write_message(replace(facts, url=links.details(facts.incident))))
+
+
+def _say_call(facts: AlertFacts, *, is_over: bool) -> str:
+    """Return whom to call, for a place whose heading says so."""
+    said = say_whom_to_call_again(facts) if is_over else say_whom_to_call(facts)
+    return capitalise(said.removeprefix("Call "))
 
 
 def _find_node(verdict: Verdict) -> str:
@@ -293,7 +236,3 @@ def _make_subject(account: IncidentAccount, node: str) -> LinkSubject:
         began_at=began_at,
         ended_at=incident.closed_at,
     )
-
-
-def _stamp(wall: float | None) -> str | None:
-    return None if wall is None else rfc3339(wall)

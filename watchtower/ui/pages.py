@@ -49,7 +49,10 @@ class Shown:
     values: Mapping[str, Any]
     """Dataclasses, lists, texts and numbers. No value changes with time alone: ages are written as
     the time at which they began."""
-    status: int = 200
+    fresh_s: float = FRESH_S
+    """Seconds for which it is used again."""
+    is_fresh: Callable[[], bool] = lambda: True
+    """Returns whether it may still be used again before that."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,10 @@ class _Kept:
     etag: str
     collected_at: float
     body: bytes | None = None
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether it may be used again."""
+        return now - self.collected_at < self.shown.fresh_s and self.shown.is_fresh()
 
 
 Collect = Callable[[], Awaitable[Shown]]
@@ -88,18 +95,18 @@ class Pages:
             return Response(status_code=304, headers=headers)
         if page.body is None:
             page.body = self._render(page.shown, root)
-        return HTMLResponse(page.body, page.shown.status, headers)
+        return HTMLResponse(page.body, headers=headers)
 
     async def _find(self, key: tuple[str, ...], collect: Collect) -> _Kept:
         kept, now = self._kept.get(key), self._now()
-        if kept is not None and now - kept.collected_at < FRESH_S:
+        if kept is not None and kept.is_fresh(now):
             self._kept.move_to_end(key)
             return kept
         shown = await collect()
         etag = self._digest(shown)
         if kept is None or kept.etag != etag:
             kept = _Kept(shown, etag, now)
-        kept.collected_at = now
+        kept.shown, kept.collected_at = shown, now
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > MAX_PAGES:
@@ -107,7 +114,9 @@ class Pages:
         return kept
 
     def _digest(self, shown: Shown) -> str:
-        content = msgspec.json.encode((__version__, self.static.version, shown))
+        content = msgspec.json.encode(
+            (__version__, self.static.version, shown.template, shown.values)
+        )
         return f'"{blake2b(content, digest_size=12).hexdigest()}"'
 
     def _render(self, shown: Shown, root: str) -> bytes:

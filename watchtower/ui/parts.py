@@ -1,4 +1,4 @@
-"""The parts of the incident page, in the order in which the page shows them.
+"""The parts of the pages of an incident and of a job, in the order in which the page shows them.
 
 A part is a template `templates/parts/NAME.html` and a function that returns the values for it. The
 template finds them as `part`. If the function returns None, the page leaves the part out.
@@ -8,29 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.job_accounts import JobAccount
 from watchtower.tower.tower import Tower
+
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One section of the incident page."""
+class Part(Generic[Subject]):
+    """One section of a page about a subject: an IncidentAccount or a JobAccount."""
 
     name: str
     """Its id on the page and the name of its template: "graph", "ranks", "stacks"."""
     title: str
     """Its heading."""
-    collect: Callable[[Tower, IncidentAccount], Awaitable[Any]]
+    collect: Callable[[Tower, Subject], Awaitable[Any]]
     """Returns a dataclass or a mapping for the template; None if there is nothing to show. The
     values must not change with time alone: write the time at which something began, not its age."""
     is_below: bool = False
     """Whether it is below the timeline, because it is about other incidents or asks a question."""
 
 
-PARTS: tuple[Part, ...] = ()
-"""All parts. To add one, add a template in `templates/parts` and a line here."""
+PARTS: tuple[Part[IncidentAccount], ...] = ()
+"""The parts of the page of an incident. To add one, add a template in `templates/parts` and a line
+here."""
+
+JOB_PARTS: tuple[Part[JobAccount], ...] = ()
+"""The parts of the page of a live job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +52,12 @@ class FilledPart:
 
 
 async def fill_parts(
-    tower: Tower, account: IncidentAccount, parts: tuple[Part, ...] = PARTS
+    tower: Tower, subject: Subject, parts: tuple[Part[Subject], ...]
 ) -> list[FilledPart]:
     """Return the parts that have something to show."""
     filled = []
     for part in parts:
-        values = await part.collect(tower, account)
+        values = await part.collect(tower, subject)
         if values is not None:
             filled.append(
                 FilledPart(

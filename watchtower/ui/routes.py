@@ -2,53 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api.job_paths import PAGES
 from watchtower.tower.clock import SteadyWall
+from watchtower.tower.fleet_accounts import list_fleet
+from watchtower.tower.health import check_health
+from watchtower.tower.history import list_incidents
 from watchtower.tower.incident_accounts import find_incident_account
 from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.job_accounts import find_job_account
+from watchtower.tower.node_accounts import list_nodes
+from watchtower.tower.outage_views import list_outages
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import summarize_jobs
+from watchtower.ui.fleet_page import MAX_OUTAGES, show_fleet
 from watchtower.ui.incident_page import show_incident
+from watchtower.ui.job_page import show_job
+from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Pages, Shown
-from watchtower.ui.parts import fill_parts
+from watchtower.ui.parts import JOB_PARTS, PARTS, fill_parts
 from watchtower.ui.settings import PageSettings
 
 DEFAULTS = PageSettings()
+
+LISTED = 100
+"""Incidents in the list."""
+
+LISTED_OF_JOB = 20
+"""Incidents on the page of their job."""
+
+OVER_FRESH_S = 5.0
+"""Seconds for which a page of a closed incident is used again, if no event of an incident comes."""
+
+
+class _Collector:
+    """Collects what the pages of one tower show."""
+
+    def __init__(self, tower: Tower, links: AlertLinks, settings: PageSettings) -> None:
+        self._tower, self._links, self._settings = tower, links, settings
+        self._wall = SteadyWall(tower.clock)
+
+    async def fleet(self) -> Shown:
+        tower = self._tower
+        outages = list_outages(tower, MAX_OUTAGES)
+        page = show_fleet(list_fleet(tower, self._wall), outages, check_health(tower))
+        return Shown(template="fleet.html", values={"page": page})
+
+    async def nodes(self) -> Shown:
+        page = show_nodes(list_nodes(self._tower, self._wall))
+        return Shown(template="nodes.html", values={"page": page})
+
+    async def incidents(self) -> Shown:
+        items = await list_incidents(self._tower, None, LISTED)
+        return Shown(template="incidents.html", values={"items": items, "limit": LISTED})
+
+    async def job(self, name: str) -> Shown:
+        account = find_job_account(self._tower, self._wall, name)
+        incidents = await list_incidents(self._tower, name, LISTED_OF_JOB)
+        if account is None:
+            if not incidents:
+                detail = f"there is no job {name!r}: no agent reports it, and it has no incident"
+                raise HTTPException(404, detail)
+            return Shown(template="past_job.html", values={"job": name, "incidents": incidents})
+        parts = await fill_parts(self._tower, account, JOB_PARTS)
+        page = show_job(account, incidents)
+        return Shown(template="job.html", values={"page": page, "parts": parts})
+
+    async def incident(self, wanted: str) -> Shown:
+        tower, before = self._tower, self._tower.feed.count
+        ident = await find_incident_id(tower, wanted)
+        account = await find_incident_account(tower, self._wall, ident) if ident else None
+        if account is None:
+            raise HTTPException(404, f"there is no incident {wanted!r}")
+        page = show_incident(account, self._links, self._settings.links)
+        parts = await fill_parts(tower, account, PARTS)
+        values = {"page": page, "parts": parts}
+        if not account.is_over:
+            return Shown(template="incident.html", values=values)
+        return Shown(
+            template="incident.html",
+            values=values,
+            fresh_s=OVER_FRESH_S,
+            is_fresh=lambda: tower.feed.count == before,
+        )
 
 
 def page_routes(
     tower: Tower, links: AlertLinks = NO_LINKS, settings: PageSettings = DEFAULTS
 ) -> list[Route]:
-    """Routes of one tower."""
-    pages, wall = Pages(), SteadyWall(tower.clock)
+    """Routes of one tower. Those of jobs need the middleware `RawJobPaths`."""
+    pages, collector = Pages(), _Collector(tower, links, settings)
 
-    async def get_fleet(request: Request) -> Response:
-        async def collect() -> Shown:
-            return Shown(template="fleet.html", values={"jobs": summarize_jobs(tower)})
+    def plain(path: str, collect: Callable[[], Awaitable[Shown]]) -> Route:
+        async def get(request: Request) -> Response:
+            return await pages.answer(request, path, collect)
 
-        return await pages.answer(request, "fleet", collect)
+        return Route(path, get)
 
-    async def get_incident(request: Request) -> Response:
-        wanted = request.path_params["incident"]
+    def about(path: str, name: str, collect: Callable[[str], Awaitable[Shown]]) -> Route:
+        async def get(request: Request) -> Response:
+            return await pages.answer(request, path, partial(collect, request.path_params[name]))
 
-        async def collect() -> Shown:
-            ident = await find_incident_id(tower, wanted)
-            account = await find_incident_account(tower, wall, ident) if ident else None
-            if account is None:
-                raise HTTPException(404, f"there is no incident {wanted!r}")
-            shown = show_incident(account, links, settings.links)
-            parts = await fill_parts(tower, account)
-            return Shown(template="incident.html", values={"page": shown, "parts": parts})
-
-        return await pages.answer(request, "incident", collect)
+        return Route(path, get)
 
     return [
-        Route("/", get_fleet),
-        Route("/incidents/{incident}", get_incident),
+        plain("/", collector.fleet),
+        plain("/nodes", collector.nodes),
+        plain("/incidents", collector.incidents),
+        about("/incidents/{incident}", "incident", collector.incident),
+        about(f"{PAGES}/{{job:job}}", "job", collector.job),
         pages.static.route(),
     ]
