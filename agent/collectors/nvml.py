@@ -56,15 +56,14 @@ ERRORS = {
 """Counters whose increase is reported, and their meaning."""
 
 LANES = (
-    ("utilization", "", 0.01, "utilization"),
+    ("utilization", "%", 100.0, "utilization"),
     ("power", "W", 1.0, "power_w"),
-    ("tensor", "", 0.01, "tensor_active"),
-    ("memory bandwidth", "", 0.01, "dram_active"),
-    ("clock", "MHz", 1.0, "sm_clock_hz"),
+    ("tensor", "%", 100.0, "tensor_active"),
+    ("memory bandwidth", "%", 100.0, "dram_active"),
+    ("clock", "MHz", 1e-6, "sm_clock_hz"),
 )
-"""Series of a GPU: name, unit, smallest difference that matters, and value of a reading."""
-
-HZ_PER_MHZ = 1e6
+"""Series of a GPU: name, unit, number of this unit in the unit of a reading, and its name there.
+The smallest difference that matters is one unit."""
 
 RECOVERY_ACTIONS = (
     "none",
@@ -305,10 +304,9 @@ class _Call:
 
 
 def _read_lanes(values: Mapping[str, float]) -> Iterator[Reading]:
-    for name, unit, scale, key in LANES:
+    for name, unit, factor, key in LANES:
         if key in values:
-            value = values[key] / HZ_PER_MHZ if unit == "MHz" else values[key]
-            yield Reading(name, unit, scale, value)
+            yield Reading(name, unit, 1.0, factor * values[key])
 
 
 def _say_load(values: Mapping[str, float]) -> str:

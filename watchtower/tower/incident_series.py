@@ -21,8 +21,8 @@ class LaneView:
     name: str
     """"step", "cpu", "moved", "state", and of a GPU "utilization", "power", "tensor", ..."""
     unit: str
-    """"cores", "B/s", "W", "MHz"; empty for a count or a share. "state": the code of the letter of
-    a process state."""
+    """"cores", "B/s", "W", "MHz", "%"; empty for a count. "state": the code of the letter of a
+    process state."""
     values: list[float | None]
     """Oldest first; null where nothing was measured."""
 
@@ -72,7 +72,7 @@ class IncidentSeries:
 
 async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
     """Return the series of an incident; None if the id is unknown. Raises StoreFailedError."""
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=False)
     if incident is None:
         return None
     rows = await tower.store_writer.read(tower.store_writer.store.series(incident.id))

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.job_accounts import JobAccount
 from watchtower.tower.tower import Tower
+from watchtower.ui.time_parts import collect_steps, collect_traces
 
 Subject = TypeVar("Subject")
 
@@ -32,11 +33,15 @@ class Part(Generic[Subject]):
     """Whether it is below the timeline, because it is about other incidents or asks a question."""
 
 
-PARTS: tuple[Part[IncidentAccount], ...] = ()
+PARTS: tuple[Part[IncidentAccount], ...] = (
+    Part(name="traces", title="Before the stall and in it", collect=collect_traces),
+)
 """The parts of the page of an incident. To add one, add a template in `templates/parts` and a line
 here."""
 
-JOB_PARTS: tuple[Part[JobAccount], ...] = ()
+JOB_PARTS: tuple[Part[JobAccount], ...] = (
+    Part(name="steps", title="Steps", collect=collect_steps),
+)
 """The parts of the page of a live job."""
 
 

@@ -53,8 +53,8 @@ class Lane:
     name: str
     """"step", "cpu", "moved", "state", "utilization", "power", ... An open vocabulary."""
     unit: str
-    """Unit of a value after multiplication with `scale`: "cores", "B/s", "W". Empty for a count
-    or a share. "state": the code of the letter of a process state."""
+    """Unit of a value after multiplication with `scale`: "cores", "B/s", "W", "%". Empty for a
+    count. "state": the code of the letter of a process state."""
     scale: float
     values: tuple[int | None, ...]
     """The first measured point, then the difference of each point from the last measured one. Null
