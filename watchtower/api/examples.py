@@ -9,9 +9,10 @@ import msgspec
 from watchtower.tower.acks import AckView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
-from watchtower.tower.incident_series import IncidentSeries, LaneView, OutputView, SeriesView
+from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.tower.outage_views import OutageIncident, OutageView
+from watchtower.tower.outputs import OutputView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.views import (
@@ -111,6 +112,15 @@ _RANK = RankView(
     phase="",
     state="S",
     ended=None,
+)
+
+
+_OUTPUT = OutputView(
+    rank=37,
+    node=NODE,
+    stream="stderr",
+    lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+    written_at="2026-11-22T02:16:11.100Z",
 )
 
 
@@ -250,6 +260,7 @@ INCIDENT_DETAIL = _plain(
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
+        outputs=[_OUTPUT],
     )
 )
 INCIDENT_SERIES = _plain(
@@ -278,13 +289,7 @@ INCIDENT_SERIES = _plain(
             ),
         ],
         outputs=[
-            OutputView(
-                rank=37,
-                node=NODE,
-                stream="stderr",
-                lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
-                written_at="2026-11-22T02:16:11.100Z",
-            )
+            _OUTPUT,
         ],
     )
 )

@@ -189,7 +189,8 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
         parts = [verdict, opened, *said, *history, *after]
-        return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
+        outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
+        return "\n\n".join([*parts, *outputs, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
     return DONE
@@ -324,6 +325,13 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
         for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
+
+
+def _output_text(output: dict[str, Any], now: float) -> str:
+    """Return the last lines that a suspect wrote."""
+    written = say_time(output["written_at"], now)
+    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
+    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

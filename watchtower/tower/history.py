@@ -10,6 +10,7 @@ from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.outputs import OutputView, list_outputs
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -86,6 +87,8 @@ class IncidentDetail:
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
     stacks: list[StackView]
+    outputs: list[OutputView]
+    """The last lines of the suspects. Empty unless their agents may send them."""
 
 
 async def list_incidents(
@@ -115,6 +118,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         verdict=view_verdict(_verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=_stacks(case) if (case := read_case(incident)) else [],
+        outputs=await list_outputs(tower, incident.id),
     )
 
 

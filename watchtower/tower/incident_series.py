@@ -8,6 +8,7 @@ from watchtower.core.detection.traced import choose_suspects
 from watchtower.store.series_rows import SeriesRow
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.history import read_incident
+from watchtower.tower.outputs import OutputView, read_series, view_outputs
 from watchtower.tower.tower import Tower
 from watchtower.wire.series import POINT_S, Lane, SeriesBatch
 
@@ -47,19 +48,6 @@ class SeriesView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputView:
-    """The last lines that a suspect wrote before its series were sent."""
-
-    rank: int
-    node: str
-    stream: str
-    """"stdout", "stderr", or "output" if both go to one file."""
-    lines: list[str]
-    written_at: str
-    """RFC 3339: time of the last write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentSeries:
     """What the suspects of an incident and a few healthy ranks did in the 15 minutes before."""
 
@@ -75,14 +63,12 @@ async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
     incident = await read_incident(tower, incident_id, with_case=False)
     if incident is None:
         return None
-    rows = await tower.store_writer.read(tower.store_writer.store.series(incident.id))
-    suspects = choose_suspects(incident.verdict)
-    batches = [(row, batch) for row in rows if (batch := row.batch()) is not None]
-    items = [view for row, batch in batches for view in _view_series(row, batch, suspects)]
+    received, suspects = await read_series(tower, incident.id), choose_suspects(incident.verdict)
+    items = [view for row, batch in received for view in _view_series(row, batch, suspects)]
     return IncidentSeries(
         incident=incident.id,
         items=sorted(items, key=lambda each: (not each.is_suspect, each.rank, each.gpu_address)),
-        outputs=[view for row, batch in batches for view in _view_outputs(row, batch)],
+        outputs=list(view_outputs(received)),
     )
 
 
@@ -105,16 +91,3 @@ def _view_series(row: SeriesRow, batch: SeriesBatch, suspects: tuple[int, ...]) 
 def _view_lane(lane: Lane) -> LaneView:
     values = [None if each is None else round(each, DECIMALS) for each in lane.points()]
     return LaneView(name=lane.name, unit=lane.unit, values=values)
-
-
-def _view_outputs(row: SeriesRow, batch: SeriesBatch) -> list[OutputView]:
-    return [
-        OutputView(
-            rank=output.rank,
-            node=row.node,
-            stream=output.stream,
-            lines=list(output.lines),
-            written_at=rfc3339(row.taken_at - output.age_s),
-        )
-        for output in batch.outputs
-    ]

@@ -8,7 +8,8 @@ from datetime import datetime
 from statistics import median
 
 from watchtower.core.ranksets import name_ranks
-from watchtower.tower.incident_series import IncidentSeries, LaneView, OutputView, SeriesView
+from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
+from watchtower.tower.outputs import OutputView
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, shrink
 from watchtower.wire.series import MAX_POINTS, POINT_S
 
@@ -35,6 +36,9 @@ TITLES = {
     "clock": "GPU clock",
 }
 """Lanes that have charts, in this order, with their titles. The lanes of a GPU come last."""
+
+FLAT = {"cores": 0.05, "%": 3.0, "W": 10.0, "MHz": 50.0, "B/s": 1e4}
+"""By unit: a lane of suspect and peers that varies by no more has no chart."""
 
 STATE = "state"
 
@@ -73,7 +77,7 @@ class TracesShown:
     peers: str
     """"ranks 0, 8 and 16"."""
     sentences: list[str]
-    """Of each suspect: "rank 37: utilization 100 -> 0 %, power 690 -> 88 W"."""
+    """Of each suspect: "Rank 37: utilization 100 -> 0 %, power 690 -> 88 W"."""
     charts: list[TraceChart]
     minutes: int
     """Minutes that the charts show."""
@@ -103,7 +107,7 @@ def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown 
         suspect=_name(ranks[first][0], found.items) if first is not None else "",
         peers=name_ranks(peers) if peers else "",
         sentences=[
-            f"rank {rank}: {said}"
+            f"Rank {rank}: {said}"
             for rank in suspects[:MAX_SUSPECTS]
             if (said := _say_changes(ranks[rank][1], columns, split))
         ],
@@ -138,7 +142,7 @@ def _draw(
     peers = _find_median([_align(lanes.get(name), columns) for lanes in others])
     known = [each for each in (*own, *peers) if each is not None]
     unit = next((lanes[name].unit for lanes in (mine, *others) if name in lanes), "")
-    if not known or not any(known):
+    if not known or max(known) - min(known) <= FLAT.get(unit, 0.0):
         return None
     low = min(known) if name == "step" else 0.0
     high = 100.0 if unit == "%" else max(known)
@@ -147,7 +151,7 @@ def _draw(
     lines = [draw_line(kind, values, low, high, width) for kind, values in every]
     return TraceChart(
         title=TITLES[name],
-        suspect=_say_change(own, unit, split) if name in mine else "",
+        suspect=_say_change(own, unit, None if name == "step" else split) if name in mine else "",
         peers=_say_value(_find_now(peers), unit),
         high=_say_value(high, unit),
         lines=[line for line in lines if line.pieces],
