@@ -111,7 +111,7 @@ class History:
                 del self._ranks[key]
 
     def _is_kept(self, track: _Track) -> bool:
-        return self._slot - track.measured_at <= MAX_POINTS
+        return self._slot - track.measured_at < MAX_POINTS
 
     def series(self, rank: int, key: RankKey) -> Iterator[Series]:
         """Return the series of a rank's process, and of each GPU that it uses or used last."""
