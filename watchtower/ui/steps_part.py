@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from watchtower.core.text import say_duration
 from watchtower.tower.history import IncidentSummary
@@ -109,7 +110,7 @@ def _draw(
 
 
 def _say(known: Sequence[int], length_s: float) -> str:
-    if known[-1] < known[0]:
+    if any(after < before for before, after in pairwise(known)):
         return f"now at step {known[-1]}, in a later attempt"
     made = known[-1] - known[0]
     if not made:

@@ -75,7 +75,7 @@ class TracesShown:
     suspect: str
     """"rank 37 on gpu-042, GPU 5"; empty if no rank is blamed."""
     peers: str
-    """"ranks 0, 8 and 16"."""
+    """"ranks 0,8,16"."""
     sentences: list[str]
     """Of each suspect: "Rank 37: utilization 100 -> 0 %, power 690 -> 88 W"."""
     charts: list[TraceChart]
