@@ -43,7 +43,10 @@ MAX_OUTPUT_LINE = 400
 """Characters of one line. Longer lines are cut."""
 
 MAX_UNIT = 16
+"""Characters of a unit: "cores" is the longest."""
+
 MAX_SCALE = 1e9
+"""Largest difference of two neighbouring values: a gigabyte a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
