@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
+from statistics import median, median_low
 
 from watchtower.core.ranksets import name_ranks
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
@@ -151,8 +151,8 @@ def _draw(
     lines = [draw_line(kind, values, low, high, width) for kind, values in every]
     return TraceChart(
         title=TITLES[name],
-        suspect=_say_change(own, unit, None if name == "step" else split) if name in mine else "",
-        peers=_say_value(_find_now(peers), unit),
+        suspect=_say_own(name, own, unit, split) if name in mine else "",
+        peers=_say_value(_find_now(peers, split), unit),
         high=_say_value(high, unit),
         lines=[line for line in lines if line.pieces],
         bands=[] if split is None else [_shade(split, columns)],
@@ -178,19 +178,28 @@ def _find_median(lanes: Sequence[Sequence[float | None]]) -> list[float | None]:
     return medians
 
 
-def _find_now(values: Sequence[float | None]) -> float | None:
+def _find_now(values: Sequence[float | None], split: int | None) -> float | None:
+    """Return the median of the last values, of the stall only if it has any."""
     known = [each for each in values if each is not None]
-    return median(known[-SETTLED:]) if known else None
+    stalled = [each for each in values[split:] if each is not None] if split is not None else []
+    return median_low((stalled or known)[-SETTLED:]) if known else None
 
 
 def _find_before(values: Sequence[float | None], split: int | None) -> float | None:
     """Return the median before the stall; None if that is not known."""
     known = [each for each in values[:split] if each is not None] if split else []
-    return median(known) if len(known) >= LEAST_BEFORE else None
+    return median_low(known) if len(known) >= LEAST_BEFORE else None
+
+
+def _say_own(name: str, values: Sequence[float | None], unit: str, split: int | None) -> str:
+    """Return how a lane of the suspect changed. Of steps, only the present one is known."""
+    if name == "step":
+        return _say_value(_find_now(values, None), unit)
+    return _say_change(values, unit, split)
 
 
 def _say_change(values: Sequence[float | None], unit: str, split: int | None) -> str:
-    before, now = _find_before(values, split), _find_now(values)
+    before, now = _find_before(values, split), _find_now(values, split)
     if before is None or not _differ(before, now):
         return _say_value(now, unit)
     number, _, shown = _say_value(before, unit).partition(" ")
@@ -208,7 +217,7 @@ def _say_changes(lanes: Lanes, columns: int, split: int | None) -> str:
     said = []
     for name in (*TITLES, STATE):
         values = _align(lanes.get(name), columns)
-        before, now = _find_before(values, split), _find_now(values)
+        before, now = _find_before(values, split), _find_now(values, split)
         if before is None or now is None or name == "step":
             continue
         if name == STATE:
