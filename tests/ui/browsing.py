@@ -80,6 +80,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             assert self._open, f"</{tag}> closes nothing"
             assert self._open.pop() == tag
+        if tag not in INLINE:
+            self.texts.append(" ")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -101,6 +103,8 @@ class Page(HTMLParser):
             if name in names
         ]
 
+
+INLINE = frozenset({"a", "b", "code", "span", "strong", "time"})
 
 VOID = frozenset({"meta", "link", "input", "br", "hr", "img", "rect"})
 

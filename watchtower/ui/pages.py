@@ -7,7 +7,6 @@ the digest changes.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -75,7 +74,7 @@ Collect = Callable[[], Awaitable[Shown]]
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.static = StaticFiles()
         self._now = now
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
@@ -94,7 +93,7 @@ class Pages:
         if page.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         if page.body is None:
-            page.body = self._render(page.shown, root)
+            page.body = self._render(page.shown, root, page.etag)
         return HTMLResponse(page.body, headers=headers)
 
     async def _find(self, key: tuple[str, ...], collect: Collect) -> _Kept:
@@ -119,9 +118,10 @@ class Pages:
         )
         return f'"{blake2b(content, digest_size=12).hexdigest()}"'
 
-    def _render(self, shown: Shown, root: str) -> bytes:
+    def _render(self, shown: Shown, root: str, etag: str = "") -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, here=here, etag=etag, **shown.values).encode()
 
     def _answer_error(self, error: Exception, root: str) -> Response:
         status, detail = _describe_error(error)

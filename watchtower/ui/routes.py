@@ -98,7 +98,7 @@ def page_routes(
     tower: Tower, links: AlertLinks = NO_LINKS, settings: PageSettings = DEFAULTS
 ) -> list[Route]:
     """Routes of one tower. Those of jobs need the middleware `RawJobPaths`."""
-    pages, collector = Pages(), _Collector(tower, links, settings)
+    pages, collector = Pages(tower.clock.now), _Collector(tower, links, settings)
 
     def plain(path: str, collect: Callable[[], Awaitable[Shown]]) -> Route:
         async def get(request: Request) -> Response:
