@@ -200,6 +200,22 @@ def test_the_chart_changes_with_every_third_point_only():
     assert len(set(shown)) == 1
 
 
+def test_the_chart_of_a_job_that_hangs_does_not_change():
+    """For three minutes: then its beginning moves."""
+    lines = set()
+    for stalled in range(40, 61):
+        steps = [*range(180 - stalled), *[180 - stalled - 1] * stalled]
+        steps = [step - (60 - stalled) for step in steps]
+        statuses = [*["healthy"] * (180 - stalled), *["hung"] * stalled]
+        ends_at = rfc3339(END // 180 * 180 + 5 * (stalled - 40))
+        span = a_span(steps, statuses=statuses)
+        span = StepSpan(**{**span_values(span), "ends_at": ends_at})
+        (chart,) = show_steps(steps_of(span), []).charts
+        lines.add(len(chart.line.pieces[0].split()))
+        assert [band.label for band in chart.bands] == ["hung"]
+    assert len(lines) <= 2
+
+
 def span_values(span: StepSpan) -> dict:
     return {name: getattr(span, name) for name in StepSpan.__dataclass_fields__}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from watchtower.core.detection.step_history import FINE_POINTS
 from watchtower.core.text import say_duration
 from watchtower.tower.history import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
@@ -18,6 +19,15 @@ LEAST_POINTS = 6
 
 FINE_POINTS_A_CHANGE = 3
 """The chart of 15 minutes changes with every third point: each change is sent to all open pages."""
+
+STALL_POINTS = 3
+"""Points of a stall that the chart of 15 minutes shows. It ends there: it does not change while the
+job hangs."""
+
+START_POINTS = 36
+"""While the job hangs, the beginning of the chart moves by so many points at once: 3 minutes."""
+
+STALLED = frozenset({Status.SUSPECT.value, Status.HUNG.value})
 
 CALM = frozenset(
     each.value
@@ -59,7 +69,7 @@ class StepsShown:
 
 def show_steps(found: JobSteps, incidents: Sequence[IncidentSummary]) -> StepsShown | None:
     """Return what the part shows; None before there are points."""
-    recent = _cut(found.recent, FINE_POINTS_A_CHANGE)
+    recent = _hold(_cut(found.recent, FINE_POINTS_A_CHANGE))
     spans = [("Steps of the last 15 minutes", recent), ("Steps of the last day", found.day)]
     charts = [
         _draw(title, span, span.ends_at, incidents)
@@ -78,17 +88,44 @@ def _cut(span: StepSpan, multiple: int) -> StepSpan:
     """Return a span without its newest points, so that it changes once in `multiple` points."""
     if span.ends_at is None:
         return span
-    ends_at = datetime.fromisoformat(span.ends_at)
-    extra = int(ends_at.timestamp() / span.interval_s) % multiple
-    if not extra or extra >= len(span.steps):
+    return _slice(span, 0, _place_of_end(span) % multiple)
+
+
+def _hold(span: StepSpan) -> StepSpan:
+    """Return a span that ends soon after the beginning of a stall that lasts."""
+    if not span.steps or span.statuses[-1] not in STALLED:
         return span
+    points = list(zip(span.steps, span.statuses, strict=True))
+    run = next(
+        (count for count, point in enumerate(reversed(points)) if point != points[-1]), len(points)
+    )
+    extra = run - STALL_POINTS
+    if extra <= 0 or run == len(points):
+        return span
+    first = _place_of_end(span) - len(points) + 1
+    is_full = len(points) + FINE_POINTS_A_CHANGE > FINE_POINTS
+    return _slice(span, -first % START_POINTS if is_full else 0, extra)
+
+
+def _place_of_end(span: StepSpan) -> int:
+    """Return the number of the last point, counted from a fixed time."""
+    assert span.ends_at is not None
+    return int(datetime.fromisoformat(span.ends_at).timestamp() / span.interval_s)
+
+
+def _slice(span: StepSpan, first: int, extra: int) -> StepSpan:
+    """Return a span without its first points and without `extra` points at its end."""
+    if span.ends_at is None or first + extra >= len(span.steps):
+        return span
+    ends_at = datetime.fromisoformat(span.ends_at)
     moved = datetime.fromtimestamp(ends_at.timestamp() - extra * span.interval_s, ends_at.tzinfo)
+    last = len(span.steps) - extra
     return StepSpan(
         interval_s=span.interval_s,
         ends_at=moved.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        steps=span.steps[:-extra],
-        statuses=span.statuses[:-extra],
-        phases=span.phases[:-extra],
+        steps=span.steps[first:last],
+        statuses=span.statuses[first:last],
+        phases=span.phases[first:last],
     )
 
 
