@@ -13,6 +13,7 @@ from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
+from watchtower.tower.outputs import OutputView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
 from watchtower.tower.views import (
@@ -122,6 +123,15 @@ _RANK = RankView(
     phase="",
     state="S",
     ended=None,
+)
+
+
+OUTPUT = OutputView(
+    rank=37,
+    node=NODE,
+    stream="stderr",
+    lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+    written_at="2026-11-22T02:16:11.100Z",
 )
 
 
@@ -285,6 +295,57 @@ INCIDENT_DETAIL = plain(
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
         feedback=_FEEDBACK,
+        outputs=[OUTPUT],
+    )
+)
+ENT_SERIES = plain(
+    IncidentSeries(
+        incident=INCIDENT,
+        items=[
+            SeriesView(
+                rank=37,
+                node=NODE,
+                is_suspect=True,
+                gpu=None,
+                gpu_address="",
+                ends_at=OPENED_AT,
+                interval_s=1.0,
+                lanes=[LaneView(name="step", unit="", values=[1232.0, 1233.0, 1233.0, None])],
+            ),
+            SeriesView(
+                rank=37,
+                node=NODE,
+                is_suspect=True,
+                gpu=5,
+                gpu_address="0000:9b:00",
+                ends_at=OPENED_AT,
+                interval_s=1.0,
+                lanes=[LaneView(name="power", unit="W", values=[690.0, 684.0, 91.0, 88.0])],
+            ),
+        ],
+        outputs=[
+            OUTPUT,
+        ],
+    )
+)
+TEPS = plain(
+    JobSteps(
+        job=JOB,
+        generation=2,
+        recent=StepSpan(
+            interval_s=5.0,
+            ends_at=OPENED_AT,
+            steps=[1221, 1227, 1233, 1233],
+            statuses=["healthy", "healthy", "healthy", "suspect"],
+            phases=["", "checkpoint", "", ""],
+        ),
+        day=StepSpan(
+            interval_s=300.0,
+            ends_at="2026-11-22T02:15:00.000Z",
+            steps=[None, 371, 745, 1120],
+            statuses=["healthy"] * 4,
+            phases=[""] * 4,
+        ),
     )
 )
 SIMILAR = plain(
