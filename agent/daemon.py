@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from agent import config
+from agent import __version__, config
 from agent.collectors import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
@@ -246,6 +246,7 @@ class Agent:
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
             contained=self._is_contained,
             boot=self._boot,
+            release=__version__,
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),

@@ -97,7 +97,7 @@ class Watchlist:
                 job=rank.found.job,
                 rank=rank.found.claim.rank,
                 phase=rank.heartbeat.view.phase,
-                beaten_at=rank.heartbeat.beaten_ns() / NS_PER_S,
+                beat_at=rank.heartbeat.beat_ns() / NS_PER_S,
             )
             for rank in self.living()
             if rank.heartbeat is not None and rank.heartbeat.view is not None

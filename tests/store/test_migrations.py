@@ -141,7 +141,16 @@ def drop_owners(db: sqlite3.Connection) -> None:
     for table in ("incidents", "dumps"):
         db.execute(f"DROP INDEX {table}_by_sharer")
         db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
-    db.execute("ALTER TABLE incidents DROP COLUMN facts")
+    drop_version_9(db)
+
+
+def drop_version_9(db: sqlite3.Connection) -> None:
+    for name in ("status", "cause", "domain", "user"):
+        db.execute(f"DROP INDEX incidents_by_{name}")
+    for column in ("facts", "cause", "domain", "job_user"):
+        db.execute(f"ALTER TABLE incidents DROP COLUMN {column}")
+    for table in ("suspects", "feedback"):
+        db.execute(f"DROP TABLE {table}")
 
 
 def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
@@ -170,7 +179,7 @@ def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
     assert store.incident(an_incident().id).result().facts == replace(known, dumps_in=8)
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE incidents DROP COLUMN facts")
+        drop_version_9(db)
         db.execute("PRAGMA user_version = 8")
     store = SqliteStore(path)
     assert store.recall().incidents == (an_incident(),)

@@ -15,6 +15,7 @@ from tests.core.builders import as_sent
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.migrations import StoreError
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
@@ -102,7 +103,7 @@ def test_incidents_are_listed_newest_first_and_by_job(store):
     for number, job in enumerate(["llama", "gpt", "llama"]):
         store.save_incident(an_incident(id=f"0{number}", job=job, opened_at=number)).result()
     assert [i.id for i in store.incidents().result()] == ["02", "01", "00"]
-    assert [i.id for i in store.incidents("llama").result()] == ["02", "00"]
+    assert [i.id for i in store.incidents(IncidentFilter(job="llama")).result()] == ["02", "00"]
     assert [i.id for i in store.incidents(limit=1).result()] == ["02"]
 
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from watchtower.core.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
+from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.silences import SilenceView
+from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
 from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.views import (
     AgentList,
@@ -50,6 +54,16 @@ _LABELS = {
 }
 _MOUNT = SharedCause(kind="mount", name="nfs1:/data")
 _ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
+_FEEDBACK = FeedbackView(
+    at="2026-11-22T09:12:00.000Z",
+    right=True,
+    rank=None,
+    cause=None,
+    by="bob",
+    note="nfs1 was down",
+    verdict_cause=Cause.DATALOADER_STALL,
+    confidence=0.85,
+)
 _SILENCE = SilenceView(
     id="01KAPXC4M2G5R8T1V3X6Z9B2D4",
     job=None,
@@ -117,9 +131,30 @@ def _plain(value: Any) -> Any:
 
 
 VERDICT = _plain(view_verdict(_VERDICT))
+TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
 AGENTS = _plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
+        connected=1,
+        silent=0,
+        rank_count=8,
+    )
+)
+NODES = _plain(
+    NodeList(
+        items=[
+            NodeSummary(
+                node=NODE,
+                has_agent=True,
+                is_silent=False,
+                silent_for_s=0.4,
+                release="0.1.0",
+                rank_count=8,
+                job_names=[JOB],
+                limits=["py-spy is not installed"],
+                incident_count=9,
+            )
+        ],
         connected=1,
         silent=0,
         rank_count=8,
@@ -186,7 +221,8 @@ INCIDENTS = {
                 outage=INCIDENT,
             )
         )
-    ]
+    ],
+    "next_cursor": "MHgxLmE0ODY4NWQ4MDAwMDBwKzMwIDAxS0FQWTNWN1FIOE0yVDRXNlo5QjFDNUQ3",
 }
 OUTAGES = {
     "items": [
@@ -248,6 +284,37 @@ INCIDENT_DETAIL = _plain(
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
+        feedback=_FEEDBACK,
+    )
+)
+SIMILAR = _plain(
+    SimilarList(
+        items=[
+            SimilarIncident(
+                id="01KA7RD1N5W8B2E4H6K9M1Q3S5",
+                job="slurm-47002.0",
+                status=Status.RECOVERED,
+                cause=Cause.DATALOADER_STALL,
+                suspect_ranks="5",
+                summary="Rank 5 is stuck reading /mnt/shards/0017.tar.",
+                opened_at="2026-11-16T11:03:09.501Z",
+                closed_at="2026-11-16T11:21:44.009Z",
+                same_nodes=[NODE],
+                same_lines=["data.py:88 in __next__"],
+                same_cause=True,
+                why=f"same node {NODE}, same line data.py:88 in __next__, same cause",
+            )
+        ],
+        node_counts=[
+            NodeHistory(
+                node=NODE,
+                incident_count=9,
+                same_line_count=2,
+                same_cause_count=2,
+                text=f"{NODE}: 9 earlier incidents in 30 days, 2 at the same line, "
+                "2 with the same cause",
+            )
+        ],
     )
 )
 STACKS = _plain(
@@ -266,8 +333,31 @@ STACKS = _plain(
         missing_evidence=[],
     )
 )
+_POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
+
+## Summary
+
+Job slurm-48213.0 made no step after 2026-11-22 02:16:11 UTC. Rank 37 on gpu-042 was the cause:
+dataloader_stall (85%). At 2026-11-22 02:16:26 UTC the incident was still open.
+"""
+POSTMORTEM = {
+    "text/markdown": _POSTMORTEM,
+    "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
+}
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
 ACK = _plain(_ACK)
+FEEDBACK = _plain(_FEEDBACK)
+CALIBRATION = _plain(
+    Calibration(
+        items=calibrate(
+            [Judged(confidence=0.85, is_right=True)] * 9
+            + [Judged(confidence=0.85, is_right=False), Judged(confidence=0.97, is_right=True)]
+        ),
+        causes=[CauseCount(cause=Cause.DATALOADER_STALL, right_count=10, wrong_count=1)],
+        right_count=10,
+        wrong_count=1,
+    )
+)
 SILENCE = _plain(_SILENCE)
 SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import answer
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
@@ -17,7 +17,7 @@ from watchtower.tower.tower import Tower
 
 def health_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter()
+    router = APIRouter(tags=[openapi.TOWER])
 
     @router.get("/healthz", responses=answer(examples.ALIVE, "The process answers"))
     async def get_healthz() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Limits of the stored data. Data over a limit is deleted in small batches.
 
 Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
-owner do not push out those of another one. What an earlier release stored has no owner and counts
+owner do not push out those of another one. Rows of an earlier release have no owner and counts
 as one owner's.
 
 The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
@@ -219,7 +219,8 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
 
 def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
     idents = list(idents)
-    _remove(db, "evidence", "incident", idents)
+    for table in ("evidence", "suspects", "feedback", "deliveries"):
+        _remove(db, table, "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
 

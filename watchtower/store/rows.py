@@ -12,7 +12,9 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
+from watchtower.store.deliveries import note_delivery
 from watchtower.store.grouped_writes import Insert
+from watchtower.store.incident_filter import filter_columns, save_places
 from watchtower.store.values import (
     NO_FACTS,
     AlertRow,
@@ -47,6 +49,11 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
     " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, facts"
+)
+
+INCIDENT_WITHOUT_CASE = f"SELECT {INCIDENT}, NULL FROM incidents WHERE id = ?"
+INCIDENT_WITH_CASE = (
+    f"SELECT {INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id WHERE id = ?"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -88,12 +95,12 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes, cause, domain, job_user)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
-    facts = excluded.facts,
+    facts = excluded.facts, cause = excluded.cause, domain = excluded.domain,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
@@ -148,8 +155,10 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.sharer,
         encode(incident.facts),
         len(evidence or b""),
+        *filter_columns(incident),
     )
     db.execute(SAVE_INCIDENT, row)
+    save_places(db, incident)
     if evidence is not None:
         db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
 
@@ -189,6 +198,17 @@ def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
             row.updated_at,
         ),
     )
+    if row.delivered:
+        note_delivery(db, row.incident, row.destination, row.updated_at)
+
+
+def remove_alert(
+    db: sqlite3.Connection, destination: str, incident: str, delivered_at: float | None
+) -> None:
+    """Remove an alert. If its end was delivered, this may have been the first delivery."""
+    db.execute(REMOVE_ALERT, (destination, incident))
+    if delivered_at is not None:
+        note_delivery(db, incident, destination, delivered_at)
 
 
 def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:

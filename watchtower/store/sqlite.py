@@ -19,18 +19,23 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.core.fleet.generation import PastGeneration
-from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store import rows
+from watchtower.store.deliveries import read_deliveries
+from watchtower.store.feedback_rows import save_feedback
 from watchtower.store.grouped_writes import GroupedWrites
+from watchtower.store.incident_filter import as_sql
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
 from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.retention import MB, Retention, prune
+from watchtower.store.startup_state import recall_state
 from watchtower.store.values import (
     Ack,
     AlertRow,
+    Delivery,
     DumpRow,
+    Feedback,
     GenerationRow,
     Incident,
     PauseRow,
@@ -220,14 +225,23 @@ class SqliteStore:
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
+    def save_feedback(self, given: Feedback) -> Future[None]:
+        """Store an answer about an incident, in place of an earlier one."""
+        return self._write(lambda db: save_feedback(db, given))
+
     def save_alert(self, row: AlertRow) -> Future[None]:
         """Store what a destination must show about an incident, and what it has received."""
         return self._write(lambda db: rows.save_alert(db, row))
 
-    def remove_alert(self, destination: str, incident: str) -> Future[None]:
-        """Remove an alert whose end was delivered."""
-        row = (destination, incident)
-        return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
+    def remove_alert(
+        self, destination: str, incident: str, delivered_at: float | None = None
+    ) -> Future[None]:
+        """Remove an alert: its end was delivered at this time, or it is given up."""
+        return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
+
+    def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
+        """Read the first message to each destination about an incident, earliest first."""
+        return self._thread.submit(lambda: read_deliveries(self._db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
         """Store a silence, in place of an earlier one of the same job, node or user."""
@@ -267,30 +281,19 @@ class SqliteStore:
         return self._thread.submit(check)
 
     def incidents(
-        self, job: str | None = None, limit: int = 100, without: str = ""
+        self, chosen: IncidentFilter = ALL_INCIDENTS, limit: int = 100
     ) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases.
-
-        Incidents of jobs whose names begin with `without` are left out.
-        """
-        where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
-        if job is not None:
-            where, values = "WHERE job = ?", [job]
-        query = (
-            f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
-        )
+        """Read incidents, newest first, without their cases."""
+        where, values = as_sql(chosen)
+        order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
+        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} {order}"
         return self._thread.submit(
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
 
     def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
         """Read one incident, with its case if wanted; None if the id is unknown."""
-        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents WHERE id = ?"
-        if with_case:
-            query = (
-                f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-                " WHERE id = ?"
-            )
+        query = rows.INCIDENT_WITH_CASE if with_case else rows.INCIDENT_WITHOUT_CASE
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()
@@ -312,45 +315,20 @@ class SqliteStore:
 
     def _recall_or_begin(self) -> StartupState:
         try:
-            return self._recall(self._db)
+            return recall_state(self._db)
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
                 raise
             self._set_aside(error)
-            return self._recall(self._db)
+            return recall_state(self._db)
 
     def _recall_without_room(self) -> StartupState:
         try:
             with contextlib.closing(read_file(self._path)) as db:
-                return self._recall(db)
+                return recall_state(db)
         except Exception as error:
             log.error("cannot read the state of the last run from %s: %s", self._path, error)
             return StartupState(pauses={}, generations={}, incidents=())
-
-    def _recall(self, db: sqlite3.Connection) -> StartupState:
-        pauses: dict[str, tuple[Pause, ...]] = {}
-        for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
-            pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
-            pauses[job] = (*pauses.get(job, ()), pause)
-        columns = "job, number, typical_step_s, processes, owner"
-        return StartupState(
-            pauses=pauses,
-            generations={
-                job: PastGeneration(
-                    number=number,
-                    typical_step_s=typical_step_s,
-                    processes=rows.read_processes(job, processes),
-                    owner=owner,
-                )
-                for job, number, typical_step_s, processes, owner in db.execute(
-                    f"SELECT {columns} FROM generations"
-                )
-            },
-            incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
-            silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
-            alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
-            blames=rows.read_blames(db.execute(rows.BLAMES)),
-        )
 
 
 def _advise(error: sqlite3.Error | OSError) -> str:

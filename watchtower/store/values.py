@@ -8,7 +8,7 @@ from enum import Enum
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.dumps import SentBatch
-from watchtower.wire.verdict import Domain, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Cause, Domain, Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,16 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
+    suspect_at: float | None = None
+    """When the job became suspect; None if it did not, or if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The first message about an incident to a destination of alerts."""
+
+    destination: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +213,26 @@ class Blame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a person answered to "was this right?" about the verdict of an incident."""
+
+    incident: str
+    job: str
+    at: float
+    right: bool
+    rank: int | None = None
+    """The rank that really held up the job; None if it was not given."""
+    cause: Cause | None = None
+    """The real cause; None if it was not given."""
+    by: str = ""
+    note: str = ""
+    verdict_cause: Cause
+    """Cause of the verdict that was judged."""
+    confidence: float
+    """Its confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupState:
     """The stored state that a starting tower needs."""
 
@@ -218,3 +248,5 @@ class StartupState:
     """Alerts that are not over, or whose end was not delivered."""
     blames: tuple[Blame, ...] = ()
     """The latest incidents with one node to blame, oldest first; none of shadow mode or drills."""
+    feedback: tuple[Feedback, ...] = ()
+    """The newest answers about verdicts, oldest first."""

@@ -219,7 +219,7 @@ class LiveJob:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
         store it uses.
 
-        The end of a job and a drill are in no outage: nobody can repair what is over, and no
+        The end of a job and a drill are in no outage: a job that is over needs no repair, and no
         person is notified of a drill.
         """
         diagnosis = self.watch.diagnosis
@@ -227,6 +227,8 @@ class LiveJob:
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
         identity = _identify(status, verdict, facts.user)
+        if status is Status.HUNG:
+            identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
         if status is not Status.ENDED and not is_drill(self.name):
             identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(

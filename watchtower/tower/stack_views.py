@@ -64,7 +64,7 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
-            native = say_native(dump.native) if dump and thread.main else ""
+            native = say_native(dump.native if dump and thread.main else thread.native)
             groups.setdefault((name, thread.digest, native), []).append(item.rank)
         if not threads:
             without.setdefault(_why_none(dump), []).append(item.rank)

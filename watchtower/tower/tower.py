@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.condition import Condition, ConditionKind
@@ -36,11 +37,13 @@ from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
+from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
 from watchtower.tower.node_incidents import NodeIncidents
+from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
@@ -97,6 +100,9 @@ class Tower:
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)
+        self.similar = RecentAnswers[Any]()
+        """Which earlier incidents are like one, by incident and what is compared."""
+        self.feedback = Feedbacks(self.store_writer, startup.feedback, clock)
         self.acks = Acks(self.store_writer, self.feed, clock)
         self.clock = clock
         self.id = make_id(clock.wall())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.tower.node_accounts import NodeAccount
+from watchtower.tower.node_accounts import NodeAccount, sort_nodes
 from watchtower.ui.words import stamp
 
 MAX_NODES = 300
@@ -17,6 +17,8 @@ class NodeShown:
     """One node."""
 
     node: str
+    has_agent: bool
+    release: str
     silent_since: str | None
     ranks: int
     jobs: list[str]
@@ -40,7 +42,7 @@ def show_nodes(nodes: Sequence[NodeAccount]) -> NodesShown:
     """Return what the page shows."""
     silent = sum(each.silent_since is not None for each in nodes)
     return NodesShown(
-        reporting=len(nodes) - silent,
+        reporting=sum(each.has_agent for each in nodes) - silent,
         silent=silent,
         limited=sum(each.silent_since is None and bool(each.limits) for each in nodes),
         nodes=[_show(each) for each in sort_nodes(nodes)[:MAX_NODES]],
@@ -48,18 +50,11 @@ def show_nodes(nodes: Sequence[NodeAccount]) -> NodesShown:
     )
 
 
-def sort_nodes(nodes: Sequence[NodeAccount]) -> list[NodeAccount]:
-    """Return the nodes, the worst first: silent ones, then by incidents, then by gaps."""
-
-    def key(node: NodeAccount) -> tuple[bool, int, int, str]:
-        return node.silent_since is None, -node.incidents, -len(node.limits), node.node
-
-    return sorted(nodes, key=key)
-
-
 def _show(node: NodeAccount) -> NodeShown:
     return NodeShown(
         node=node.node,
+        has_agent=node.has_agent,
+        release=node.release,
         silent_since=stamp(node.silent_since),
         ranks=node.rank_count,
         jobs=node.jobs,

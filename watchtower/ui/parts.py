@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from watchtower.tower.incident_accounts import IncidentAccount
 from watchtower.tower.job_accounts import JobAccount
 from watchtower.tower.tower import Tower
+from watchtower.ui.earlier import collect_earlier, collect_feedback
 
 Subject = TypeVar("Subject")
 
@@ -32,7 +33,10 @@ class Part(Generic[Subject]):
     """Whether it is below the timeline, because it is about other incidents or asks a question."""
 
 
-PARTS: tuple[Part[IncidentAccount], ...] = ()
+PARTS: tuple[Part[IncidentAccount], ...] = (
+    Part(name="earlier", title="Earlier incidents", collect=collect_earlier, is_below=True),
+    Part(name="feedback", title="Was this right?", collect=collect_feedback, is_below=True),
+)
 """The parts of the page of an incident. To add one, add a template in `templates/parts` and a line
 here."""
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.job_paths import PAGES
+from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_accounts import list_fleet
 from watchtower.tower.health import check_health
@@ -60,12 +61,14 @@ class _Collector:
         return Shown(template="nodes.html", values={"page": page})
 
     async def incidents(self) -> Shown:
-        items = await list_incidents(self._tower, None, LISTED)
-        return Shown(template="incidents.html", values={"items": items, "limit": LISTED})
+        page = await list_incidents(self._tower, ALL_INCIDENTS, LISTED)
+        values = {"items": page.items, "limit": LISTED, "has_more": page.next_cursor is not None}
+        return Shown(template="incidents.html", values=values)
 
     async def job(self, name: str) -> Shown:
         account = find_job_account(self._tower, self._wall, name)
-        incidents = await list_incidents(self._tower, name, LISTED_OF_JOB)
+        chosen = IncidentFilter(job=name)
+        incidents = (await list_incidents(self._tower, chosen, LISTED_OF_JOB)).items
         if account is None:
             if not incidents:
                 detail = f"there is no job {name!r}: no agent reports it, and it has no incident"

@@ -52,7 +52,8 @@ class Order:
     ranks: tuple[int, ...] = ()
     glance: bool = False
     """Take a stack sample: one round, without child processes. The tower orders one every 30 s if
-    no rank has heartbeats. An agent that does not know this field takes an ordinary dump."""
+    no rank has heartbeats. An agent that does not know this field takes an ordinary dump. The name
+    is that of the first release that had it, so that agents and towers of all releases agree."""
     owner: str = ""
     """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
     jitter_s: float = 0.0
