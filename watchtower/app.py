@@ -79,6 +79,12 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+OPEN_TO_ALL = (
+    "there are no tokens: without the header of the proxy, everything is allowed to everyone who "
+    "reaches the tower; let only the proxy reach it, or use tokens"
+)
+"""Warning about `user_header` without tokens."""
+
 PageRoutes = Callable[[Tower, Pages], list[Route]]
 """Makes the routes of the tower's own pages."""
 
@@ -100,7 +106,7 @@ def make_app(
     """
     refusals = refusals or Refusals()
     visitors = visitors or Visitors(TokenBook({}, {}))
-    shown = Pages()
+    shown = Pages(tower.clock.now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -220,7 +226,7 @@ def serve(config: TowerConfig) -> None:
 def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     """Return warnings about a configuration that is allowed but probably a mistake."""
     if not book:
-        return []
+        return [OPEN_TO_ALL] if config.pages.user_header else []
     warnings = []
     if not config.tls_cert and not is_loopback(config.host):
         warnings.append(

@@ -13,10 +13,11 @@ from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
 from watchtower.commands.exit_codes import MEANINGS
 from watchtower.completing import list_commands
-from watchtower.config import OTHER_TABLES, PageSettings, TowerConfig
+from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
 from watchtower.store.retention import Retention
+from watchtower.ui.settings import PageSettings
 
 ROOT = Path(__file__).parents[2]
 

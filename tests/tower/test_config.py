@@ -2,8 +2,8 @@
 
 import pytest
 
-from watchtower.access.scopes import Scope
-from watchtower.app import make_people
+from watchtower.access.scopes import Scope, TokenBook
+from watchtower.app import OPEN_TO_ALL, find_warnings, make_people
 from watchtower.config import load_config
 from watchtower.settings_file import ConfigError
 from watchtower.wire.verdict import Cause
@@ -95,6 +95,14 @@ def test_a_proxy_may_name_persons(config, tmp_path):
     assert people.trusted.scope is Scope.OPERATOR
     assert people.trusted.find({**sent, "client": ("fd00::1", 1)}) == "alice"
     assert people.trusted.find({**sent, "client": ("10.0.0.8", 1)}) == ""
+
+
+def test_names_from_a_proxy_without_tokens_are_a_warning(config):
+    text = '[pages]\nuser_header = "X-User"\ntrusted_proxies = ["10.0.0.7"]\n'
+    assert find_warnings(config(text), TokenBook({}, {})) == [OPEN_TO_ALL]
+    assert find_warnings(config(""), TokenBook({}, {})) == []
+    book = TokenBook({}, {f"WATCHTOWER_{scope.upper()}_TOKEN": scope * 8 for scope in Scope})
+    assert find_warnings(config(text), book) == []
 
 
 @pytest.mark.parametrize(

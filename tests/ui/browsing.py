@@ -80,6 +80,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             assert self._open, f"</{tag}> closes nothing"
             assert self._open.pop() == tag
+        if tag not in INLINE:
+            self.texts.append(" ")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -93,7 +95,7 @@ class Page(HTMLParser):
 
     @property
     def addresses(self) -> list[str]:
-        names = ("href", "src", "action", "data-send", "srcset", "poster", "data", "formaction")
+        names = ("href", "src", "action", "srcset", "poster", "data", "formaction")
         return [
             value or ""
             for _, attributes in self.tags
@@ -101,6 +103,8 @@ class Page(HTMLParser):
             if name in names
         ]
 
+
+INLINE = frozenset({"a", "b", "code", "span", "strong", "time"})
 
 VOID = frozenset({"meta", "link", "input", "br", "hr", "img", "rect"})
 

@@ -23,6 +23,8 @@ class FleetJob:
     """One live job. Times are UNIX seconds."""
 
     job: str
+    sharer: str
+    """Key of the fair shares, as in `Job.sharer`."""
     is_drill: bool
     labels: dict[str, str]
     """As in `views.JobSummary`."""
@@ -67,6 +69,7 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
         silence = silence or tower.silences.find(subject_of(incident))
     return FleetJob(
         job=live.name,
+        sharer=job.sharer,
         is_drill=is_drill(live.name),
         labels=job.labels.known() if job.labels else {},
         attempt=gen.number,

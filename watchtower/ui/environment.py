@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
-from watchtower.ui.words import find_tone, say_percent
+from watchtower.ui.words import find_tone, say_percent, say_words
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -36,6 +36,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "words": say_words,
+        "upper_first": capitalise,
         "tone": find_tone,
         "duration": say_duration,
         "percent": say_percent,
@@ -77,20 +78,17 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
 
 
-def mark_clock(stamp: str | None) -> Markup:
-    """Return the time of day of an RFC 3339 time. The script adds how long ago it was."""
-    return _mark_time(stamp, say_moment(stamp or "").partition(" ")[2], " data-since")
+def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+    """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
+    that still lasts, else "4 min ago"."""
+    said = say_moment(stamp or "").partition(" ")[2]
+    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
 
 
 def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
     return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
-
-
-def say_words(name: str) -> str:
-    """Return the name of a cause or a status as words: "gpu driver stuck"."""
-    return clean(name, 64).replace("_", " ")
 
 
 def quote_segment(text: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from watchtower.fair_order import by_turns
 from watchtower.tower.fleet_accounts import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
@@ -20,7 +22,8 @@ from watchtower.ui.words import (
 from watchtower.wire.verdict import Status
 
 MAX_JOBS = 200
-"""Jobs on the page, the worst first: about 100 kB. The others are counted."""
+"""Jobs on the page: about 100 kB. If there are more, owners take turns, so that nobody can push
+the hung job of another owner off the page. The others are counted."""
 
 MAX_OUTAGES = 10
 """Outages on the page. A person works on the newest ones."""
@@ -77,8 +80,8 @@ def show_fleet(
         hung=statuses[Status.HUNG],
         idle_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
         counts=[(each.value, statuses[each], find_tone(each)) for each in worst],
-        jobs=[show_row(each) for each in sort_jobs(real)[:MAX_JOBS]],
-        drills=[show_row(each) for each in sort_jobs(set_apart(jobs))[:MAX_JOBS]],
+        jobs=[show_row(each) for each in choose_jobs(real)],
+        drills=[show_row(each) for each in choose_jobs(set_apart(jobs))],
         hidden=max(0, len(real) - MAX_JOBS),
         outages=list(outages[:MAX_OUTAGES]),
         health=health,
@@ -88,6 +91,12 @@ def show_fleet(
 def set_apart(jobs: Iterable[FleetJob]) -> list[FleetJob]:
     """Return the jobs of drills."""
     return [each for each in jobs if each.is_drill]
+
+
+def choose_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
+    """Return the jobs that the page shows, the worst first."""
+    turns = by_turns((each.sharer, each) for each in sort_jobs(jobs))
+    return sort_jobs(islice(turns, MAX_JOBS))
 
 
 def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:

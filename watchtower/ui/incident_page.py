@@ -29,12 +29,17 @@ from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, list_labels, stamp
+from watchtower.ui.words import count, list_labels, say_percent, say_words, stamp
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.wire.verdict import Alternative, Cause, Status, Verdict
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""
+
+
+MAX_LINES = 12
+"""Doubts, alternatives, and things that are not known, of each kind. A verdict of a job with
+thousands of ranks may have a line for each of its nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,8 @@ class IncidentShown:
     step: int | None
     evidence: list[EvidenceShown]
     not_known: list[str]
+    more_not_known: int
+    """Things that are not known and not shown."""
     alternatives: list[str]
     events: list[Event]
     ack: AckView | None
@@ -124,10 +131,10 @@ def show_incident(
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
-        sentence=verdict.summary,
+        sentence=capitalise(verdict.summary),
         cause=verdict.cause.value if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
-        doubts=[doubt.text for doubt in verdict.doubts],
+        doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
         suspects=show_suspects(verdict),
         all_suspects=name_ranks(each.rank for each in verdict.suspects)
         if len(verdict.suspects) > 1
@@ -142,8 +149,9 @@ def show_incident(
         kill=show_kill(said),
         step=verdict.step,
         evidence=show_evidence(verdict),
-        not_known=list(verdict.missing_evidence),
-        alternatives=[_say_alternative(verdict, n) for n in range(len(verdict.alternatives))],
+        not_known=list(verdict.missing_evidence[:MAX_LINES]),
+        more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
+        alternatives=[_say_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
         events=list_events(account),
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=account.silence,
@@ -217,10 +225,9 @@ def _say_shared(verdict: Verdict) -> str:
     return f"{others} on the same {cause.kind} {cause.name}"
 
 
-def _say_alternative(verdict: Verdict, number: int) -> str:
-    other = verdict.alternatives[number]
+def _say_alternative(other: Alternative) -> str:
     of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
-    return f"{other.cause.value}{of} ({other.confidence:.0%})"
+    return f"{say_words(other.cause.value)}{of} ({say_percent(other.confidence)})"
 
 
 def _make_subject(account: IncidentAccount, node: str) -> LinkSubject:

@@ -17,6 +17,9 @@ from watchtower.wire.verdict import Progress, Status
 MAX_NODES = 64
 """Nodes of one job on the page, those with trouble first. The others are counted."""
 
+MAX_LINES = 12
+"""Things that are not known: a verdict may have a line for each node."""
+
 _WITH_VERDICT = (Status.SUSPECT, Status.SLOW)
 """Statuses whose verdict is on this page. That of an incident is on the page of the incident."""
 
@@ -101,7 +104,7 @@ def show_job(account: JobAccount, incidents: Sequence[IncidentSummary]) -> JobSh
         suspects=show_suspects(verdict) if has_verdict else [],
         evidence=show_evidence(verdict) if has_verdict else [],
         doubts=[doubt.text for doubt in verdict.doubts] if has_verdict else [],
-        not_known=list(verdict.missing_evidence) if has_verdict else [],
+        not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
         steps=list(verdict.next_steps) if has_verdict else [],
         waits=[(rank, round(share * 100)) for rank, share in account.waits.items()],
         nodes=[_show_node(node) for node in nodes[:MAX_NODES]],

@@ -8,7 +8,6 @@ the digest changes.
 from __future__ import annotations
 
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ Collect = Callable[[], Awaitable[Shown]]
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.static = StaticFiles()
         self._now = now
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
@@ -109,7 +108,8 @@ class Pages:
         self._environment.globals["static"] = self.static.address
         self._environment.globals["version"] = __version__
         # Kept pages have marks in these places. A text of a job cannot contain an unknown mark.
-        self._marks = {name: f"mark-{secrets.token_hex(16)}" for name in ("form_token", "person")}
+        names = ("form_token", "person", "etag")
+        self._marks = {name: f"mark-{secrets.token_hex(16)}" for name in names}
         self._environment.globals.update(self._marks)
 
     async def answer(self, request: Request, name: str, collect: Collect) -> Response:
@@ -126,8 +126,7 @@ class Pages:
             return Response(status_code=304, headers=headers)
         if page.body is None:
             page.body = self._render(page.shown, root, reader)
-        body = self._fill_in(page.body, visitor)
-        return HTMLResponse(body, headers=headers)
+        return HTMLResponse(self._fill_in(page.body, visitor, etag), headers=headers)
 
     def show(
         self,
@@ -176,13 +175,15 @@ class Pages:
 
     def _render(self, shown: Shown, root: str, reader: Reader) -> bytes:
         template = self._environment.get_template(shown.template)
-        return template.render(root=root, reader=reader, **shown.values).encode()
+        here = shown.template.removesuffix(".html")
+        return template.render(root=root, reader=reader, here=here, **shown.values).encode()
 
-    def _fill_in(self, body: bytes, visitor: Visitor) -> bytes:
-        """Return a page for one person: their form token and name in the places of the marks."""
-        person = escape(visitor.name).encode()
-        filled = body.replace(self._marks["form_token"].encode(), visitor.form_token.encode())
-        return filled.replace(self._marks["person"].encode(), person)
+    def _fill_in(self, body: bytes, visitor: Visitor, etag: str = "") -> bytes:
+        """Return a page for one person: what is theirs in the places of the marks."""
+        own = {"form_token": visitor.form_token, "person": visitor.name, "etag": etag}
+        for name, value in own.items():
+            body = body.replace(self._marks[name].encode(), escape(value).encode())
+        return body
 
 
 def _read_visitor(visitor: Visitor) -> Reader:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from watchtower.core.text import clean
 from watchtower.wire.verdict import Status
 
 _TONES = {
@@ -40,10 +42,10 @@ def rank_severity(status: Status) -> int:
 
 
 def stamp(wall: float | None) -> str | None:
-    """Return UNIX seconds as RFC 3339 in whole seconds, as pages show them."""
+    """Return UNIX seconds as RFC 3339 in whole seconds, as pages and verdicts show them."""
     if wall is None:
         return None
-    return f"{datetime.fromtimestamp(round(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(math.floor(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def say_step_time(seconds: float) -> str:
@@ -51,6 +53,11 @@ def say_step_time(seconds: float) -> str:
     if seconds <= 0:
         return ""
     return f"{seconds:.2g} s a step" if seconds < 100 else f"{seconds:.0f} s a step"
+
+
+def say_words(name: str) -> str:
+    """Return the name of a cause or a status as words: "gpu driver stuck"."""
+    return clean(name, 64).replace("_", " ")
 
 
 def say_percent(share: float) -> str:

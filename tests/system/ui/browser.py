@@ -44,7 +44,7 @@ def find_chromium() -> str:
 def running_chromium() -> Iterator[Any]:
     """Start Chromium. Skips the test where it or playwright is missing."""
     sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'"
+        "playwright.sync_api", reason="playwright is not installed: `make browser`"
     )
     path = find_chromium()
     if not path:
@@ -91,7 +91,7 @@ class Visit:
     def find_problems(self) -> list[str]:
         """Return what axe-core finds serious or critical. Skips the test where it is missing."""
         if not AXE.exists():
-            pytest.skip("axe-core is not installed: `make browser-tests` (needs npm)")
+            pytest.skip("axe-core is not installed: `make browser` (needs npm)")
         if not self.page.evaluate("typeof axe !== 'undefined'"):
             self.page.evaluate(AXE.read_text("utf-8"))
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -83,7 +84,7 @@ def story(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         fleet.wait_for("llama")
         fleet.page.evaluate("window.wasNotReloaded = true")
         job.signal(STOPPED, signal.SIGSTOP)
-        fleet.wait_for(f"Rank {STOPPED}")
+        fleet.wait_for(f"Rank {STOPPED} ")
         wait_until(lambda: find_incident(url), "the incident opens", 120)
         yield Story(
             url=url,
@@ -122,8 +123,19 @@ def test_an_open_page_shows_the_verdict_without_a_reload(story):
 
 
 def paths_of(story: Story) -> list[str]:
-    """The pages that the navigation and the fleet link to, and that of the incident."""
-    return ["/", story.page]
+    return ["/", f"/jobs/{quote(JOB, safe='')}", "/nodes", "/incidents", story.page]
+
+
+def test_no_link_is_dead(story, visit):
+    linked = set()
+    for path in paths_of(story):
+        visit.open(path)
+        links = visit.page.locator("a[href]").evaluate_all("all => all.map(a => a.href)")
+        linked |= {link.partition("#")[0] for link in links}
+    assert all(link.startswith(f"{story.url}/") for link in linked), linked
+    assert {f"{story.url}{path}" for path in paths_of(story)} <= linked
+    dead = [link for link in linked if not visit.page.request.get(link).ok]
+    assert dead == []
 
 
 def test_pages_are_accessible_in_both_schemes_and_never_scroll_sideways(story, visit):
@@ -135,6 +147,13 @@ def test_pages_are_accessible_in_both_schemes_and_never_scroll_sideways(story, v
                 visit.page.set_viewport_size(size)
                 assert visit.find_problems() == [], (path, scheme, size)
                 assert visit.fits(), (path, size)
+
+
+def test_a_planted_problem_is_found(visit):
+    visit.open("/nodes")
+    visit.page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    (found,) = visit.find_problems()
+    assert found.startswith("button-name")
 
 
 def test_a_person_without_javascript_reads_everything(browser, story):
