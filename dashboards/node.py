@@ -269,6 +269,34 @@ NIC_ERRORS = series(
     ),
 )
 
+SHM = series(
+    Text("Shared memory", "Used share of /dev/shm of the node.", "percentunit", NOT_SCRAPED),
+    Query(f"max(watchtower_shm_used_ratio{THIS})", "used"),
+)
+
+MEMORY_LIMIT = series(
+    Text(
+        "Memory limit",
+        "Largest used share of a memory limit of the ranks; freeable pages of files do not count.",
+        "percentunit",
+        "No rank of this node has a memory limit",
+    ),
+    Query(f"max(watchtower_memory_limit_used_ratio{THIS})", "used"),
+)
+
+PRESSURE = series(
+    Text(
+        "Pressure",
+        "Share of the last 10 s in which processes waited for CPU, memory or block devices.",
+        "percentunit",
+        "The kernel of this node does not measure pressure",
+    ),
+    Query(
+        f"max by (resource, kind) (watchtower_pressure_ratio{THIS})",
+        "{{resource}} {{kind}}",
+    ),
+)
+
 BOARD = Board(
     name="node",
     title="watchtower / node",
@@ -281,6 +309,7 @@ BOARD = Board(
         row(7, (8, GPUS), (8, GPU_UTILIZATION), (8, GPU_POWER)),
         row(7, (14, XIDS), (10, OOM_KILLS)),
         row(7, (8, NICS), (8, NIC_BYTES), (8, NIC_ERRORS)),
+        row(7, (8, MEMORY_LIMIT), (8, SHM), (8, PRESSURE)),
         row(8, (12, DUMPS), (12, FAILURES)),
         row(8, (8, CHECKS), (8, CPU), (8, MEMORY)),
     ),

@@ -17,15 +17,18 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.session_key import keep_key
+from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import AlertLinks, make_links
+from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
+from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
 from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
@@ -35,6 +38,7 @@ from watchtower.api.examinations import examination_routes
 from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
+from watchtower.api.incident_documents import document_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
@@ -43,9 +47,12 @@ from watchtower.api.metrics import metrics_route
 from watchtower.api.nodes import node_routes
 from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
+from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
+from watchtower.api.slack_answers import SlackAnswers
+from watchtower.api.slack_commands import SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
@@ -94,7 +101,7 @@ def make_app(
     visitors: Visitors | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
-    public_url: str = "",
+    links: AlertLinks = NO_LINKS,
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
     pages: PageRoutes = page_routes,
@@ -133,7 +140,7 @@ def make_app(
         visitors=visitors,
         refusals=refusals,
         hosts=hosts,
-        public_url=public_url,
+        public_url=links.public_url,
         show_error=shown.show_error,
     )
     app.add_middleware(EntityTags)
@@ -144,21 +151,14 @@ def make_app(
     describe_api(app, needs_token=bool(visitors.book))
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
-    metrics = metrics_route(tower, refusals, public_url, replies, alerts)
+    metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
     app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
     app.router.routes += Logins(shown, visitors, refusals).routes()
     app.router.routes += Actions(tower, shown).routes()
-    jobs = (examination_routes, job_routes)
-    made = (
-        *jobs,
-        node_routes,
-        silence_routes,
-        feedback_routes,
-        incident_routes,
-        outage_routes,
-        health_routes,
-    )
-    for routes in made:
+    app.router.routes += rank_routes(tower)  # before those of jobs, which match more
+    for linking in (examination_routes, job_routes, incident_routes, document_routes):
+        app.router.routes += linking(tower, links).routes
+    for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 
@@ -271,8 +271,9 @@ def _make_server(
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
     visitors = Visitors(book, make_people(config))
     pages = partial(page_routes, links=links, settings=config.pages)
+    app = make_app(tower, visitors, refusals, renewal, links, hosts, alerts, pages)
     settings = uvicorn.Config(
-        make_app(tower, visitors, refusals, renewal, config.public_url, hosts, alerts, pages),
+        add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",
@@ -287,6 +288,20 @@ def _make_server(
     settings.load()
     renewal.context = settings.ssl
     return uvicorn.Server(settings)
+
+
+def add_slack_commands(
+    app: ASGIApp, tower: Tower, settings: AlertSettings, links: AlertLinks, refusals: Refusals
+) -> ASGIApp:
+    """Return an application that also answers commands of Slack, if there is a signing secret.
+
+    Raises ConfigError.
+    """
+    secret = read_secret("slack_signing_secret_file", settings.slack_signing_secret_file)
+    if not secret:
+        return app
+    answers = SlackAnswers(tower, links, frozenset(settings.slack_ack_users))
+    return SlackCommands(app, answers, SlackSignatures(secret), refusals)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from agent.collectors.clock import Clock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.gpu_files import GpuFiles
 from agent.collectors.kernel_log import KernelLog
+from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
+from agent.collectors.pressure import Pressure
+from agent.collectors.shared_memory import SharedMemory
 
 
 def make_collectors(
@@ -24,7 +29,12 @@ def make_collectors(
     """
     return (
         CpuLimits(root, find_ranks),
+        MemoryLimits(root, find_ranks),
+        GpuFiles(root, find_ranks),
         KernelLog(root),
         Nvml(root),
         Network(root),
+        SharedMemory(root, find_ranks),
+        Pressure(root),
+        Clock(),
     )

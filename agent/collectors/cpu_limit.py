@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from agent.cgroups import CGROUP_MOUNT, read_memberships
+from agent.cgroups import (
+    CGROUP_MOUNT,
+    MAX_FOLDERS,
+    MAX_RANKS,
+    list_folders,
+    parse_rows,
+    read_file,
+)
 from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
 from watchtower.metric_spec import Sample, gauge
@@ -35,15 +42,6 @@ stopped now and then."""
 
 MIN_PERIODS = 20
 """A share of fewer periods says little. Only periods in which the cgroup ran are counted."""
-
-MAX_RANKS = 64
-"""Ranks that are read. A node has up to 16."""
-
-MAX_FOLDERS = 8
-"""Folders read for one rank, its own first. Slurm and Kubernetes use up to 6."""
-
-MAX_BYTES = 4096
-"""Bytes read of a file of a cgroup. `cpu.stat` has 20 lines."""
 
 
 class _Count(NamedTuple):
@@ -99,6 +97,10 @@ class CpuLimits:
                 pid=pid,
             )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of ranks that are often stopped."""
         yield Sample(LIMITED, (), len(self._stopped))
@@ -114,7 +116,7 @@ class CpuLimits:
         return not self._counts
 
     def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for everybody."""
+        """Return an empty text: the files of a cgroup are readable for every user."""
         return ""
 
     def stop(self) -> None:
@@ -122,7 +124,9 @@ class CpuLimits:
 
     def _read(self) -> None:
         pids = list(islice(self._find_ranks(), MAX_RANKS))
-        folders = {pid: tuple(islice(_list_folders(self._proc, pid), MAX_FOLDERS)) for pid in pids}
+        folders = {
+            pid: tuple(islice(list_folders(self._proc, pid, "cpu"), MAX_FOLDERS)) for pid in pids
+        }
         wanted = dict.fromkeys(each for levels in folders.values() for each in levels)
         before = self._counts
         counts = ((each, _count(os.path.join(self._mount, each))) for each in wanted)
@@ -141,39 +145,23 @@ class CpuLimits:
                 self._stopped[pid] = worst
 
 
-def _list_folders(proc: Proc, pid: int) -> Iterator[str]:
-    """Yield the folders of a process that may have a CPU limit, its own first, below the mount."""
-    for each in read_memberships(proc, pid):
-        if (each.is_v2 or "cpu" in each.controllers) and not each.is_hidden:
-            for mount in each.mounts:
-                yield from _climb(mount, each.path)
-
-
-def _climb(mount: str, path: str) -> Iterator[str]:
-    """Yield a folder and those above it, without the root: the root has no limit."""
-    while path.strip("/"):
-        yield os.path.join(mount, path.strip("/"))
-        path = os.path.dirname(path.rstrip("/"))
-
-
 def _count(folder: str) -> _Count | None:
     """Return the periods of a cgroup; None if it has no limit or is gone."""
     cpus = _read_limit(folder)
     if cpus is None:
         return None
-    rows = (line.split() for line in _read(folder, "cpu.stat").splitlines())
-    values = {row[0]: row[1] for row in rows if len(row) == 2 and row[1].isdecimal()}
+    values = parse_rows(read_file(folder, "cpu.stat"))
     try:
-        return _Count(int(values["nr_periods"]), int(values["nr_throttled"]), cpus)
+        return _Count(values["nr_periods"], values["nr_throttled"], cpus)
     except KeyError:
         return None
 
 
 def _read_limit(folder: str) -> float | None:
     """Return the limit in CPUs; None without one."""
-    words = _read(folder, "cpu.max").split() or [
-        *_read(folder, "cpu.cfs_quota_us").split(),
-        *_read(folder, "cpu.cfs_period_us").split(),
+    words = read_file(folder, "cpu.max").split() or [
+        *read_file(folder, "cpu.cfs_quota_us").split(),
+        *read_file(folder, "cpu.cfs_period_us").split(),
     ]
     if len(words) != 2 or not all(each.isdecimal() for each in words) or int(words[1]) == 0:
         return None  # "max", or -1: no limit
@@ -184,11 +172,3 @@ def _compare(before: _Count, now: _Count) -> _Share:
     periods = now.periods - before.periods
     stopped = now.stopped - before.stopped
     return _Share(min(1.0, stopped / periods) if periods > 0 else 0.0, periods, now.cpus)
-
-
-def _read(folder: str, name: str) -> str:
-    try:
-        with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
-            return file.read(MAX_BYTES)
-    except OSError:
-        return ""

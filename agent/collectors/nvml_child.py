@@ -1,6 +1,6 @@
 """Program: reads all GPUs of the node through NVML, and prints what it read as lines of JSON.
 
-    python agent/collectors/nvml_child.py
+    python agent/collectors/nvml_child.py PID_OF_THE_AGENT
 
 A call to NVML may block for ever in the driver. Therefore this is a process of its own, and each
 GPU has a thread of its own (the binding releases the interpreter during a call). The main thread
@@ -12,6 +12,7 @@ Only the standard library and the binding (`pynvml` of nvidia-ml-py) are importe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -19,7 +20,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+NAME = "wtgpu-"
+"""Begin of the name of the process; the pid of its agent follows. The name outlives the command."""
 
 FAST_S, COUNTED_S, SLOW_S, RARE_S = 1.0, 2.0, 10.0, 60.0
 """Seconds between two reads: of the load; of the counters of its units; of errors and processes; of
@@ -139,8 +144,8 @@ class Gpu(threading.Thread):
     def _read_load(self) -> None:
         nvml, gpu = self._nvml, self._handle
         used = self._call(nvml.nvmlDeviceGetUtilizationRates, gpu)
-        if used is not None:
-            self._values |= {"utilization": used.gpu / 100, "memory_utilization": used.memory / 100}
+        self._put("utilization", used and used.gpu, 0.01)
+        self._put("memory_utilization", used and used.memory, 0.01)
         self._put("power_w", self._call(nvml.nvmlDeviceGetPowerUsage, gpu), 1e-3)
         clock = self._call(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM)
         self._put("sm_clock_hz", clock, 1e6)
@@ -154,11 +159,8 @@ class Gpu(threading.Thread):
         GPUs before Hopper do not have these counters.
         """
         values = self._count_units()
-        if values:
-            self._values |= values
-        else:  # old values must not look new
-            for name in UNITS:
-                self._values.pop(name, None)
+        for name in UNITS:
+            self._put(name, values.get(name))
 
     def _count_units(self) -> dict[str, float]:
         nvml, gpu = self._nvml, self._handle
@@ -188,8 +190,8 @@ class Gpu(threading.Thread):
     def _read_errors(self) -> None:
         nvml, gpu = self._nvml, self._handle
         memory = self._call(nvml.nvmlDeviceGetMemoryInfo, gpu)
-        if memory is not None:
-            self._values |= {"memory_used_bytes": memory.used, "memory_bytes": memory.total}
+        self._put("memory_used_bytes", memory and memory.used)
+        self._put("memory_bytes", memory and memory.total)
         heat = self._call(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU)
         self._put("temperature_c", heat)
         self._put("energy_j", self._call(nvml.nvmlDeviceGetTotalEnergyConsumption, gpu), 1e-3)
@@ -197,20 +199,23 @@ class Gpu(threading.Thread):
         if running is not None:
             self._processes = [int(each.pid) for each in running[:MAX_PROCESSES]]
         fields = self._call(nvml.nvmlDeviceGetFieldValues, gpu, list(FIELDS.values()))
-        for name, field in zip(FIELDS, fields or (), strict=False):
-            if field.nvmlReturn == 0 and field.valueType < len(_OF_TYPE):
-                self._values[name] = getattr(field.value, _OF_TYPE[field.valueType])
+        for name, field in zip(FIELDS, fields or [None] * len(FIELDS), strict=False):
+            is_read = field and field.nvmlReturn == 0 and field.valueType < len(_OF_TYPE)
+            self._put(name, getattr(field.value, _OF_TYPE[field.valueType]) if is_read else None)
 
     def _read_rare(self) -> None:
         nvml, gpu = self._nvml, self._handle
         self._put("power_limit_w", self._call(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu), 1e-3)
         rows = self._call(nvml.nvmlDeviceGetRemappedRows, gpu)
-        if rows is not None:
-            words = ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed")
-            self._values |= dict(zip(words, map(int, rows), strict=True))
+        words = ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed")
+        for word, count in zip(words, rows or [None] * len(words), strict=True):
+            self._put(word, count)
 
     def _put(self, name: str, value: float | None, factor: float = 1.0) -> None:
-        if value is not None:
+        """Set a value. One that could not be read is dropped: it must not look new."""
+        if value is None:
+            self._values.pop(name, None)
+        else:
             self._values[name] = value * factor
 
     def _call(self, call: Callable[..., Any], *arguments: object) -> Any:
@@ -271,6 +276,8 @@ def _text(value: object) -> str:
 
 def main() -> None:
     """Print lines until the input is closed, or until there is nothing to read."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(NAME + sys.argv[-1], encoding="ascii")
     init = Init()
     init.start()
     init.join(0.5)

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from agent.collectors.nvml_child import NAME
+from agent.procfs import parse_stat
+
 log = logging.getLogger(__name__)
 
 CHILD = Path(__file__).with_name("nvml_child.py")
@@ -32,7 +35,7 @@ SILENT_S = 15.0
 """A child that prints nothing for so long does not run: its threads are separate from the calls."""
 
 DRIVER_FILES = ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg")
-"""Of a node with the driver, at least one of these exists. Without them no child is started."""
+"""On a node with the driver, at least one of these exists. Without them no child is started."""
 
 ABSENT_RETRY_S = 60.0
 """Seconds until the next try on a node without a driver, without GPUs or without a library."""
@@ -150,7 +153,7 @@ class NvmlProcess:
         folder = str(Path(binding.origin).parent)
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, folder, str(CHILD)],
+                [sys.executable, "-I", "-S", "-c", _START, folder, str(CHILD), str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -195,17 +198,22 @@ class NvmlProcess:
 def find_abandoned(proc: str) -> int | None:
     """Return the pid of a GPU reader of an earlier agent that has not ended: it is in a call.
 
-    A second reader would be stuck in the same call, and neither can be killed.
+    Its parent is another process than the one that started it. A second reader would be stuck in
+    the same call, and neither can be killed. A reader that was told to end is a zombie until its
+    last thread returns from the driver. Then its name is all that is left of its command.
     """
     for name in os.listdir(proc):
         try:
             if not name.isdecimal() or os.stat(f"{proc}/{name}").st_uid != os.geteuid():
                 continue
-            words = Path(f"{proc}/{name}/cmdline").read_bytes().split(b"\0")
-            parent = Path(f"{proc}/{name}/stat").read_bytes().rpartition(b")")[2].split()[1]
+            stat = parse_stat(Path(f"{proc}/{name}/stat").read_bytes())
+            if stat is None or not stat.comm.startswith(NAME):
+                continue
+            if stat.state == "Z" and len(os.listdir(f"{proc}/{name}/task")) < 2:
+                continue  # it has ended, and only its parent has not noticed
         except OSError:
             continue
-        if os.fsencode(CHILD) in words and int(parent) == 1:
+        if stat.comm.removeprefix(NAME) != str(stat.ppid):
             return int(name)
     return None
 

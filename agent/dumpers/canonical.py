@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import msgspec
 
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
-from watchtower.wire.dumps import ThreadDump
+from watchtower.wire.dumps import NativePlace, ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
 MAIN_THREAD = "MainThread"
@@ -66,6 +67,29 @@ class Threads:
     whole: bool
     """True if the main thread's stack ends in a frame with which a program can begin."""
     main_digest: str
+    os_ids: tuple[int, ...] = ()
+    """Their ids in the kernel, in the same order; 0 if py-spy does not know one."""
+
+    def waited_for(self, most: int) -> tuple[int, ...]:
+        """Return the ids of the threads for which main may wait: those that run user code."""
+        stacks = {stack.digest: stack for stack in self.stacks}
+        found = (
+            os_id
+            for thread, os_id in zip(self.threads, self.os_ids, strict=False)
+            if os_id and not thread.main and _runs_user_code(stacks[thread.digest])
+        )
+        return tuple(islice(found, most))
+
+    def with_native(self, places: Mapping[int, NativePlace]) -> Threads:
+        """Return the threads with their places in native code, by id."""
+        pairs = zip(self.threads, self.os_ids, strict=False)
+        return replace(
+            self,
+            threads=tuple(
+                replace(thread, native=places[os_id]) if os_id in places else thread
+                for thread, os_id in pairs
+            ),
+        )
 
 
 def parse_dump(raw: bytes, pid: int) -> Threads:
@@ -97,6 +121,7 @@ def parse_dump(raw: bytes, pid: int) -> Threads:
         stacks=tuple({stack.digest: stack for stack in stacks}.values()),
         whole=main_stack is not None and _is_whole(main_stack),
         main_digest=main_stack.digest if main_stack is not None else "",
+        os_ids=tuple(max(0, thread.os_thread_id or 0) for thread in ordered),
     )
 
 
@@ -142,6 +167,10 @@ def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
         if thread.thread_name == MAIN_THREAD:
             return thread
     return None
+
+
+def _runs_user_code(stack: Stack) -> bool:
+    return any(frame.file and not frame.library for frame in stack.frames)
 
 
 def _is_whole(stack: Stack) -> bool:

@@ -1,8 +1,11 @@
 """Samples where threads are in native code, in a separate process that can be abandoned.
 
-The arguments are the path of /proc and pids. Each printed line answers one pid, in the same order:
-a list of its threads, the main thread first, such as {"tid": 4711, "name": "", "running": false,
-"leaves": {"libc.so.6": 1}, "chain": ["libc.so.6", "libpython3.11.so.1.0"], "failure": ""}.
+The arguments are the path of /proc and processes. Each printed line answers one process, in the
+same order: a list of threads such as {"tid": 4711, "name": "", "running": false, "leaves":
+{"libc.so.6": 1}, "chain": ["libc.so.6", "libpython3.11.so.1.0"], "failure": ""}.
+
+A process is a pid: its threads are main and those of torch's engine. Or it is "4711:4713,4720", and
+its threads are these.
 
 A blocked thread: the last two words of /proc/PID/task/TID/syscall are its stack pointer and program
 counter. A running thread: samples of the software clock of perf. The target is neither stopped nor
@@ -20,7 +23,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.dumpers.frame_tables import STACK_POINTER
 from agent.dumpers.mappings import GENERATED, Maps
@@ -206,8 +209,15 @@ def find_backward_threads(pid: int) -> list[tuple[int, str]]:
     return found[:MAX_BACKWARD_THREADS]
 
 
-def read_threads(process: Process) -> list[Thread]:
-    """Read the main thread of a process, and if that is blocked, the threads of backward."""
+def read_threads(process: Process, tids: Sequence[int] = ()) -> list[Thread]:
+    """Read these threads of a process. Without any: the main thread, and if that is blocked, the
+    threads of backward."""
+    if tids:
+        threads = [Thread(process.pid, tid) for tid in tids]
+        for thread in threads:
+            with _failing(thread):
+                read_blocked(process, thread)
+        return threads
     main = Thread(process.pid, process.pid)
     threads = [main]
     with _failing(main):
@@ -228,8 +238,10 @@ def _failing(thread: Thread) -> Iterator[None]:
         thread.failure = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
 
 
-def sample_processes(pids: Sequence[int]) -> list[list[Thread]]:
-    """Return the threads of each process, with their samples."""
+def sample_processes(
+    pids: Sequence[int], tids: Mapping[int, Sequence[int]] | None = None
+) -> list[list[Thread]]:
+    """Return the threads of each process, with their samples. `tids`: threads to read, by pid."""
     found: list[list[Thread]] = []
     running: list[tuple[Process, Thread]] = []
     with contextlib.ExitStack() as stack:
@@ -238,7 +250,7 @@ def sample_processes(pids: Sequence[int]) -> list[list[Thread]]:
             threads = [failed]
             with _failing(failed):
                 process = stack.enter_context(contextlib.closing(Process(pid)))
-                threads = read_threads(process)
+                threads = read_threads(process, (tids or {}).get(pid, ()))
                 running += [(process, thread) for thread in threads if thread.running]
             found.append(threads)
         sample(running)
@@ -249,5 +261,9 @@ def main() -> None:
     """Answer every question: one line with the threads of each process."""
     global PROC
     PROC, *words = sys.argv[1:]
-    for threads in sample_processes([int(word) for word in words]):
+    tids: dict[int, list[int]] = {}
+    for word in words:
+        pid, _, named = word.partition(":")
+        tids[int(pid)] = [int(tid) for tid in named.split(",") if tid]
+    for threads in sample_processes(list(tids), tids):
         print(json.dumps([thread.answer() for thread in threads]), flush=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 
 import msgspec
@@ -84,24 +84,36 @@ class NativePlaces:
 
     def sample(self, pids: Sequence[int], owner: str) -> dict[int, NativePlace]:
         """Return the places of the training threads of these processes, as far as known."""
-        if not pids:
-            return {}
-        words = self._proc.path, *map(str, pids)
-        command = child_command("agent.dumpers.native_child", *words)
+        lines = self._run(list(map(str, pids)), owner)
+        found = zip(pids, map(find_place, lines), strict=False)
+        return {pid: place for pid, place in found if place is not None}
+
+    def sample_threads(
+        self, tids: Mapping[int, Sequence[int]], owner: str
+    ) -> dict[int, dict[int, NativePlace]]:
+        """Return the places of these threads, by pid and id, as far as known."""
+        words = [f"{pid}:{','.join(map(str, named))}" for pid, named in tids.items()]
+        places: dict[int, dict[int, NativePlace]] = {}
+        for pid, threads in zip(tids, self._run(words, owner), strict=False):
+            found = ((thread.tid, classify(thread)) for thread in threads)
+            places[pid] = {tid: place for tid, place in found if place is not None}
+        return places
+
+    def _run(self, words: Sequence[str], owner: str) -> Iterator[list[ThreadSamples]]:
+        """Yield the threads of each process; none of those that the child could not read."""
+        if not words:
+            return
+        command = child_command("agent.dumpers.native_child", self._proc.path, *words)
         try:
             outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
         except OSError as error:
             log.warning("native places cannot be sampled: %s", error)
-            return {}
-        found: dict[int, NativePlace] = {}
-        for pid, line in zip(pids, outcome.output.split(b"\n"), strict=False):
+            return
+        for line in outcome.output.split(b"\n")[: len(words)]:
             try:
-                place = find_place(_DECODER.decode(line))
+                yield _DECODER.decode(line)
             except msgspec.MsgspecError:
-                continue
-            if place is not None:
-                found[pid] = place
-        return found
+                yield []
 
 
 def find_place(threads: Sequence[ThreadSamples]) -> NativePlace | None:

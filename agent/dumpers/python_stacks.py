@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from agent.dumpers.tool_backoff import ToolBackoff
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.dumps import DumpFailure, FailureKind
+from watchtower.wire.dumps import DumpFailure, FailureKind, NativePlace
 
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms. One that takes this long hangs."""
@@ -80,6 +80,14 @@ class StackDump:
     failure: DumpFailure | None = None
     was_ended: bool = False
     """True if py-spy had to be ended: it was expensive, and will be again."""
+
+    def with_native(self, places: Mapping[int, NativePlace]) -> StackDump:
+        """Return the dump with the native places of some threads, by their ids."""
+        return (
+            self
+            if self.threads is None
+            else replace(self, threads=self.threads.with_native(places))
+        )
 
 
 def find_py_spy() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,13 +21,22 @@ from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
+from agent.dumping.parallel import start_steps
+from agent.dumping.process_trees import children_by_parent, descendants
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE, ToolTurns
 from agent.procfs import Proc, parse_command
 from watchtower.fair_places import has_share
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
 from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import ChildDump, FailureKind, KernelWait, NativePlace, RankDump
+from watchtower.wire.dumps import (
+    ChildDump,
+    FailureKind,
+    KernelWait,
+    NativeKind,
+    NativePlace,
+    RankDump,
+)
 from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
@@ -47,6 +56,9 @@ MAX_ROUNDS_LEFT_BEHIND = 8
 """Rounds that were sent incomplete because a read in /proc hangs. An owner that has used up its
 share of them gets no further round; other owners do.
 """
+
+MAX_OTHER_THREADS = 8
+"""Threads of one rank that are sampled beside main: one that trains, and some that load data."""
 
 log = logging.getLogger(__name__)
 
@@ -213,17 +225,36 @@ class RoundTaker:
         wanted = [tree.process for tree in trees]
         wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
         wanted.sort(key=self._order)
-        asking = _start(
+        asking = start_steps(
             "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
         )
-        dumping = _start(
+        dumping = start_steps(
             "py-spy",
             PY_SPY_AT_ONCE,
             [partial(self._dump, each, deadline) for each in wanted if is_dumpable(each)],
         )
-        sampling = _start("native", 1, [partial(self._sample_native, trees, owner)])
+        sampling = start_steps("native", 1, [partial(self._sample_native, trees, owner)])
         for thread in (*asking, *dumping, *sampling):
             thread.join()
+        if time.monotonic() < deadline:
+            self._sample_other_threads(trees, owner)
+
+    def _sample_other_threads(self, trees: Sequence[_Tree], owner: str) -> None:
+        """Sample the threads for which blocked main threads may wait: one of them may train.
+
+        Only py-spy knows them, so this is a second sample.
+        """
+        if self._native is None:
+            return
+        waiting = {tree.process.pid: tree.process for tree in trees if _may_wait_for_thread(tree)}
+        tids = {
+            pid: process.stacks.threads.waited_for(MAX_OTHER_THREADS)
+            for pid, process in waiting.items()
+            if process.stacks.threads is not None
+        }
+        wanted = {pid: named for pid, named in tids.items() if named}
+        for pid, places in self._native.sample_threads(wanted, owner).items():
+            waiting[pid].stacks = waiting[pid].stacks.with_native(places)
 
     def _sample_native(self, trees: Sequence[_Tree], owner: str) -> None:
         if self._native is None:
@@ -310,34 +341,16 @@ class RoundTaker:
             return self._python_stacks.dump(process.pid, process.start_time, process.owner)
 
 
+def _may_wait_for_thread(tree: _Tree) -> bool:
+    """Return whether the main thread is blocked, and not in a wait for its device."""
+    native = tree.native
+    return native is not None and not native.running and native.kind is not NativeKind.DEVICE_WAIT
+
+
 def _unreached(target: Target, owner: str) -> _Tree:
     late = failed(FailureKind.TIMEOUT, LATE_HELP)
     process = _Process(pid=target.pid, owner=owner, kernel=KernelWait(), stacks=late)
     return _Tree(target=target, view=target.read_page(), process=process, children=[])
-
-
-def _start(name: str, at_once: int, steps: Sequence[Callable[[], None]]) -> list[threading.Thread]:
-    """Run all steps in the order given, up to `at_once` at the same time."""
-    waiting = deque(steps)
-
-    def work() -> None:
-        while True:
-            try:
-                step = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                step()
-            except Exception:
-                log.exception("a part of a dump failed; the other parts continue")
-
-    threads = [
-        threading.Thread(target=work, name=name, daemon=True)
-        for _ in range(min(at_once, len(waiting)))
-    ]
-    for thread in threads:
-        thread.start()
-    return threads
 
 
 def is_dumpable(process: _Process) -> bool:
@@ -347,26 +360,6 @@ def is_dumpable(process: _Process) -> bool:
         and process.kernel.state not in DEAD
         and process.stacks.failure is None
     )
-
-
-def children_by_parent(proc: Proc) -> dict[int, list[int]]:
-    """Return the child pids by parent pid. Reads every process, so it runs only for a dump."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for pid in sorted(proc.pids()):
-        if stat := proc.stat(pid):
-            children[stat.ppid].append(pid)
-    return children
-
-
-def descendants(pid: int, children: dict[int, list[int]], *, without: set[int]) -> list[int]:
-    """Return all descendants, nearest first, without other ranks and their descendants."""
-    found: list[int] = []
-    level = [pid]
-    while level and len(found) <= MAX_CHILDREN:
-        level = [child for parent in level for child in children.get(parent, ())]
-        level = [child for child in level if child not in without]
-        found.extend(level)
-    return found
 
 
 def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.dumpers import native_child
+from agent.dumpers.canonical import parse_dump
 from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.native_child import MAX_CHAIN, merge
-from agent.dumpers.native_places import ThreadSamples, class_of, classify, find_place
+from agent.dumpers.native_places import NativePlaces, ThreadSamples, class_of, classify, find_place
+from agent.dumpers.tool_process import Outcome
+from agent.procfs import Proc
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
 MAPS = """\
@@ -181,6 +186,45 @@ class TestBackward:
 
     def test_nothing_sampled_is_not_known(self):
         assert find_place([]) is None
+
+
+class TestOtherThreads:
+    """Main waits for another thread, which py-spy names: one of them may train."""
+
+    def test_those_with_user_code_are_sampled(self):
+        frames = [{"name": "train", "filename": "/home/ann/main.py", "line": 3}]
+        library = [{"name": "wait", "filename": "/usr/lib/python3.11/threading.py", "line": 3}]
+        threads = [
+            {"os_thread_id": 7, "thread_name": "MainThread", "frames": frames},
+            {"os_thread_id": 8, "thread_name": "watchdog", "frames": library},
+            {"os_thread_id": None, "thread_name": "old", "frames": frames},
+            {"os_thread_id": -4, "thread_name": "odd", "frames": frames},
+            {"os_thread_id": 9, "thread_name": "trainer", "frames": frames},
+            {"os_thread_id": 10, "thread_name": "loader", "frames": frames},
+        ]
+        found = parse_dump(json.dumps(threads).encode(), 7)
+        assert found.waited_for(8) == (9, 10)
+        assert found.waited_for(1) == (9,)
+        place = NativePlace(kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1", running=True)
+        placed = found.with_native({9: place}).threads
+        assert [(each.name, each.native) for each in placed if each.native] == [("trainer", place)]
+
+    def test_the_child_is_asked_for_these_threads_of_each_process(self):
+        asked = []
+
+        class Runner:
+            def run(self, command, deadline_s, owner):
+                asked.extend(command[-2:])
+                lines = [[{"tid": 9, "leaves": {"libc.so.6": 1}, "chain": ["libc.so.6"]}], []]
+                output = b"\n".join(json.dumps(line).encode() for line in lines)
+                return Outcome(code=0, output=output, errors=b"", ended=None)
+
+        places = NativePlaces(Proc(), Runner())
+        found = places.sample_threads({7: (9, 10), 11: (12,)}, "")
+        assert asked == ["7:9,10", "11:12"]
+        assert found[7].keys() == {9}
+        assert found[11] == {}
+        assert places.sample_threads({}, "") == {}
 
 
 names = st.sampled_from(

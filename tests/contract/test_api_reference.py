@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from watchtower.api import examples
+from watchtower.api.field_texts import COMMON
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -145,6 +146,26 @@ def test_every_parameter_and_every_field_of_a_body_is_described(document):
             for name, field in body["properties"].items():
                 assert len(field["description"]) > 10, (call, name)
                 assert field["examples"], (call, name)
+
+
+def test_every_field_of_an_answer_is_described(document):
+    found = {
+        f"{name}.{field}": each.get("description", "")
+        for name, schema in document["components"]["schemas"].items()
+        for field, each in schema.get("properties", {}).items()
+    }
+    assert {field for field, text in found.items() if len(text) < 3} == set()
+    assert found["AgentView.rank_count"] == "Number of ranks that it monitors."  # its docstring
+    assert found["AckView.by"] == COMMON["by"]
+
+
+def test_every_common_text_is_needed(document):
+    used = {
+        each.get("description")
+        for schema in document["components"]["schemas"].values()
+        for each in schema.get("properties", {}).values()
+    }
+    assert {name for name, text in COMMON.items() if text not in used} == set()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_every_file_that_the_documents_name_exists():
 
 
 @pytest.mark.parametrize(
-    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards"]
+    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards", "examples"]
 )
 def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
@@ -143,9 +143,9 @@ def test_the_page_has_the_options_that_commands_have():
     assert {name for name, known in options.items() if "--drills" in known} == set(
         re.findall(r"`(\w+)`", listing[1])
     )
-    # `replay` and `drill` print JSON of their own.
+    # `export` and `postmortem` write documents. `replay` and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
-        asking - {"export"} | {"replay", "diagnose", "drill"}
+        asking - {"export", "postmortem", "mcp"} | {"replay", "diagnose", "drill"}
     )
 
 

@@ -172,6 +172,7 @@ def a_rank(
     age_s: float = 9.0,
     phase: str = "",
     threads: tuple[tuple[str, str], ...] = (),
+    thread_values: dict[str, Any] | None = None,
     gil: str = "",
     children: tuple[ChildDump, ...] = (),
     child_stacks: tuple[str, ...] = (),
@@ -181,7 +182,10 @@ def a_rank(
 ) -> Built:
     """A live rank. `before` is its stack in the first of two dumps, `threads` are (name, stack)."""
     texts = [before if before is not None else stack, stack][2 - dumps :]
-    others = tuple(a_thread(text, name, owns_gil=name == gil) for name, text in threads)
+    others = tuple(
+        a_thread(text, name, owns_gil=name == gil, **(thread_values or {}))
+        for name, text in threads
+    )
     taken = tuple(
         RankDump(
             rank=rank,

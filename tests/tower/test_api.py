@@ -234,6 +234,9 @@ def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(client):
         page = client.get(f"/api/v1/jobs/llama-70b/verdict?format={shape}").text
         assert "llama-70b" in page
         assert len(page.splitlines()) <= 15
+        assert "owner: alice (slurm 48213)" in page
+    blocks = client.get("/api/v1/jobs/llama-70b/verdict?format=slack-blocks").json()
+    assert blocks["blocks"][0]["text"]["text"] == "*llama-70b: healthy*"
     assert_problem(client.get("/api/v1/jobs/llama-70b/verdict?format=fax"), 422, "`format`")
 
 

@@ -93,7 +93,7 @@ def render(template: str, **values) -> str:
     environment = make_environment()
     environment.globals |= {"static": str, "version": "0"}
     reader = Reader(way=Way.NONE, may_read=True, may_change=True)
-    person = {"reader": reader, "form_token": "token", "person": "", "etag": "", "here": ""}
+    person = {"reader": reader, "form_token": "token", "person": "", "here": "", "etag": ""}
     return environment.get_template(template).render(root="./", **person, **values)
 
 
@@ -329,6 +329,8 @@ def test_silent_nodes_are_first():
     def a_node(name: str, silent_since=None, incidents=0) -> NodeAccount:
         return NodeAccount(
             node=name,
+            has_agent=True,
+            release="0.1.0",
             silent_since=silent_since,
             report_interval_s=1.0,
             rank_count=8,

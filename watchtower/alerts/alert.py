@@ -80,7 +80,7 @@ def make_alert(
 ) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
-    `is_drill` marks it, so that nobody is woken: in its text, its name and its severity.
+    `is_drill` marks it, so that it wakes no person: in its text, its name and its severity.
     The version is the same if nothing changed that a reader needs to know.
     """
     incident = event.incident

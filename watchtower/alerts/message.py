@@ -89,7 +89,7 @@ class AlertFacts:
     domain: str = ""
     """Whom to call: a key of `_TEAMS`, or "user_code"."""
     confidence: float | None = None
-    """Of the verdict: 0 to 1."""
+    """Confidence of the verdict: 0 to 1."""
     step: int | None = None
     dumps_in: int | None = None
     """Reporting ranks of which a dump of this stall has arrived."""

@@ -8,20 +8,20 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
-from watchtower.api import examples, openapi
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api import examples, openapi, series_examples
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
+from watchtower.tower.job_steps import JobSteps, view_steps
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import (
     JobSummary,
     JobView,
     VerdictView,
-    live_verdict,
     summarize_jobs,
     view_job,
-    view_verdict,
 )
 from watchtower.wire.verdict import Status
 
@@ -35,7 +35,7 @@ class JobList:
     items: list[JobSummary]
 
 
-def job_routes(tower: Tower) -> APIRouter:
+def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
     router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
@@ -57,11 +57,18 @@ def job_routes(tower: Tower) -> APIRouter:
         This is the current verdict of a live job. For a job that no agent reports, it is the
         verdict of its latest incident.
         """
-        verdict = live_verdict(tower, job) or await history.last_verdict(tower, job)
-        if verdict is None:
+        found = await history.job_verdict(tower, job)
+        if found is None:
             raise HTTPException(404, _unknown(job))
-        is_json = shape is VerdictFormat.JSON
-        return view_verdict(verdict) if is_json else write_verdict(verdict, shape)
+        return write_verdict(found, shape, links)
+
+    @router.get("/{job:job}/steps", responses=answer(series_examples.JOB_STEPS, "The step history"))
+    async def get_steps(job: JobName) -> JobSteps:
+        """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
+        steps = view_steps(tower, job)
+        if steps is None:
+            raise HTTPException(404, _unknown(job))
+        return steps
 
     @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
     async def get_job(job: JobName) -> JobView:

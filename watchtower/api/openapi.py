@@ -129,27 +129,25 @@ def describe_api(app: FastAPI, *, needs_token: bool) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            routes = [route for route in app.routes if isinstance(route, APIRoute)]
-            for route in routes:
-                route.operation_id = route.name
-            app.openapi_schema = _complete(
-                get_openapi(
-                    title=app.title,
-                    version=app.version,
-                    description=_ABOUT,
-                    routes=app.routes,
-                    tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-                ),
-                needs_token=needs_token,
+            for route in app.routes:
+                if isinstance(route, APIRoute):
+                    route.operation_id = route.name
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=_ABOUT,
+                routes=app.routes,
+                tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
             )
-            schemas = app.openapi_schema["components"]["schemas"]
-            describe_fields(schemas, [route.response_model for route in routes])
+            _complete(document, needs_token=needs_token)
+            describe_fields(document, app.routes)
+            app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _complete(schema: dict[str, Any], *, needs_token: bool) -> dict[str, Any]:
+def _complete(schema: dict[str, Any], *, needs_token: bool) -> None:
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -165,7 +163,6 @@ def _complete(schema: dict[str, Any], *, needs_token: bool) -> dict[str, Any]:
             responses.pop("422", None)
             for status in sorted(_find_errors(path, method, operation)):
                 responses.setdefault(str(status), _describe_error(status))
-    return schema
 
 
 def _find_errors(path: str, method: str, operation: dict[str, Any]) -> set[int]:

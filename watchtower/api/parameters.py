@@ -32,8 +32,14 @@ def answer(example: Any, description: str, texts: Mapping[str, str] = NO_TEXTS) 
 
     `texts` are examples of the same answer as text, by media type.
     """
-    content: dict[str, Any] = {"application/json": {"example": example}}
-    content |= {
+    made = answer_text(texts, description)
+    made[200]["content"]["application/json"] = {"example": example}
+    return made
+
+
+def answer_text(texts: Mapping[str, str], description: str) -> dict[Any, Any]:
+    """Return the `responses` of a route whose successful answer is text: examples by media type."""
+    content = {
         kind: {"schema": {"type": "string"}, "example": text} for kind, text in texts.items()
     }
     return {200: {"description": description, "content": content}}

@@ -51,6 +51,7 @@ REASONS = (
     "wrong_host",
     "cross_site",
     "bad_message",
+    "bad_signature",
     "too_much_waste",
     "busy",
     "too_many_connections",

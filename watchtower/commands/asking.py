@@ -191,24 +191,13 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
-        opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
         before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
         answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
-        parts = [verdict, opened, *said, *history, *after, *before, *answered]
+        outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
+        parts = [verdict, *said, *history, *after, *before, *answered, *outputs]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
-    return DONE
-
-
-def export(client: TowerClient, args: argparse.Namespace) -> int:
-    """Write an incident with everything that its verdict was made from."""
-    bundle = client.export(args.incident)
-    if args.output is None:
-        print(bundle)
-    else:
-        args.output.write_text(bundle, "utf-8")
-        print(f"{args.output}: {len(bundle) / 1000:.0f} KB. Diagnose it again: watchtower replay")
     return DONE
 
 
@@ -330,6 +319,13 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
         for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
+
+
+def _output_text(output: dict[str, Any], now: float) -> str:
+    """Return the last lines that a suspect wrote."""
+    written = say_time(output["written_at"], now)
+    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
+    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

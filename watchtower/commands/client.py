@@ -163,9 +163,14 @@ class TowerClient:
         """How often verdicts were right, by their confidence."""
         return self._json("/api/v1/calibration", "items", "causes", "right_count", "wrong_count")
 
-    def export(self, incident: str) -> str:
+    def export(self, incident: str, *, redact: bool = False) -> str:
         """Everything one incident was concluded from, as a JSON document."""
-        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
+        query = "?redact=true" if redact else ""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export{query}")
+
+    def postmortem(self, incident: str, shape: str) -> str:
+        """The post-mortem of one incident, as markdown or html."""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/postmortem?format={shape}")
 
     def metrics(self) -> str:
         """The tower's metrics as Prometheus reads them."""
@@ -241,8 +246,8 @@ class TowerClient:
     def _no_answer(self, error: TowerError) -> str:
         if isinstance(error, NoReplyError):
             return (
-                f"the tower at {self.url} took the connection and did not answer in time: "
-                "it is stopped or overloaded, look at its log"
+                f"the tower at {self.url} accepted the connection and did not answer in time: "
+                "it is stopped or overloaded; read its log"
             )
         if isinstance(error, UnreachableError):
             return (

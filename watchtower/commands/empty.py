@@ -1,4 +1,4 @@
-"""What an empty list means: which agents are connected, and what they see."""
+"""Explains an empty list: which agents are connected, and what they have found."""
 
 from __future__ import annotations
 

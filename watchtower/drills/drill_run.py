@@ -17,7 +17,6 @@ from watchtower.drills.display import Display
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
-from watchtower.drills.launching import node_name
 from watchtower.drills.network import Network
 from watchtower.drills.setup import DrillSetup, Plan, Variables, plan_of_backend
 from watchtower.drills.watch import Observed, Watch
@@ -126,15 +125,6 @@ class DrillRun:
     def limit_memory(self, rank: int, size: int) -> None:
         """Allow a rank to allocate only `size` bytes more."""
         self.set_up("control_group.py", "limit", str(self.job.pid(rank)), str(size))
-
-    def report_error_of_gpu(self, rank: int) -> None:
-        """Write to the kernel log of its node that the GPU of a rank has fallen off the bus."""
-        logs = self.environment.kernel_logs
-        if logs is None:
-            raise DrillError("this drill has no kernel log of its own")
-        pid = self.job.pid(rank)
-        logs.write_lost_gpu(node_name(self.job.layout.node_of(rank)), pid)
-        self.note(f"the kernel log has Xid 79 with pid {pid}")
 
     def forbid_tracing(self, rank: int) -> None:
         """Record a complaint if a process traces this rank. It cannot stop, so it would stay

@@ -19,8 +19,20 @@ SPINS = "utilization {gpu} 100\nmemory_utilization {gpu} 0\npower {gpu} 121\n"
 THROTTLED = "utilization {gpu} 97\nmemory_utilization {gpu} 14\npower {gpu} 232\nreasons {gpu} 64\n"
 """The load of a GPU whose clocks its hardware has reduced because of heat."""
 
+LOST = "rc {gpu} 15\n"
+"""Calls of the driver for this GPU fail: it has fallen off the bus."""
+
 HANGS = "hang.all {gpu} 1\n"
 """Calls of the driver for this GPU do not return."""
+
+
+FIRST_BUS = 0x3A
+"""The first GPU is on this PCI bus, the others on the next ones (nvml.c)."""
+
+
+def name_address(number: int) -> str:
+    """Return the PCI address of a GPU, as the kernel log writes it."""
+    return f"0000:{FIRST_BUS + number:02x}:00"
 
 
 class Gpus:

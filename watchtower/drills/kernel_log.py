@@ -29,10 +29,10 @@ class KernelLogs:
         (root / "dev/kmsg").touch()
         return root
 
-    def write_lost_gpu(self, node: str, pid: int) -> None:
-        """Add the line of a GPU that has fallen off the bus under a process."""
-        text = "GPU has fallen off the bus."
-        self.write(node, f"NVRM: Xid (PCI:0000:3b:00): 79, pid={pid}, name=python, {text}")
+    def write_lost_gpu(self, node: str, address: str) -> None:
+        """Add the line of a GPU that has fallen off the bus. The driver names no process in it."""
+        text = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+        self.write(node, f"NVRM: Xid (PCI:{address}): 79, {text}")
 
     def write(self, node: str, text: str) -> None:
         """Add a line of the kernel to the log of a node."""

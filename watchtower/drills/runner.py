@@ -118,9 +118,8 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
         clock=WallClock(folder) if drill.own_clock else None,
         shared=shared,
     )
-    if drill.own_kernel_log or drill.own_gpus:
-        environment.kernel_logs = KernelLogs(folder)
     if drill.own_gpus:
+        environment.kernel_logs = KernelLogs(folder)
         environment.gpus = Gpus(folder)
     if request.notify:
         environment.alerts, environment.secrets = request.notify.table, request.notify.secrets

@@ -103,10 +103,8 @@ class DrillSetup:
     """Whether processes of another user attack. Their jobs are on the same tower."""
     own_clock: bool = False
     """Whether all processes read a wall clock that the drill can set."""
-    own_kernel_log: bool = False
-    """Whether agents read a kernel log that the drill can write."""
     own_gpus: bool = False
-    """Each node has a driver of the drill's own, and a kernel log."""
+    """Each node has a driver of the drill's own, and a kernel log that the drill can write."""
     whole_node: bool = False
     """Whether every rank on the node of the chosen rank has the fault."""
     blames: Callable[[int], tuple[int, ...]] | None = None
@@ -129,5 +127,4 @@ class DrillSetup:
         """Return whether this drill needs its own tower and agents."""
         apart = backend in self.networked or not self.named
         changed = self.breaks_parts or self.forwarded or self.own_clock
-        changed = changed or self.own_kernel_log or self.own_gpus
-        return apart or changed or self.attacked
+        return apart or changed or self.own_gpus or self.attacked

@@ -48,6 +48,16 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
+    suspect_at: float | None = None
+    """When the job became suspect; None if it did not, or if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The first message about an incident to a destination of alerts."""
+
+    destination: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,9 @@ class Incident:
     closed_at: float | None = None
     evidence: bytes | None = None
     """The case of the verdict as JSON; None in lists of incidents."""
+    summary: bytes | None = None
+    """The summary of that case, as text. Only of an incident that is to be stored: the store
+    returns it by itself."""
     ack: Ack | None = None
     identity: Identity = Identity()
     verdicts: tuple[VerdictEntry, ...] = ()

@@ -33,7 +33,7 @@ shuts down. The agent sets it, because the program cannot."""
 class ProcessState(Enum):
     """Scheduler state of a process: the letter in field 3 of /proc/PID/stat (proc(5))."""
 
-    # Of the singleton, in C. Enum hashes the name in Python; a case looks up each rank many times.
+    # Hash the singleton, in C. Enum hashes the name in Python, and a case hashes each many times.
     __hash__ = object.__hash__
 
     RUNNING = "R"

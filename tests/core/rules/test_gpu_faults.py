@@ -108,6 +108,39 @@ def test_an_unknown_recovery_leaves_the_action_of_the_table():
     assert find_gpu_errors(words)[0].action == "reboot_node"
 
 
+def in_nvml(name, value=None, subject=GPU):
+    return Observation(source="nvml", subject=subject, name=name, age_s=2.0, value=value)
+
+
+def test_the_present_recommendation_of_the_driver_comes_before_its_line_and_the_table():
+    words = [
+        an_xid(79, pid=PID),
+        an_xid(154, text=RECOVERY.format("1 (GPU Reset Required)")),
+        in_nvml("gpu_recovery", 2.0),
+    ]
+    step = diagnose(observed(*words)).next_steps[0]
+    assert step.startswith("drain and reboot gpu-00")
+    assert "the driver itself asks for this (recovery action in NVML)" in step
+    other = in_nvml("gpu_recovery", 2.0, "pci:0000:5e:00")
+    assert "(Xid 154)" in diagnose(observed(*words[:2], other)).next_steps[0]
+
+
+@pytest.mark.parametrize("value", [None, 0.0, 5.0, 6.0, 99.0])
+def test_a_recommendation_without_advice_of_ours_leaves_the_action_of_the_table(value):
+    (error,) = find_gpu_errors([an_xid(62), in_nvml("gpu_recovery", value)])
+    assert (error.action, error.source.value) == ("reset_gpu", "table")
+
+
+def test_a_recommendation_alone_is_not_an_error():
+    assert find_gpu_errors([in_nvml("gpu_recovery", 1.0)]) == ()
+
+
+def test_a_gpu_that_needs_a_reset_is_a_fault_of_it():
+    case = observed(in_nvml("gpu_reset_required"), used_by(PID))
+    assert answer(case) == ("gpu_fault", [2])
+    assert "the driver reports that a reset is required" in diagnose(case).next_steps[0]
+
+
 def test_a_gpu_that_is_lost_without_a_number():
     lost = Observation(source="kernel_log", subject=GPU, name="gpu_lost", age_s=30.0)
     assert answer(observed(lost, used_by(PID))) == ("gpu_fault", [2])

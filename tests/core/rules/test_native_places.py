@@ -91,3 +91,55 @@ def test_a_sleep_is_told_with_its_end():
     diagnosis = said(a_rank(5, FETCHING, syscall="clock_nanosleep", native=sleeping))
     assert named(diagnosis) == ("dataloader_stall", [5])
     assert "for another 10 min" in diagnosis.summary
+
+
+JOINING = "Thread.join @threading.py:1119 < main /home/ann/job/main.py:70 < <module> main.py:80"
+IN_RESULT = (
+    "wait @threading.py:327 < result @concurrent/futures/_base.py:451"
+    " < main /home/ann/job/main.py:70 < <module> main.py:80"
+)
+IN_RAY = (
+    "main_loop @ray/_private/worker.py:935 < <module> @ray/_private/workers/default_worker.py:9"
+)
+
+
+def in_thread(rank, stack, waits, *, native, **values):
+    """A rank that trains in a thread, and whose main thread waits for it."""
+    return a_rank(
+        rank,
+        waits,
+        syscall="futex",
+        native=BLOCKED,
+        threads=(("Thread-3 (train)", stack),),
+        thread_values={"native": native, "active": native.running},
+        **values,
+    )
+
+
+@pytest.mark.parametrize("waits", [JOINING, IN_RESULT, IN_RAY])
+def test_a_thread_that_trains_is_judged_in_the_place_of_main(waits):
+    hosts = [in_thread(rank, IN_HIDDEN_WAIT, waits, native=SPINNING, cpu=1.0) for rank in range(8)]
+    late = in_thread(5, FETCHING, waits, native=replace(BLOCKED, run_ns=7))
+    diagnosis = said(late, built=hosts)
+    assert named(diagnosis) == ("dataloader_stall", [5])
+    assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
+    position = picture_of(hosts).by_rank[0]
+    assert position.waits_for_device
+    assert not position.moving
+    assert position.native.thread == "Thread-3 (train)"
+    assert said(built=hosts).suspects == ()
+
+
+def test_a_thread_that_trains_and_computes_is_busy():
+    hosts = [
+        in_thread(rank, IN_HIDDEN_WAIT, JOINING, native=SPINNING, cpu=1.0) for rank in range(8)
+    ]
+    running = a_native("python", library="python3.11", running=True)
+    loops = in_thread(5, IN_USER_CODE, JOINING, native=running, cpu=1.0)
+    assert [suspect.rank for suspect in said(loops, built=hosts).suspects] == [5]
+
+
+def test_without_places_of_other_threads_main_decides_as_before():
+    """Agents of earlier releases sample the main thread only."""
+    built = a_rank(0, JOINING, native=BLOCKED, threads=(("trainer", IN_USER_CODE),))
+    assert picture_of([built]).by_rank[0].native == BLOCKED

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +14,19 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.nvml import Nvml
+from agent.collectors.nvml_child import NAME
 from agent.collectors.nvml_process import CHILD, find_abandoned
 from tests.agent.agent_scene import RecordingTower, wait_until
-from tests.system.agent.agent_processes import Victim
+from tests.system.agent.agent_processes import STOPS_S, Victim
 from watchtower.drills.compiling import QUEUED, compile_library, find_compiler
 from watchtower.wire.observations import Observation
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
 LIBRARY = QUEUED / "nvml.c"
+INTERVAL_S = 0.2
+"""Seconds between two reports of an agent of the tests."""
+
 SPINS = "utilization {0} 100\npower {0} 95\n"
 WORKS = "utilization {0} 99\nmemory_utilization {0} 35\npower {0} 610\n"
 
@@ -186,6 +193,17 @@ def test_an_old_driver_without_some_functions_is_read_without_them(gpus: Gpus):
     assert values["gpu_temperature_celsius", "0000:3a:00"] == 40
 
 
+def test_a_value_whose_read_fails_does_not_look_new(gpus: Gpus):
+    gpus.be("temperature 0 61\nfield.230 0 2\n" + WORKS.format(0))
+    gpus.wait_for("pci:0000:3a:00", "gpu_recovery")
+    heat = ("gpu_temperature_celsius", "0000:3a:00")
+    assert gpus.values()[heat] == 61
+    gpus.be("temperature 0 61\nrc.temperature 0 999\nrc.fields 0 999\n" + WORKS.format(0))
+    wait_until(lambda: gpus.observed() and heat not in gpus.values(), "the old value is not shown")
+    assert ("pci:0000:3a:00", "gpu_recovery") not in gpus.observed()
+    assert gpus.values()["gpu_utilization_ratio", "0000:3a:00"] == 0.99
+
+
 def test_counters_of_the_units_are_read_where_the_gpu_has_them(gpus: Gpus):
     gpus.be("utilization 0 100\npower 0 650\ntensor 0 0.4\ndram 0 0.2\n" + WORKS.format(1))
     gpus.wait_for("pci:0000:3a:00", "gpu_pattern.spinning")
@@ -211,6 +229,103 @@ def test_the_child_ends_with_its_agent_and_is_no_abandoned_one(gpus: Gpus):
     assert find_abandoned("/proc") is None  # its agent lives
     gpus.collector.stop()
     child.wait(timeout=10)
+
+
+STARTER = """
+import ctypes, os, signal, sys, time
+from agent.collectors.nvml import Nvml
+PR_SET_CHILD_SUBREAPER = 36
+if {subreaper}:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+agent = os.fork()
+if agent == 0:
+    collector = Nvml({root!r})
+    while not collector.gap():
+        list(collector.collect(time.monotonic()))
+        time.sleep(0.1)
+    os.kill(collector._process._child.pid, signal.SIGSTOP)  # as in a call that cannot be ended
+    os._exit(0)
+os.waitpid(agent, 0)
+print("ended", flush=True)
+if {subreaper}:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("subreaper", [False, True])
+def test_the_reader_of_an_agent_that_ended_is_found_and_no_second_one_is_started(
+    gpus: Gpus, subreaper: bool
+):
+    """Its new parent is init, or a process that asked for orphans, such as `systemd --user`."""
+    gpus.be("hang.all 0 1\nhang.all 1 1\n")
+    program = STARTER.format(root=str(gpus.root), subreaper=subreaper)
+    left = None
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as starter:
+        try:
+            assert starter.stdout is not None
+            assert starter.stdout.readline() == "ended\n"
+            left = wait_until(lambda: find_abandoned("/proc"), "the reader is found")
+            assert gpus.observed() == {}
+            assert f"still in a call of the driver (pid {left})" in gpus.collector.gap()
+            assert gpus.collector._process._child is None
+        finally:
+            starter.kill()
+            if left is not None:
+                os.kill(left, signal.SIGKILL)
+
+
+LEADER_ENDS = """
+import ctypes, pathlib, threading, time
+pathlib.Path("/proc/self/comm").write_text("{name}1")
+threading.Thread(target=time.sleep, args=(600,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_reader_of_which_only_a_thread_is_left_is_found():
+    """A process that ends while a thread is in the driver is a zombie without a command."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEADER_ENDS.format(name=NAME)], stdout=subprocess.PIPE
+    ) as left:
+        try:
+            stat = Path(f"/proc/{left.pid}/stat")
+            wait_until(lambda: b") Z " in stat.read_bytes(), "the first thread has ended")
+            assert Path(f"/proc/{left.pid}/cmdline").read_bytes() == b""
+            assert find_abandoned("/proc") == left.pid
+        finally:
+            left.kill()
+
+
+def test_an_agent_reports_on_time_and_stops_in_time_while_one_of_eight_gpus_hangs(
+    gpus: Gpus, start, run_agent, tower: RecordingTower
+):
+    start(RANK="0", WORLD_SIZE="1")
+    works = "count 0 8\n" + "".join(WORKS.format(number) for number in range(8))
+    gpus.be(works)
+    agent = run_agent(tower.url, "--root", str(gpus.root), LD_LIBRARY_PATH=str(gpus.folder))
+
+    def count(name: str) -> int:
+        last = tower.reports[-1]["observations"] if tower.reports else []
+        return sum(each["name"] == name for each in last)
+
+    wait_until(lambda: count("gpu_pattern.working") == 8, "all GPUs are reported")
+    gpus.be(works + "hang.power 3 1\n")
+    wait_until(lambda: count("nvml_stuck") == 1, "the stuck call is reported")
+    wait_until(lambda: count("gpu_pattern.working") == 7, "the GPU has no pattern any more")
+    began, reports = time.monotonic(), len(tower.reports)
+    wait_until(lambda: len(tower.reports) >= reports + 20, "reports go on")
+    took_s = time.monotonic() - began
+    assert took_s < 20 * 2 * INTERVAL_S, took_s
+    assert count("gpu_pattern.working") == 7
+    stuck = [each for each in tower.reports[-1]["observations"] if each["name"] == "nvml_stuck"]
+    assert stuck[0]["text"] == "nvmlDeviceGetPowerUsage of GPU 3 has not returned"
+    began = time.monotonic()
+    agent.process.terminate()
+    agent.process.wait(STOPS_S)
+    assert time.monotonic() - began < STOPS_S / 2
 
 
 def test_an_agent_joins_a_gpu_to_the_rank_that_uses_it(

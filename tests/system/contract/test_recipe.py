@@ -31,7 +31,7 @@ import sys
 from agent.collectors import make_collectors
 from dashboards import node
 
-(collector,) = (each for each in make_collectors("/") if each.name == "shared_memory")
+(collector,) = (each for each in make_collectors("/") if each.name == "open_files")
 sys.modules[type(collector).__module__].FULL = 0.0
 (observation,) = collector.collect(1.0)
 (sample,) = collector.samples(0.0)
@@ -52,11 +52,11 @@ def test_the_patch_of_a_rule_makes_a_rule_that_works(tmp_path: Path) -> None:
 def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
     tmp_path: Path,
 ) -> None:
-    (line,) = answer(ASK_COLLECTOR, tmp_path, patch_of("shared_memory.py")).splitlines()
+    (line,) = answer(ASK_COLLECTOR, tmp_path, patch_of("open_files.py")).splitlines()
     name, text, metric, *titles = line.split("|")
-    assert (name, metric) == ("shm_full", "watchtower_shm_used_ratio")
-    assert text.startswith("/dev/shm is ")
-    assert "Shared memory" in titles
+    assert (name, metric) == ("open_files", "watchtower_open_files_ratio")
+    assert text.startswith("the node has ")
+    assert "Open files" in titles
 
 
 def patch_of(new_file: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.reading.observed import Observed
-from watchtower.core.reading.xids import FAMILY, LOST, find_gpu_errors
+from watchtower.core.reading.xids import FAULTS, find_gpu_errors
 
-FATAL = (FAMILY, LOST)
+FATAL = FAULTS
 """Families of observations that stop a rank at once. The end of a process is a death, which the
 detector sees by itself."""
 

@@ -15,7 +15,12 @@ from typing import NamedTuple
 
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.kernel import HELD
-from watchtower.core.reading.native import find_block, is_same_block, waits_for_device
+from watchtower.core.reading.native import (
+    at_training_thread,
+    find_block,
+    is_same_block,
+    waits_for_device,
+)
 from watchtower.core.reading.sockets import is_server_end
 from watchtower.core.reading.threads import find_thread, index_stacks
 from watchtower.wire.collectives import RankCollectives
@@ -146,6 +151,7 @@ class Samples:
         known = index_stacks(stacks)
         for dump in dumps:
             thread = find_thread(dump, known)
+            placed = at_training_thread(dump, thread)
             read = known.get(thread.digest) if thread else None
             is_held = dump.kernel.state in HELD | {ProcessState.UNINTERRUPTIBLE}
             if (read is None or dump.failure is not None) and not is_held:
@@ -157,8 +163,8 @@ class Samples:
             reading = read.reading if read else None
             activity = RankActivity(
                 frame_class=reading.frame_class if reading else FrameClass.NONE,
-                block=find_block(dump),
-                waits_for_device=waits_for_device([dump]),
+                block=find_block(placed),
+                waits_for_device=waits_for_device([placed]),
                 waits_for_client=is_server_end(dump.kernel.target),
             )
             self._note(dump.rank, sample, activity, at)

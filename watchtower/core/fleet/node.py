@@ -107,8 +107,8 @@ class NodeRecord:
         """Return whether this agent can see that the process of a rank does not exist any more.
 
         The pids of two boots or of two pid namespaces cannot be compared. If a container was
-        replaced, its pid namespace ended, and with it each process in it. Of two agents that share
-        the name of a node, each may run on a machine of its own.
+        replaced, its pid namespace ended, and with it each process in it. Two agents that
+        share the name of a node may run on two machines.
         """
         before, mine = record.reporter, self.reporter
         is_comparable = before.contained is mine.contained and before.may_be_followed_by(mine)

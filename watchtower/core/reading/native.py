@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from watchtower.core.text import clean
-from watchtower.wire.dumps import NativeKind, NativePlace, RankDump
+from watchtower.wire.dumps import NativeKind, NativePlace, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
+
+
+def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
+    """Return the dump with the place of the thread that trains.
+
+    The agent samples the main thread and, if that is blocked, those it may wait for. Which one
+    trains is read from the stacks.
+    """
+    if training is None or training.main or training.native is None:
+        return dump
+    return replace(dump, native=replace(training.native, thread=training.name))
 
 
 def waits_for_device(dumps: Sequence[RankDump]) -> bool:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from watchtower.wire.observations import Observation
-from watchtower.xid_table import explain_xid
+from watchtower.xid_table import XidMeaning, explain_xid
 
-FAMILY, LOST = "xid", "gpu_lost"
-"""Families of the observations of the kernel log that this module reads."""
+FAMILY, LOST, NEEDS_RESET = "xid", "gpu_lost", "gpu_reset_required"
+"""Families of observations that are errors of a GPU: of the kernel log, and states in NVML."""
+
+NVML_RECOVERY = "gpu_recovery"
+"""Family of the observation of what the driver recommends at present, as NVML reports it."""
+
+FAULTS = (FAMILY, LOST, NEEDS_RESET)
+FAMILIES = (*FAULTS, NVML_RECOVERY)
+"""Families that this module reads."""
 
 FALLEN_OFF = 79
 """The code of a GPU that the driver reports as lost without a number."""
+
+NEEDS_RESET_MEANS = XidMeaning(
+    means="its driver reports that it needs a reset", device_class="gpu", action="reset_gpu"
+)
 
 RECOVERY = 154
 """The driver's own message about what a GPU needs. It is more specific than the table."""
@@ -26,6 +38,20 @@ RECOVERY_ACTIONS = {
 }
 """Words of a line with Xid 154, after "to 0x...": the action."""
 
+NVML_ACTIONS = {1: "reset_gpu", 2: "reboot_node", 3: "reset_gpu", 4: "reset_gpu", 7: "reboot_node"}
+"""Values of NVML's recovery action: the action. Others, such as a reset of the bus, have no advice
+of their own."""
+
+
+class ActionSource(Enum):
+    """Who asks for the action, the most specific first."""
+
+    NVML = "nvml"
+    """The driver, in its present state."""
+    XID_154 = "xid_154"
+    """The driver, in a line of the kernel log."""
+    TABLE = "table"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuError:
@@ -38,8 +64,7 @@ class GpuError:
     age_s: float
     means: str
     action: str
-    by_driver: bool
-    """The driver itself named the action (Xid 154)."""
+    source: ActionSource
 
 
 def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]:
@@ -47,26 +72,47 @@ def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]
 
     Messages, errors of the program and errors that follow another one are left out.
     """
-    seen = [each for each in observations if each.family in (FAMILY, LOST)]
-    asked = {each.subject: _read_recovery(each) for each in seen if _code_of(each) == RECOVERY}
+    seen = [each for each in observations if each.family in FAMILIES]
+    asked = _read_actions(seen)
     errors = []
     for each in sorted(seen, key=lambda item: -item.age_s):
-        code = _code_of(each)
-        meaning = explain_xid(FALLEN_OFF if code is None else code)
-        if not meaning.is_fault:
+        meaning = _explain(each)
+        if meaning is None or not meaning.is_fault:
             continue
-        by_driver = asked.get(each.subject, "")
+        action, source = asked.get(each.subject, (meaning.action, ActionSource.TABLE))
         errors.append(
             GpuError(
-                code=code,
+                code=_code_of(each),
                 device=each.subject.removeprefix("pci:"),
                 age_s=each.age_s,
                 means=meaning.means,
-                action=by_driver or meaning.action,
-                by_driver=bool(by_driver),
+                action=action,
+                source=source,
             )
         )
     return tuple(errors)
+
+
+def _explain(observation: Observation) -> XidMeaning | None:
+    """Return what an observation means; None if it is not an error."""
+    if observation.family == NEEDS_RESET:
+        return NEEDS_RESET_MEANS
+    if observation.family not in FAULTS:
+        return None
+    code = _code_of(observation)
+    return explain_xid(FALLEN_OFF if code is None else code)
+
+
+def _read_actions(seen: Iterable[Observation]) -> dict[str, tuple[str, ActionSource]]:
+    """Return what the driver itself asks for, by device. NVML shows its present state."""
+    by_line: dict[str, tuple[str, ActionSource]] = {}
+    by_nvml: dict[str, tuple[str, ActionSource]] = {}
+    for each in seen:
+        if _code_of(each) == RECOVERY and (action := _read_recovery(each)):
+            by_line[each.subject] = action, ActionSource.XID_154
+        if each.family == NVML_RECOVERY and (action := NVML_ACTIONS.get(int(each.value or 0), "")):
+            by_nvml[each.subject] = action, ActionSource.NVML
+    return by_line | by_nvml
 
 
 def _code_of(observation: Observation) -> int | None:

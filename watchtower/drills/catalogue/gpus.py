@@ -1,4 +1,4 @@
-"""Drills that only the GPUs of the nodes explain: in the host, all ranks look alike."""
+"""Drills that only the GPUs of the nodes explain: in the host, all ranks are alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
-from watchtower.drills.gpus import HANGS, SPINS, THROTTLED, WORKS
+from watchtower.drills.gpus import HANGS, LOST, SPINS, THROTTLED, WORKS, name_address
 from watchtower.drills.launching import node_name
 from watchtower.drills.setup import Expected, names
 
@@ -28,6 +28,24 @@ def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
         gpus.show(node_name(node), shown)
 
 
+def _lose_gpu(run: DrillRun) -> None:
+    """Report the GPU of the rank as lost. Only the processes of the GPU show whose it is."""
+    logs = run.environment.kernel_logs
+    if logs is None:
+        raise DrillError("this drill has no kernel log of its own")
+    run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
+    run.wait_for_fault()
+    node = run.job.layout.node_of(run.rank)
+    beside = [r for r in range(run.job.layout.ranks) if run.job.layout.node_of(r) == node]
+    address = name_address(beside.index(run.rank))
+    logs.write_lost_gpu(node_name(node), address)
+    _show_gpus(run, SPINS + LOST, SPINS)
+    run.note(f"the kernel log has Xid 79 of GPU {address}")
+    run.wait_for_final()
+
+
 def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
     """Return a run in which all GPUs work, and change their load with the fault."""
 
@@ -41,6 +59,18 @@ def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
 
     return act
 
+
+XID_79 = Drill(
+    name="xid_79",
+    shows="the GPU of one rank falls off the bus (Xid 79), and the hosts of all ranks wait",
+    expected=names("gpu_fault", "Xid 79", domain="gpu"),
+    plan=event("stick_device"),
+    # An agent reads the processes of a GPU every 10 s. A lost one has none that can be read.
+    warmups=7,
+    backends=ONLY,
+    own_gpus=True,
+    act=_lose_gpu,
+)
 
 KERNEL_WITHOUT_END = Drill(
     name="kernel_without_end",
@@ -79,4 +109,4 @@ THROTTLED_STRAGGLER = Drill(
     act=_change_gpus(THROTTLED, WORKS),
 )
 
-GPU_FAULTS = (KERNEL_WITHOUT_END, NVML_HANG, THROTTLED_STRAGGLER)
+GPU_FAULTS = (XID_79, KERNEL_WITHOUT_END, NVML_HANG, THROTTLED_STRAGGLER)

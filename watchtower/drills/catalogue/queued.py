@@ -110,13 +110,6 @@ def _request(client: socket.socket, run: DrillRun, count: int) -> None:
         )
 
 
-def _lose_gpu(run: DrillRun) -> None:
-    run.launch()
-    run.wait_for_fault()
-    run.report_error_of_gpu(run.rank)
-    run.wait_for_final()
-
-
 DEVICE_STUCK = Drill(
     name="device_stuck",
     shows="one device runs a kernel that never ends, and the hosts of all ranks wait",
@@ -125,16 +118,6 @@ DEVICE_STUCK = Drill(
     backends=ONLY,
     blames=lambda _: (),
     act=happen,
-)
-
-XID_79 = Drill(
-    name="xid_79",
-    shows="the GPU of one rank falls off the bus (Xid 79), and the hosts of all ranks wait",
-    expected=names("gpu_fault", "Xid 79", domain="gpu"),
-    plan=event("stick_device"),
-    backends=ONLY,
-    own_kernel_log=True,
-    act=_lose_gpu,
 )
 
 LINK_CUT = Drill(
@@ -220,7 +203,7 @@ IDLE_SERVER = Drill(
     act=_serve,
 )
 
-QUEUED_FAULTS = (DEVICE_STUCK, XID_79, LINK_CUT, RANK0_READS_LOSS_HUNG, FEWER_MICRO_BATCHES)
+QUEUED_FAULTS = (DEVICE_STUCK, LINK_CUT, RANK0_READS_LOSS_HUNG, FEWER_MICRO_BATCHES)
 QUEUED_HEALTHY = (
     RANK0_READS_LOSS,
     GRAPH_REPLAY,

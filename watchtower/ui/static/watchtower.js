@@ -4,7 +4,8 @@
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 30000;
-let etag = document.documentElement.dataset.etag || null;
+const shownEtag = document.documentElement.dataset.etag;
+let etag = shownEtag ? `"${shownEtag}"` : null;
 let waitMs = EVERY_MS;
 let answeredAt = Date.now();
 let timer = 0;

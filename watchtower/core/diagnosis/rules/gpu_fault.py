@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import peers_reason, step_reason
 from watchtower.core.diagnosis.subjects import FaultyGpu, FaultyGpus
-from watchtower.core.reading.xids import FAMILY, LOST, find_gpu_errors
+from watchtower.core.reading.xids import FAMILIES, find_gpu_errors
 from watchtower.wire.verdict import Cause
 
 ERROR_WEIGHT = 0.85
@@ -54,7 +54,7 @@ def find(picture: Picture) -> Accusation | None:
 def _find_faulty(picture: Picture) -> Iterator[FaultyGpu]:
     oldest_s = picture.case.stalled_for_s + BEFORE_S
     for item in picture.live:
-        errors = find_gpu_errors(picture.observed(item.rank, FAMILY, LOST))
+        errors = find_gpu_errors(picture.observed(item.rank, *FAMILIES))
         errors = tuple(error for error in errors if error.age_s <= oldest_s)
         if errors:
             yield FaultyGpu(item, errors, errors[0].age_s - item.age_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import GpuPattern, GpuUse
-from watchtower.core.reading.xids import GpuError
+from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
 from watchtower.core.text import clean, say_duration
 
 AT_ONCE_S = 1.0
@@ -32,8 +32,12 @@ def say_gpu_error(found: FaultyGpu) -> str:
 
 def say_source(error: GpuError) -> str:
     """Return which source asks for the action."""
-    if error.by_driver:
+    if error.source is ActionSource.NVML:
+        return "the driver itself asks for this (recovery action in NVML)"
+    if error.source is ActionSource.XID_154:
         return "the driver itself asks for this (Xid 154)"
+    if error.means == NEEDS_RESET_MEANS.means:
+        return "the driver reports that a reset is required"
     if error.code is None:
         return "NVIDIA's catalogue asks for this after Xid 79"
     return f"NVIDIA's catalogue asks for this after Xid {error.code}"

@@ -1,0 +1,71 @@
+"""A program that trains in a thread: what this thread does in native code is in its dump."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.perf_clock import find_sampling_error
+from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
+from agent.dumpers.tool_process import ChildRunner
+from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.procfs import Proc
+from tests.agent.agent_scene import wait_until
+from tests.system.agent.agent_processes import PROGRAMS
+from watchtower.drills.compiling import compile_library, find_compiler
+from watchtower.wire.dumps import NativeKind, ThreadDump
+
+pytestmark = [
+    pytest.mark.ptrace,
+    pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
+    pytest.mark.skipif(bool(find_sampling_error()), reason=f"perf: {find_sampling_error()}"),
+]
+
+TRAINS = "ctypes.CDLL({library!r}).{function}()"
+PROGRAM = """
+import ctypes, threading
+thread = threading.Thread(target=lambda: {trains}, name="trainer")
+thread.start()
+print("begun", flush=True)
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("function", ["spin", "do_yield", "sleep_in_condition"])
+def test_a_thread_that_main_waits_for_is_found_in_its_wait_for_the_device(
+    start, tmp_path: Path, function: str
+):
+    library = tmp_path / "libcuda.so.1"
+    compile_library(PROGRAMS / "waits.c", library, "-lpthread")
+    victim = start(RANK="0", WORLD_SIZE="1")
+    # A file of the user's own: what is given to exec has none.
+    program = tmp_path / "main.py"
+    trains = TRAINS.format(library=str(library), function=function)
+    program.write_text(PROGRAM.format(trains=trains))
+    victim.begin(f"import runpy; runpy.run_path({str(program)!r})")
+    victim.wait_for("begun")
+    taker = RoundTaker(
+        Proc(),
+        PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), find_py_spy()),
+        lambda _: None,
+        native=NativePlaces(Proc(), ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
+    )
+    stat = Proc().stat(victim.pid)
+    assert stat is not None
+    target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=no_page)
+
+    def find_trainer() -> ThreadDump | None:
+        (dump,) = taker.take([target], deadline=time.monotonic() + 10).ranks
+        found = [each for each in dump.threads if each.name == "trainer" and each.native]
+        assert dump.native is None or dump.native.kind is not NativeKind.DEVICE_WAIT
+        return found[0] if found else None
+
+    # A thread that runs may get too little CPU for enough samples, where other tests run.
+    trainer = wait_until(find_trainer, "the place of the thread")
+    assert trainer.native is not None
+    assert trainer.native.kind is NativeKind.DEVICE_WAIT
+    assert trainer.native.library == "libcuda.so.1"
+    assert trainer.native.running is (function != "sleep_in_condition")
