@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -103,10 +103,10 @@ def _find_methods(request: Request) -> set[str]:
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return problem(422, "; ".join(map(_describe_mistake, error.errors())))
+    return problem(422, "; ".join(map(describe_mistake, error.errors())))
 
 
-def _describe_mistake(error: dict[str, Any]) -> str:
+def describe_mistake(error: Mapping[str, Any]) -> str:
     """Return which parameter or field is wrong, and what it must be."""
     where = ".".join(str(part) for part in error["loc"][1:] if isinstance(part, str))
     name = f"`{where}`" if where else "the body"

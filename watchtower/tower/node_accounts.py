@@ -16,10 +16,10 @@ class NodeAccount:
     """One node and its agent."""
 
     node: str
-    has_agent: bool
+    has_agent: bool = True
     """Whether an agent reports it or did so until a while ago. Other nodes are listed for their
     incidents."""
-    release: str
+    release: str = ""
     """Release of its agent; empty if it is not known."""
     silent_since: float | None
     """UNIX seconds of the last report of a silent agent; None while it reports."""

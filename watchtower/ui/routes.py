@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from starlette.exceptions import HTTPException
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.job_paths import PAGES
-from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_accounts import list_fleet
 from watchtower.tower.health import check_health
@@ -25,6 +25,7 @@ from watchtower.tower.outage_views import list_outages
 from watchtower.tower.tower import Tower
 from watchtower.ui.fleet_page import MAX_OUTAGES, show_fleet
 from watchtower.ui.incident_page import show_incident
+from watchtower.ui.incidents_page import make_filter, read_address, show_incidents
 from watchtower.ui.job_page import show_job
 from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Pages, Shown
@@ -60,10 +61,9 @@ class _Collector:
         page = show_nodes(list_nodes(self._tower, self._wall))
         return Shown(template="nodes.html", values={"page": page})
 
-    async def incidents(self) -> Shown:
-        page = await list_incidents(self._tower, ALL_INCIDENTS, LISTED)
-        values = {"items": page.items, "limit": LISTED, "has_more": page.next_cursor is not None}
-        return Shown(template="incidents.html", values=values)
+    async def incidents(self, chosen: Mapping[str, str]) -> Shown:
+        found = await list_incidents(self._tower, make_filter(chosen), LISTED)
+        return Shown(template="incidents.html", values={"page": show_incidents(found, chosen)})
 
     async def job(self, name: str) -> Shown:
         account = find_job_account(self._tower, self._wall, name)
@@ -118,10 +118,15 @@ def page_routes(
 
         return Route(path, get)
 
+    async def get_incidents(request: Request) -> Response:
+        chosen = read_address(request.query_params)
+        name = f"/incidents?{sorted(chosen.items())}"
+        return await pages.answer(request, name, partial(collector.incidents, chosen))
+
     return [
         plain("/", collector.fleet),
         plain("/nodes", collector.nodes),
-        plain("/incidents", collector.incidents),
+        Route("/incidents", get_incidents),
         about("/incidents/{incident}", "incident", collector.incident),
         about(f"{PAGES}/{{job:job}}", "job", collector.job),
         pages.static.route(),
