@@ -108,6 +108,29 @@ def test_old_evidence_goes_before_its_verdict_does(keep):
     assert store.incident("0000").result().verdict.summary == "no idea"
 
 
+def test_summaries_outlive_evidence_and_have_a_limit_of_their_own(keep, path):
+    summary = b"c" * 100
+    store = keep(evidence_mb=1.5 * len(EVIDENCE) / MB, summaries_mb=450 / MB)
+    for number in range(8):
+        store.save_incident(closed(number, evidence=EVIDENCE, summary=summary)).result()
+    still_open = replace(closed(8, evidence=EVIDENCE, summary=summary), closed_at=None)
+    store.save_incident(still_open).result()
+    prune_all(store)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        kept = [ident for (ident,) in db.execute("SELECT incident FROM summaries ORDER BY 1")]
+    assert kept == ["0005", "0006", "0007", "0008"]
+    assert store.incident("0005").result().evidence is None
+
+
+def test_a_deleted_incident_leaves_no_summary(keep):
+    store = keep(incident_days=2)
+    at = NOW - 3 * DAY_S
+    old = an_incident(opened_at=at, closed_at=at, evidence=EVIDENCE, summary=b"c")
+    store.save_incident(old).result()
+    prune_all(store)
+    assert store.summary(old.id).result() is None
+
+
 def test_dumps_are_bounded_altogether_by_job_and_by_age(keep, path):
     store = keep(dumps_mb=0.1, dumps_per_job_mb=0.05, dump_days=1)
     store.save_dumps("llama", a_large_batch("0-old", 2000), NOW - 2 * DAY_S).result()

@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS incidents (
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT '',
+    summary_bytes INTEGER NOT NULL DEFAULT 0,
     facts TEXT NOT NULL DEFAULT '{}',
     cause TEXT NOT NULL DEFAULT '',
     domain TEXT NOT NULL DEFAULT '',
@@ -27,6 +28,8 @@ CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_sharer
     ON incidents (sharer, opened_at, closed_at, evidence_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_summary
+    ON incidents (sharer, opened_at, closed_at, summary_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_status ON incidents (status, opened_at, id);
 CREATE INDEX IF NOT EXISTS incidents_by_cause ON incidents (cause, opened_at, id);
 CREATE INDEX IF NOT EXISTS incidents_by_domain ON incidents (domain, opened_at, id);
@@ -56,6 +59,11 @@ CREATE TABLE IF NOT EXISTS feedback (
 CREATE INDEX IF NOT EXISTS feedback_by_age ON feedback (answered_at);
 -- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
+-- What pages show of that evidence. It stays when retention deletes the evidence.
+CREATE TABLE IF NOT EXISTS summaries (
     incident TEXT PRIMARY KEY,
     body TEXT NOT NULL
 );

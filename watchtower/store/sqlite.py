@@ -301,6 +301,10 @@ class SqliteStore:
 
         return self._thread.submit(read)
 
+    def summary(self, incident_id: str) -> Future[bytes | None]:
+        """Read the summary of an incident's case; None if there is none."""
+        return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
+
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
         query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"

@@ -245,10 +245,11 @@ class LiveJob:
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
+            summary=self.diagnoses.summary,
             sharer=sharer,
             facts=facts,
         )
-        self.incident = replace(incident, evidence=None)  # the store has it
+        self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
 
     def update_incident(
@@ -282,7 +283,9 @@ class LiveJob:
             facts=facts.or_before(incident.facts),
         )
         self.incident = self.shadow_mode.settle(self.incident)
-        return replace(self.incident, evidence=None if is_same else evidence)
+        if is_same or evidence is None:
+            return self.incident
+        return replace(self.incident, evidence=evidence, summary=self.diagnoses.summary)
 
     def close_incident(
         self, status: Status, wall: float, facts: JobFacts = NO_FACTS

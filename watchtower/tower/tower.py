@@ -42,6 +42,7 @@ from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListe
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
@@ -128,6 +129,7 @@ class Tower:
         self.examinations = Examinations(
             self.fleet, self.detector, clock, self.effects, self.runner, self.live
         )
+        self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None

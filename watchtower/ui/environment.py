@@ -11,6 +11,8 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from watchtower.core.case_summary import WaitBoxes
+from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
@@ -42,9 +44,15 @@ def make_environment() -> Environment:
         "percent": say_percent,
         "ranks": count_ranks,
         "segment": quote_segment,
+        "graph": mark_graph,
     }
     environment.filters.update(filters)
     return environment
+
+
+def mark_graph(waits: WaitBoxes) -> Markup:
+    """Return the picture of which rank waits for which. `draw_graph` escapes its texts."""
+    return Markup(draw_graph(waits))
 
 
 def mark_sentence(text: str, limit: int = MAX_SENTENCE) -> Markup:
