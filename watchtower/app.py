@@ -155,7 +155,7 @@ def make_app(
     app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
     app.router.routes += Logins(shown, visitors, refusals).routes()
     app.router.routes += Actions(tower, shown).routes()
-    app.router.routes += rank_routes(tower).routes  # before those of jobs, which match more
+    app.router.routes += rank_routes(tower)  # before those of jobs, which match more
     for linking in (examination_routes, job_routes, incident_routes, document_routes):
         app.router.routes += linking(tower, links).routes
     for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):

@@ -145,7 +145,7 @@ def drop_version_9(db: sqlite3.Connection) -> None:
         db.execute(f"DROP INDEX incidents_by_{name}")
     for column in ("summary_bytes", "facts", "cause", "domain", "job_user"):
         db.execute(f"ALTER TABLE incidents DROP COLUMN {column}")
-    for table in ("suspects", "feedback"):
+    for table in ("suspects", "feedback", "series"):
         db.execute(f"DROP TABLE {table}")
     db.execute("PRAGMA user_version = 8")
 

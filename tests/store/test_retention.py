@@ -13,6 +13,7 @@ from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
+from watchtower.store.series_rows import SeriesRow
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import GenerationRow, PauseRow, Silence, SilenceKind
 from watchtower.wire.stacks import Frame, make_stack
@@ -175,6 +176,34 @@ def test_many_dumps_of_one_owner_push_out_none_of_another_one(keep, path):
     prune_all(store)
     assert ids(path, "dumps")[:5] == ["000", "001", "002", "003", "004"]
     assert ids(path, "dumps")[-1] == "099"
+
+
+def a_series_row(incident: str, size: int = 1000, sharer: str = "alice", at: float = NOW):
+    body = b"x" * size
+    return SeriesRow(incident=incident, node="n0", sharer=sharer, taken_at=at, body=body)
+
+
+def test_many_series_of_one_owner_push_out_none_of_another_one(keep, path):
+    store = keep(series_mb=0.02)
+    store.save_series(a_series_row("calm", at=NOW - 999, sharer="bob")).result()
+    for number in range(60):
+        store.save_series(a_series_row(f"{number:02}", at=NOW - 200 + number)).result()
+    prune_all(store)
+    kept = ids(path, "series", "incident")
+    assert kept[-1] == "calm"
+    assert kept[-2] == "59"
+    assert 10 <= len(kept) <= 20
+
+
+def test_series_are_deleted_with_their_incident_and_when_they_have_none(keep, path):
+    store = keep(incident_days=2)
+    for days in (1, 5):
+        at = NOW - days * DAY_S
+        store.save_incident(an_incident(id=f"{days}", opened_at=at, closed_at=at)).result()
+        store.save_series(a_series_row(f"{days}")).result()
+    store.save_series(a_series_row("never stored", at=NOW - 5 * DAY_S)).result()
+    prune_all(store)
+    assert ids(path, "series", "incident") == ["1"]
 
 
 def test_jobs_are_bounded_with_their_pauses(keep, path):

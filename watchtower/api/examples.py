@@ -7,30 +7,15 @@ from typing import Any
 import msgspec
 
 from watchtower.core.calibration import Judged, calibrate
-from watchtower.core.case_summary import (
-    STATES,
-    Contrast,
-    Difference,
-    NodeRanks,
-    RankGroup,
-    RankState,
-    StackBranch,
-    StackTree,
-    WaitArrow,
-    WaitBox,
-    WaitBoxes,
-    make_rank_set,
-)
 from watchtower.tower.acks import AckView
 from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
+from watchtower.tower.outputs import OutputView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
-from watchtower.tower.stack_views import StackList, ThreadStackView
-from watchtower.tower.summary_views import EvidenceView, RanksView
 from watchtower.tower.views import (
     AgentList,
     AgentView,
@@ -141,13 +126,23 @@ _RANK = RankView(
 )
 
 
-def _plain(value: Any) -> Any:
+OUTPUT = OutputView(
+    rank=37,
+    node=NODE,
+    stream="stderr",
+    lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+    written_at="2026-11-22T02:16:11.100Z",
+)
+
+
+def plain(value: Any) -> Any:
+    """Return an answer as JSON has it: lists, mappings, texts and numbers."""
     return msgspec.to_builtins(value)
 
 
-VERDICT = _plain(view_verdict(_VERDICT))
+VERDICT = plain(view_verdict(_VERDICT))
 TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
-AGENTS = _plain(
+AGENTS = plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
         connected=1,
@@ -155,7 +150,7 @@ AGENTS = _plain(
         rank_count=8,
     )
 )
-NODES = _plain(
+NODES = plain(
     NodeList(
         items=[
             NodeSummary(
@@ -177,7 +172,7 @@ NODES = _plain(
 )
 JOBS = {
     "items": [
-        _plain(
+        plain(
             JobSummary(
                 job=JOB,
                 labels=_LABELS,
@@ -195,7 +190,7 @@ JOBS = {
         )
     ]
 }
-JOB_VIEW = _plain(
+JOB_VIEW = plain(
     JobView(
         job=JOB,
         labels=_LABELS,
@@ -218,7 +213,7 @@ JOB_VIEW = _plain(
 )
 INCIDENTS = {
     "items": [
-        _plain(
+        plain(
             IncidentSummary(
                 id=INCIDENT,
                 job=JOB,
@@ -241,7 +236,7 @@ INCIDENTS = {
 }
 OUTAGES = {
     "items": [
-        _plain(
+        plain(
             OutageView(
                 id=INCIDENT,
                 shared_cause=_MOUNT,
@@ -274,7 +269,7 @@ OUTAGES = {
         )
     ]
 }
-INCIDENT_DETAIL = _plain(
+INCIDENT_DETAIL = plain(
     IncidentDetail(
         id=INCIDENT,
         job=JOB,
@@ -300,9 +295,10 @@ INCIDENT_DETAIL = _plain(
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
         feedback=_FEEDBACK,
+        outputs=[OUTPUT],
     )
 )
-SIMILAR = _plain(
+SIMILAR = plain(
     SimilarList(
         items=[
             SimilarIncident(
@@ -332,112 +328,6 @@ SIMILAR = _plain(
         ],
     )
 )
-_ALL_REDUCE = "all_reduce, train.py:22 in train"
-_LOADING = "data.py:88 in __next__"
-_SUSPECT_RANKS = make_rank_set([37])
-_OTHER_RANKS = make_rank_set([*range(37), *range(38, 512)])
-RANKS = _plain(
-    RanksView(
-        count=512,
-        node_ranks=[NodeRanks(node=NODE, ranks="32-39", count=8)],
-        states=[state.value for state in STATES],
-        step=1233,
-        phases=["", "checkpoint"],
-        groups=[
-            RankGroup(
-                state=RankState.SUSPECT,
-                lag=0,
-                phase="",
-                place=_LOADING,
-                rank_set=_SUSPECT_RANKS,
-                node=NODE,
-            )
-        ],
-        groups_left_out=0,
-        ranks_left_out=0,
-    )
-)
-EVIDENCE = _plain(
-    EvidenceView(
-        waits=WaitBoxes(
-            boxes=(
-                WaitBox(
-                    rank_set=_OTHER_RANKS,
-                    suspect_ranks="",
-                    state=RankState.WAITING,
-                    place=_ALL_REDUCE,
-                    node="",
-                    is_cycle=False,
-                    call="",
-                    layer=1,
-                ),
-                WaitBox(
-                    rank_set=_SUSPECT_RANKS,
-                    suspect_ranks="37",
-                    state=RankState.ELSEWHERE,
-                    place=_LOADING,
-                    node=NODE,
-                    is_cycle=False,
-                    call="",
-                    layer=0,
-                ),
-            ),
-            arrows=(
-                WaitArrow(
-                    from_box=0,
-                    to_box=1,
-                    label="all_reduce number 1234 of group default_pg (512 ranks)",
-                    source="collective log",
-                ),
-            ),
-            sentence="Ranks 0-36,38-511 wait in all_reduce number 1234 of group default_pg "
-            "(512 ranks) for rank 37 (gpu-042). Rank 37 (gpu-042) is at data.py:88 in __next__.",
-        ),
-        stack_tree=StackTree(
-            frames=(Frame(function="__next__", file="data.py", line=88),),
-            branches=(
-                StackBranch(
-                    frame_numbers=(0,),
-                    rank_set=_SUSPECT_RANKS,
-                    has_suspect=True,
-                    ending=_SUSPECT_RANKS,
-                ),
-            ),
-            rank_count=1,
-        ),
-        contrast=Contrast(
-            rank=37,
-            node=NODE,
-            peer_count=511,
-            differences=(
-                Difference(
-                    name="place in the code",
-                    suspect=_LOADING,
-                    peers=_ALL_REDUCE,
-                    agreeing=0,
-                    known=511,
-                ),
-            ),
-            same=("step", "phase"),
-        ),
-    )
-)
-STACKS = _plain(
-    StackList(
-        job=JOB,
-        generation=2,
-        items=[
-            ThreadStackView(
-                ranks="37",
-                thread="MainThread",
-                frames=[Frame(function="__next__", file="data.py", line=88)],
-                native="is blocked in libzstd.so.1",
-            )
-        ],
-        left_out=0,
-        missing_evidence=[],
-    )
-)
 _POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
 
 ## Summary
@@ -450,9 +340,9 @@ POSTMORTEM = {
     "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
 }
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
-ACK = _plain(_ACK)
-FEEDBACK = _plain(_FEEDBACK)
-CALIBRATION = _plain(
+ACK = plain(_ACK)
+FEEDBACK = plain(_FEEDBACK)
+CALIBRATION = plain(
     Calibration(
         items=calibrate(
             [Judged(confidence=0.85, is_right=True)] * 9
@@ -463,10 +353,10 @@ CALIBRATION = _plain(
         wrong_count=1,
     )
 )
-SILENCE = _plain(_SILENCE)
+SILENCE = plain(_SILENCE)
 SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}
-HEALTH = _plain(
+HEALTH = plain(
     Health(
         ready=True,
         detail="able to decide",

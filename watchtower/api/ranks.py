@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
-from watchtower.api import examples, openapi
+from watchtower.api import evidence_examples, openapi
 from watchtower.api.incident_lookup import find_known_id
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import IncidentId, JobName, answer, answer_text
@@ -26,12 +27,9 @@ NO_SUMMARY = (
 )
 
 
-def rank_routes(tower: Tower) -> APIRouter:
+def rank_routes(tower: Tower) -> list[BaseRoute]:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
-    router = APIRouter()
-    router.include_router(_job_routes(tower))
-    router.include_router(_incident_routes(tower))
-    return router
+    return [*_job_routes(tower).routes, *_incident_routes(tower).routes]
 
 
 def _job_routes(tower: Tower) -> APIRouter:
@@ -55,7 +53,9 @@ def _job_routes(tower: Tower) -> APIRouter:
         """
         return Response(grid_of(job).cells, media_type=BYTES)
 
-    @router.get("/{job:job}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
+    @router.get(
+        "/{job:job}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
+    )
     async def describe_job_ranks(job: JobName) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of a live job in groups."""
         return view_grid(grid_of(job))
@@ -84,14 +84,16 @@ def _incident_routes(tower: Tower) -> APIRouter:
         """
         return Response((await summary_of(incident)).ranks.cells, media_type=BYTES)
 
-    @router.get("/{incident}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
+    @router.get(
+        "/{incident}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
+    )
     async def describe_incident_ranks(incident: IncidentId) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of an incident in groups."""
         return view_grid((await summary_of(incident)).ranks)
 
     @router.get(
         "/{incident}/evidence",
-        responses=answer(examples.EVIDENCE, "Waits, stacks and differences"),
+        responses=answer(evidence_examples.EVIDENCE, "Waits, stacks and differences"),
     )
     async def get_evidence(incident: IncidentId) -> EvidenceView:
         """Return which ranks wait for which, all stacks as a tree, and how the suspect differs."""

@@ -84,6 +84,7 @@ class RankSet:
     text: str
     """"0-6,8". If it would be longer than `MAX_SET` characters, only the lowest of them."""
     count: int
+    """Number of ranks."""
     is_whole: bool = True
     """Whether `text` contains all of them."""
 
@@ -118,6 +119,7 @@ class NodeRanks:
     ranks: str
     """Rank set, complete."""
     count: int
+    """Number of ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,7 @@ class RankGroup:
     place: str
     """"all_reduce, train.py:22 in train"; empty without a stack."""
     rank_set: RankSet
+    """The ranks."""
     node: str
     """Their node; empty if there are several."""
 
@@ -167,7 +170,9 @@ class StackBranch:
     frame_numbers: tuple[int, ...]
     """Indices into the frames of the tree, outermost first."""
     rank_set: RankSet
+    """The ranks whose stacks contain these frames."""
     has_suspect: bool
+    """Whether the verdict names one of these ranks."""
     ending: RankSet
     """Those whose innermost frame is the last one here."""
     branches: tuple[StackBranch, ...] = ()
@@ -180,10 +185,13 @@ class StackTree:
 
     frames: tuple[Frame, ...] = ()
     branches: tuple[StackBranch, ...] = ()
+    """The branches at the outermost frame."""
     rank_count: int = 0
     """Ranks with a stack, also of those left out."""
     stacks_left_out: int = 0
+    """Distinct stacks that are not in the tree, because it is full."""
     ranks_left_out: int = 0
+    """Ranks with these stacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +199,13 @@ class WaitBox:
     """Ranks that wait for the same ranks at the same place, or for which others wait."""
 
     rank_set: RankSet
+    """The ranks."""
     suspect_ranks: str
     """Those of them that the verdict names, as a rank set of at most `MAX_SET` characters."""
     state: RankState
     """Their state apart from that; of several, the most frequent one."""
     place: str
+    """"all_reduce, train.py:22 in train"; empty without a stack."""
     node: str
     """Their node; empty if there are several."""
     is_cycle: bool
@@ -227,8 +237,11 @@ class WaitBoxes:
     """Which ranks wait for which, with few boxes. It has no cycle."""
 
     boxes: tuple[WaitBox, ...] = ()
+    """The boxes, at most 12."""
     arrows: tuple[WaitArrow, ...] = ()
+    """The arrows between them."""
     arrows_left_out: int = 0
+    """Arrows that are not in the list, because it is full."""
     sentence: str = ""
     """The same in words."""
 
@@ -240,6 +253,7 @@ class Difference:
     name: str
     """"step", "innermost frame", "CPU use", ..."""
     suspect: str
+    """The value of the suspect."""
     peers: str
     """The most frequent value, or the median of numbers."""
     agreeing: int

@@ -76,6 +76,13 @@ class Retention:
         36_500,
         "Days after which dumps are deleted. The evidence of an incident is stored separately.",
     )
+    series_mb: float = setting(
+        200,
+        1,
+        1_000_000,
+        "MB of series of all incidents (15 minutes of the suspects and of three healthy ranks). "
+        "Over it, the owner with the most loses its oldest. One incident has about 0.1 MB.",
+    )
     jobs: float = setting(
         20_000,
         5_000,
@@ -161,6 +168,20 @@ def _remove_parts(db: sqlite3.Connection, table: str, size: str, limit: float) -
     return _remove(db, table, "incident", ids)
 
 
+def _too_many_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    excess, sharer = _find_excess(db, "series", "SUM(size_bytes)", keep.series_mb * MB)
+    oldest = "SELECT incident, size_bytes FROM series WHERE sharer = ? ORDER BY taken_at LIMIT ?"
+    rows = db.execute(oldest, (sharer, BITE)).fetchall()
+    return _remove(db, "series", "incident", _until(excess, rows))
+
+
+def _old_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    """Delete series whose incident was never stored."""
+    oldest = "SELECT incident, size_bytes FROM series WHERE taken_at < ? LIMIT ?"
+    rows = db.execute(oldest, (wall - keep.incident_days * DAY_S, BITE)).fetchall()
+    return _remove(db, "series", "incident", _until(BITE_BYTES, rows))
+
+
 def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
     oldest = "SELECT job FROM generations WHERE seen_at < ? ORDER BY seen_at LIMIT ?"
     return _remove_jobs(db, oldest, (wall - keep.job_days * DAY_S, BITE))
@@ -234,7 +255,7 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
 
 def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
     idents = list(idents)
-    for table in ("evidence", "summaries", "suspects", "feedback", "deliveries"):
+    for table in ("evidence", "summaries", "series", "suspects", "feedback", "deliveries"):
         _remove(db, table, "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
@@ -253,6 +274,8 @@ _STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
     _too_many_incidents,
     _too_much_evidence,
     _too_many_summaries,
+    _old_series,
+    _too_many_series,
     _old_jobs,
     _too_many_jobs,
     _too_many_pauses,

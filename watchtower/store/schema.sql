@@ -80,6 +80,17 @@ CREATE TABLE IF NOT EXISTS dumps (
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_sharer ON dumps (sharer, received_at, size_bytes);
+-- What the traced ranks of an incident did before it: one message of each node.
+CREATE TABLE IF NOT EXISTS series (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    sharer TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (incident, node)
+);
+CREATE INDEX IF NOT EXISTS series_by_sharer ON series (sharer, taken_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (
     job TEXT NOT NULL,
     phase TEXT NOT NULL,

@@ -16,6 +16,7 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor
 from watchtower.tower.feedback import FeedbackView, view_feedback
+from watchtower.tower.outputs import OutputView, list_outputs
 from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.stack_views import list_main_stacks, list_whole_stacks
@@ -104,6 +105,8 @@ class IncidentDetail:
     stacks: list[StackView]
     feedback: FeedbackView | None
     """What a person answered about the verdict; null if nobody did."""
+    outputs: list[OutputView]
+    """The last lines of the suspects. Empty unless their agents may send them."""
 
 
 async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentPage:
@@ -137,6 +140,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=await _read_stacks(tower, incident_id),
         feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
+        outputs=await list_outputs(tower, incident.id),
     )
 
 

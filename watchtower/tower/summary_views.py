@@ -39,6 +39,7 @@ class RanksView:
     """Ranks in the same state, at the same step and place: the suspects first, then the smallest
     groups, at most 20."""
     groups_left_out: int
+    """Groups that are not in the list, because it is full."""
     ranks_left_out: int
     """Ranks that are not in the grid, because the job has too many. The groups contain them."""
 

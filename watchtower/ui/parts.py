@@ -16,6 +16,7 @@ from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import collect_contrast, collect_graph, collect_stacks
 from watchtower.ui.earlier import collect_earlier, collect_feedback
 from watchtower.ui.rank_part import collect_incident_ranks, collect_job_ranks
+from watchtower.ui.time_parts import collect_steps, collect_traces
 
 Subject = TypeVar("Subject")
 
@@ -41,6 +42,7 @@ PARTS: tuple[Part[IncidentAccount], ...] = (
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),
     Part(name="contrast", title="How the suspect differs", collect=collect_contrast),
     Part(name="ranks", title="Ranks", collect=collect_incident_ranks, is_wide=True),
+    Part(name="traces", title="Before the stall and in it", collect=collect_traces),
     Part(name="stacks", title="Stacks", collect=collect_stacks, is_wide=True),
     Part(name="earlier", title="Earlier incidents", collect=collect_earlier, is_below=True),
     Part(name="feedback", title="Was this right?", collect=collect_feedback, is_below=True),
@@ -49,6 +51,7 @@ PARTS: tuple[Part[IncidentAccount], ...] = (
 here."""
 
 JOB_PARTS: tuple[Part[JobAccount], ...] = (
+    Part(name="steps", title="Steps", collect=collect_steps),
     Part(name="ranks", title="Ranks", collect=collect_job_ranks, is_wide=True),
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),
     Part(name="contrast", title="How the suspect differs", collect=collect_contrast),
