@@ -95,6 +95,17 @@ def test_every_operation_is_described_completely(document):
             assert content["schema"], (call, kind)
 
 
+def test_fields_of_answers_have_the_texts_of_the_source(document):
+    schemas = document["components"]["schemas"]
+    for name, field, text in (
+        ("IncidentSummary", "suspect_ranks", 'Rank set, such as "0-6,8".'),
+        ("IncidentPage", "next_cursor", "For the next page"),
+        ("VerdictView", "shared_with", "Number of other open incidents"),
+        ("Suspect", "gpu", "NVML index"),
+    ):
+        assert schemas[name]["properties"][field]["description"].startswith(text)
+
+
 def test_every_error_is_a_problem_with_an_example(document):
     for call, operation in operations(document):
         errors = {

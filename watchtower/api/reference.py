@@ -87,7 +87,9 @@ def _write_answers(responses: dict[str, Any], schemas: Schemas) -> Iterator[str]
         if fields:
             yield "<ul>"
             for name, field in fields.items():
+                about = field.get("description", "")
                 yield f"<li><code>{escape(name)}</code>: {escape(_type_of(field, schemas))}"
+                yield f". {escape(about)}" if about else ""
             yield "</ul>"
         yield f"<pre>{escape(shown)}</pre></details>"
     errors = ((status, each) for status, each in responses.items() if status != "200")
