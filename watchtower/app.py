@@ -47,6 +47,7 @@ from watchtower.api.metrics import metrics_route
 from watchtower.api.nodes import node_routes
 from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
+from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
@@ -154,6 +155,7 @@ def make_app(
     app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
     app.router.routes += Logins(shown, visitors, refusals).routes()
     app.router.routes += Actions(tower, shown).routes()
+    app.router.routes += rank_routes(tower)  # before those of jobs, which match more
     for linking in (examination_routes, job_routes, incident_routes, document_routes):
         app.router.routes += linking(tower, links).routes
     for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):

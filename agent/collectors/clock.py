@@ -67,6 +67,10 @@ class Clock:
             text=f"the wall clock was set {way} by {abs(step_s):.1f} s",
         )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of steps since the agent started."""
         yield Sample(STEPS, (), self._steps)

@@ -97,6 +97,10 @@ class CpuLimits:
                 pid=pid,
             )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of ranks that are often stopped."""
         yield Sample(LIMITED, (), len(self._stopped))

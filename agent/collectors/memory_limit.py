@@ -91,6 +91,10 @@ class MemoryLimits:
                     pid=pid,
                 )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the largest used share."""
         if self._uses:

@@ -153,6 +153,10 @@ class Network:
                         text=said,
                     )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all interfaces."""
         for name, interface in self._interfaces.items():

@@ -59,6 +59,10 @@ class Pressure:
                     text=f"all processes waited for {words} in {value:.0%} of the last 10 s",
                 )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return all shares."""
         for labels, value in self._values.items():

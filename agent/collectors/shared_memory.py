@@ -84,6 +84,10 @@ class SharedMemory:
                 text=text,
             )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the used share, and the size of what was left behind."""
         if self._used is not None:

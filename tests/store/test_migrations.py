@@ -137,20 +137,24 @@ def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
     assert (incident.only_node, incident.shadow) == ("", False)
 
 
+def drop_version_9(db: sqlite3.Connection) -> None:
+    """Make the file as the release with schema version 8 wrote it."""
+    db.execute("DROP TABLE summaries")
+    db.execute("DROP INDEX incidents_by_summary")
+    for name in ("status", "cause", "domain", "user"):
+        db.execute(f"DROP INDEX incidents_by_{name}")
+    for column in ("summary_bytes", "facts", "cause", "domain", "job_user"):
+        db.execute(f"ALTER TABLE incidents DROP COLUMN {column}")
+    for table in ("suspects", "feedback", "series"):
+        db.execute(f"DROP TABLE {table}")
+    db.execute("PRAGMA user_version = 8")
+
+
 def drop_owners(db: sqlite3.Connection) -> None:
+    drop_version_9(db)
     for table in ("incidents", "dumps"):
         db.execute(f"DROP INDEX {table}_by_sharer")
         db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
-    drop_version_9(db)
-
-
-def drop_version_9(db: sqlite3.Connection) -> None:
-    for name in ("status", "cause", "domain", "user"):
-        db.execute(f"DROP INDEX incidents_by_{name}")
-    for column in ("facts", "cause", "domain", "job_user"):
-        db.execute(f"ALTER TABLE incidents DROP COLUMN {column}")
-    for table in ("suspects", "feedback"):
-        db.execute(f"DROP TABLE {table}")
 
 
 def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
@@ -170,6 +174,21 @@ def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
     assert version_of(path) == SCHEMA_VERSION
 
 
+def test_the_incidents_of_version_8_have_no_summary(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        drop_version_9(db)
+    store = SqliteStore(path)
+    assert store.summary("01A").result() is None
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"c3VtbWFyeQ==")).result()
+    assert store.summary("01A").result() == b"c3VtbWFyeQ=="
+    store.close()
+    assert version_of(path) == SCHEMA_VERSION
+
+
 def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
     path = tmp_path / "watchtower.db"
     store = SqliteStore(path)
@@ -180,7 +199,6 @@ def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         drop_version_9(db)
-        db.execute("PRAGMA user_version = 8")
     store = SqliteStore(path)
     assert store.recall().incidents == (an_incident(),)
     store.close()

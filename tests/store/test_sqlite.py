@@ -90,6 +90,16 @@ def test_an_incident_comes_back_as_it_was_saved(store):
     assert store.incident("01B").result() is None
 
 
+def test_a_summary_changes_with_its_case_only(store):
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"one")).result()
+    store.save_incident(an_incident(status=Status.RECOVERED, summary=b"two")).result()
+    assert store.summary("01A").result() == b"one"
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"three")).result()
+    assert store.summary("01A").result() == b"three"
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    assert store.summary("01A").result() is None, "it is of an earlier case"
+
+
 def test_an_update_without_a_case_keeps_the_stored_one(store):
     store.save_incident(an_incident(evidence=EVIDENCE)).result()
     store.save_incident(an_incident(status=Status.RECOVERED, closed_at=130.0)).result()

@@ -61,6 +61,8 @@ def test_the_command_line_wins_over_the_file(config):
             "[alerts]\nshadow_causes = ['slow']",
             r"`shadow_causes` is \['slow'\], allowed is a list of causes \(docs/verdicts.md\)",
         ),
+        ("[pages]\nlinks = 1", r"`links` is 1, allowed is a table such as"),
+        ("[pages]\nlinks = {a = 'ftp://x'}", r"`links.a` in \[pages\] must begin with https://"),
         (
             "[pages]\nuser_header = 'X-User'",
             r"`user_header` and `trusted_proxies` belong together",
@@ -84,6 +86,11 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
 def test_causes_in_shadow_mode_are_read_by_name(config):
     read = config('[alerts]\nshadow_causes = ["straggler", "gil_held"]\n').alerts
     assert (read.shadow, read.shadow_causes) == (False, (Cause.STRAGGLER, Cause.GIL_HELD))
+
+
+def test_links_of_pages_are_read_by_name(config):
+    links = {"Logs": "https://logs.example/?job={job}"}
+    assert config(f'[pages]\nlinks = {{Logs = "{links["Logs"]}"}}\n').pages.links == links
 
 
 def test_a_proxy_may_name_persons(config, tmp_path):

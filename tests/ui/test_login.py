@@ -329,3 +329,12 @@ def test_a_tower_without_tokens_has_no_login(tmp_path):
         assert (answer.status_code, answer.headers["location"]) == (303, f".{PAGE}")
         assert log_in(client).headers["location"] == "./"
         assert "Log out" not in client.get("/", headers=OPEN).text
+
+
+def test_a_page_contains_its_own_tag_so_that_the_first_question_gets_304(client):
+    log_in(client)
+    page = client.get(PAGE, headers=OPEN)
+    (tag,) = re.findall(r'data-etag="([^"]+)"', page.text)
+    assert f'"{tag}"' == page.headers["etag"]
+    asked = OPEN | {"If-None-Match": page.headers["etag"]}
+    assert client.get(PAGE, headers=asked).status_code == 304

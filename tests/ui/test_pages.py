@@ -71,7 +71,7 @@ def test_static_files_need_no_token_and_are_kept_by_browsers(tower):
         assert client.get("/").status_code == 401
         page = client.get("/", headers={"Authorization": f"Bearer {'a' * 43}"}).text
         links = [each for each in Page(page).addresses if "static/" in each]
-        assert len(links) == 3
+        assert len(links) == 5
         for link in links:
             answer = client.get(link.removeprefix("."))
             assert answer.status_code == 200

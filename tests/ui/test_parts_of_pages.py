@@ -93,7 +93,7 @@ def render(template: str, **values) -> str:
     environment = make_environment()
     environment.globals |= {"static": str, "version": "0"}
     reader = Reader(way=Way.NONE, may_read=True, may_change=True)
-    person = {"reader": reader, "form_token": "token", "person": "", "here": ""}
+    person = {"reader": reader, "form_token": "token", "person": "", "here": "", "etag": ""}
     return environment.get_template(template).render(root="./", **person, **values)
 
 

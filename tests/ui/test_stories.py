@@ -137,7 +137,7 @@ def test_a_page_stays_true_after_the_recovery(tell):
         assert "Job llama hung for" in page.text
         assert "Nothing to do now." in page.text
         assert "If it happens again: call" in page.text
-        assert "before the incident was over" in page.text
+        assert "What was seen while the job hung" in page.text
         assert "Safe to kill" not in page.text
         assert "Acknowledge" not in [text.strip() for text in page.texts]
 

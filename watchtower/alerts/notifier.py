@@ -322,7 +322,7 @@ class AlertNotifier:
         """
         for ident in sorted(self._to_check):
             try:
-                incident = await asyncio.wrap_future(self._store.incident(ident))
+                incident = await asyncio.wrap_future(self._store.incident(ident, with_case=False))
             except Exception as error:
                 log.warning("cannot read incident %s to end its alert: %s", ident, error)
                 return

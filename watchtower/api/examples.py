@@ -13,9 +13,9 @@ from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
 from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
+from watchtower.tower.outputs import OutputView
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
-from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.views import (
     AgentList,
     AgentView,
@@ -126,13 +126,23 @@ _RANK = RankView(
 )
 
 
-def _plain(value: Any) -> Any:
+OUTPUT = OutputView(
+    rank=37,
+    node=NODE,
+    stream="stderr",
+    lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+    written_at="2026-11-22T02:16:11.100Z",
+)
+
+
+def plain(value: Any) -> Any:
+    """Return an answer as JSON has it: lists, mappings, texts and numbers."""
     return msgspec.to_builtins(value)
 
 
-VERDICT = _plain(view_verdict(_VERDICT))
+VERDICT = plain(view_verdict(_VERDICT))
 TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
-AGENTS = _plain(
+AGENTS = plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
         connected=1,
@@ -140,7 +150,7 @@ AGENTS = _plain(
         rank_count=8,
     )
 )
-NODES = _plain(
+NODES = plain(
     NodeList(
         items=[
             NodeSummary(
@@ -162,7 +172,7 @@ NODES = _plain(
 )
 JOBS = {
     "items": [
-        _plain(
+        plain(
             JobSummary(
                 job=JOB,
                 labels=_LABELS,
@@ -180,7 +190,7 @@ JOBS = {
         )
     ]
 }
-JOB_VIEW = _plain(
+JOB_VIEW = plain(
     JobView(
         job=JOB,
         labels=_LABELS,
@@ -203,7 +213,7 @@ JOB_VIEW = _plain(
 )
 INCIDENTS = {
     "items": [
-        _plain(
+        plain(
             IncidentSummary(
                 id=INCIDENT,
                 job=JOB,
@@ -226,7 +236,7 @@ INCIDENTS = {
 }
 OUTAGES = {
     "items": [
-        _plain(
+        plain(
             OutageView(
                 id=INCIDENT,
                 shared_cause=_MOUNT,
@@ -259,7 +269,7 @@ OUTAGES = {
         )
     ]
 }
-INCIDENT_DETAIL = _plain(
+INCIDENT_DETAIL = plain(
     IncidentDetail(
         id=INCIDENT,
         job=JOB,
@@ -285,9 +295,10 @@ INCIDENT_DETAIL = _plain(
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
         feedback=_FEEDBACK,
+        outputs=[OUTPUT],
     )
 )
-SIMILAR = _plain(
+SIMILAR = plain(
     SimilarList(
         items=[
             SimilarIncident(
@@ -317,22 +328,6 @@ SIMILAR = _plain(
         ],
     )
 )
-STACKS = _plain(
-    StackList(
-        job=JOB,
-        generation=2,
-        items=[
-            ThreadStackView(
-                ranks="37",
-                thread="MainThread",
-                frames=[Frame(function="__next__", file="data.py", line=88)],
-                native="is blocked in libzstd.so.1",
-            )
-        ],
-        left_out=0,
-        missing_evidence=[],
-    )
-)
 _POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
 
 ## Summary
@@ -345,9 +340,9 @@ POSTMORTEM = {
     "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
 }
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
-ACK = _plain(_ACK)
-FEEDBACK = _plain(_FEEDBACK)
-CALIBRATION = _plain(
+ACK = plain(_ACK)
+FEEDBACK = plain(_FEEDBACK)
+CALIBRATION = plain(
     Calibration(
         items=calibrate(
             [Judged(confidence=0.85, is_right=True)] * 9
@@ -358,10 +353,10 @@ CALIBRATION = _plain(
         wrong_count=1,
     )
 )
-SILENCE = _plain(_SILENCE)
+SILENCE = plain(_SILENCE)
 SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}
-HEALTH = _plain(
+HEALTH = plain(
     Health(
         ready=True,
         detail="able to decide",

@@ -27,6 +27,7 @@ Redact = Annotated[
 def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
+    redacting = asyncio.Lock()
 
     @router.get(
         "/{incident}/export",
@@ -37,8 +38,10 @@ def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
         body = known(await export_incident(tower, await find_known_id(tower, incident)), incident)
         if redact:
-            # A large export takes seconds, so that it is redacted in a thread.
-            body = await asyncio.to_thread(redact_export, body)
+            # A large export takes seconds, so that it is redacted in a thread, one at a time:
+            # several threads would delay the replies to agents.
+            async with redacting:
+                body = await asyncio.to_thread(redact_export, body)
         return Response(body, media_type="application/json")
 
     @router.get(

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi
+from watchtower.api import examples, openapi, series_examples
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.parameters import IncidentId, answer
@@ -22,6 +22,7 @@ from watchtower.api.rendering import (
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.history import IncidentDetail, IncidentPage
+from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
@@ -90,6 +91,15 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """
         ident = await find_known_id(tower, incident)
         return known(await find_similar(tower, ident, limit), incident)
+
+    @router.get(
+        "/{incident}/series",
+        responses=answer(series_examples.INCIDENT_SERIES, "The series, suspects first"),
+    )
+    async def get_series(incident: IncidentId) -> IncidentSeries:
+        """Return what the suspects and a few healthy ranks did in the 15 minutes before."""
+        ident = await find_known_id(tower, incident)
+        return known(await find_series(tower, ident), incident)
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:

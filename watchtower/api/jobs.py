@@ -9,11 +9,12 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi
+from watchtower.api import examples, openapi, series_examples
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
+from watchtower.tower.job_steps import JobSteps, view_steps
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import (
     JobSummary,
@@ -60,6 +61,14 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         if found is None:
             raise HTTPException(404, _unknown(job))
         return write_verdict(found, shape, links)
+
+    @router.get("/{job:job}/steps", responses=answer(series_examples.JOB_STEPS, "The step history"))
+    async def get_steps(job: JobName) -> JobSteps:
+        """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
+        steps = view_steps(tower, job)
+        if steps is None:
+            raise HTTPException(404, _unknown(job))
+        return steps
 
     @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
     async def get_job(job: JobName) -> JobView:

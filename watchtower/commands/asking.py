@@ -193,7 +193,8 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
         answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
-        parts = [verdict, *said, *history, *after, *before, *answered]
+        outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
+        parts = [verdict, *said, *history, *after, *before, *answered, *outputs]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
@@ -318,6 +319,13 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
         for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
+
+
+def _output_text(output: dict[str, Any], now: float) -> str:
+    """Return the last lines that a suspect wrote."""
+    written = say_time(output["written_at"], now)
+    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
+    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

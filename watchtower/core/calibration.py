@@ -22,10 +22,13 @@ class Band:
     """Verdicts of similar confidence."""
 
     confidence_from: float
+    """Lowest confidence of these verdicts."""
     confidence_to: float
     """Not included, except in the last band."""
     right_count: int
+    """Number of right verdicts."""
     wrong_count: int
+    """Number of wrong verdicts."""
     mean_confidence: float | None
     """Of these verdicts; null without one."""
     right_share: float | None

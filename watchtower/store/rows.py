@@ -95,8 +95,8 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes, cause, domain, job_user)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes, summary_bytes, cause, domain, job_user)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
@@ -105,7 +105,9 @@ ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.u
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
     evidence_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.evidence_bytes
-        ELSE excluded.evidence_bytes END
+        ELSE excluded.evidence_bytes END,
+    summary_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.summary_bytes
+        ELSE excluded.summary_bytes END
 """
 
 ALERTS = (
@@ -135,9 +137,22 @@ ON CONFLICT (incident) DO UPDATE SET body = excluded.body
 """
 
 
+SAVE_SUMMARY = """
+INSERT INTO summaries (incident, body) VALUES (?, ?)
+ON CONFLICT (incident) DO UPDATE SET body = excluded.body
+"""
+
+SUMMARY = "SELECT body FROM summaries WHERE incident = ?"
+
+REMOVE_SUMMARY = "DELETE FROM summaries WHERE incident = ?"
+
+
 def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
-    """Insert or update an incident. An update without ack or case does not remove a stored one."""
-    evidence, ack = incident.evidence, incident.ack
+    """Insert or update an incident. An update without ack or case does not remove a stored one.
+
+    A new case also replaces the stored summary.
+    """
+    evidence, summary, ack = incident.evidence, incident.summary, incident.ack
     row = (
         incident.id,
         incident.job,
@@ -155,12 +170,18 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.sharer,
         encode(incident.facts),
         len(evidence or b""),
+        len(summary or b""),
         *filter_columns(incident),
     )
     db.execute(SAVE_INCIDENT, row)
     save_places(db, incident)
-    if evidence is not None:
-        db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+    if evidence is None:
+        return
+    db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+    if summary is None:
+        db.execute(REMOVE_SUMMARY, (incident.id,))
+    else:
+        db.execute(SAVE_SUMMARY, (incident.id, _as_text(summary)))
 
 
 def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
@@ -319,6 +340,12 @@ def read_case(incident: Incident) -> Case | None:
     return _try_read(
         incident.id, "evidence", lambda text: decode(text, _CASES), incident.evidence.decode()
     )
+
+
+def read_summary(db: sqlite3.Connection, incident: str) -> bytes | None:
+    """Return the stored summary of an incident's case; None if there is none."""
+    row = db.execute(SUMMARY, (incident,)).fetchone()
+    return str(row[0]).encode() if row else None
 
 
 def read_batch(text: object) -> SentBatch:

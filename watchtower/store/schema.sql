@@ -18,6 +18,7 @@ CREATE TABLE IF NOT EXISTS incidents (
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT '',
+    summary_bytes INTEGER NOT NULL DEFAULT 0,
     facts TEXT NOT NULL DEFAULT '{}',
     cause TEXT NOT NULL DEFAULT '',
     domain TEXT NOT NULL DEFAULT '',
@@ -27,6 +28,8 @@ CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_sharer
     ON incidents (sharer, opened_at, closed_at, evidence_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_summary
+    ON incidents (sharer, opened_at, closed_at, summary_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_status ON incidents (status, opened_at, id);
 CREATE INDEX IF NOT EXISTS incidents_by_cause ON incidents (cause, opened_at, id);
 CREATE INDEX IF NOT EXISTS incidents_by_domain ON incidents (domain, opened_at, id);
@@ -59,6 +62,11 @@ CREATE TABLE IF NOT EXISTS evidence (
     incident TEXT PRIMARY KEY,
     body TEXT NOT NULL
 );
+-- What pages show of that evidence. It stays when retention deletes the evidence.
+CREATE TABLE IF NOT EXISTS summaries (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS dumps (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,
@@ -72,6 +80,17 @@ CREATE TABLE IF NOT EXISTS dumps (
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_sharer ON dumps (sharer, received_at, size_bytes);
+-- What the traced ranks of an incident did before it: one message of each node.
+CREATE TABLE IF NOT EXISTS series (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    sharer TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (incident, node)
+);
+CREATE INDEX IF NOT EXISTS series_by_sharer ON series (sharer, taken_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (
     job TEXT NOT NULL,
     phase TEXT NOT NULL,

@@ -6,8 +6,6 @@ Data over the limits is deleted in small batches between the writes.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import sqlite3
@@ -21,14 +19,15 @@ import msgspec
 
 from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.daemon_executor import DaemonExecutor
-from watchtower.store import rows
+from watchtower.store import rows, series_rows
 from watchtower.store.deliveries import read_deliveries
 from watchtower.store.feedback_rows import save_feedback
+from watchtower.store.file_state import advise, inode_of, is_damaged, lacks_room, lock_file
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.incident_filter import as_sql
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
-from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.retention import MB, Retention, prune
+from watchtower.store.series_rows import SeriesRow
 from watchtower.store.startup_state import recall_state
 from watchtower.store.values import (
     Ack,
@@ -45,12 +44,6 @@ from watchtower.store.values import (
 from watchtower.wire.dumps import SentBatch
 
 log = logging.getLogger("watchtower.store")
-
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-"""Errors that may be temporary: they prevent writes, and the tower still starts and detects."""
-
-DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 CLOSE_S = 1.0
 """Seconds to close the file. After that the kernel closes it, and no acknowledged write is lost."""
@@ -86,14 +79,14 @@ class SqliteStore:
         self._thread = DaemonExecutor("store")
         self._writes = GroupedWrites(self._thread, self._find_file)
         try:
-            self._lock = _lock(path)
+            self._lock = lock_file(path)
             self._thread.submit(self._begin).result()
         except (sqlite3.Error, OSError) as error:
             if self._lock is not None and lacks_room(error):
                 self.failure = error
                 return
             self._release()
-            raise StoreError(f"cannot open the store {path}: {error}; {_advise(error)}") from error
+            raise StoreError(f"cannot open the store {path}: {error}; {advise(error)}") from error
         except StoreError:
             self._release()
             raise
@@ -140,13 +133,13 @@ class SqliteStore:
         """The database, for the writer thread only. It is opened now if it is not open yet."""
         if self._open is None:
             self._open = open_file(self._path)
-            self._inode = _inode_of(self._path)
+            self._inode = inode_of(self._path)
         return self._open
 
     def _find_file(self) -> sqlite3.Connection:
         """Return the database. Raises OSError if its path leads to another file or to none."""
         db = self._db
-        if _inode_of(self._path) != self._inode:
+        if inode_of(self._path) != self._inode:
             raise OSError(
                 f"{self._path} was removed, replaced or hidden by a mount: restore it, or "
                 "restart the tower to create a new one"
@@ -187,6 +180,14 @@ class SqliteStore:
             self._unpruned_bytes = 0
             self.prune(received_at)
         return future
+
+    def save_series(self, row: SeriesRow) -> Future[None]:
+        """Store the series of one node for an incident, in place of earlier ones."""
+        return self._write(lambda db: series_rows.save(db, row))
+
+    def series(self, incident: str) -> Future[list[SeriesRow]]:
+        """Read the series of an incident, by node."""
+        return self._thread.submit(lambda: series_rows.read(self._db, incident))
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
@@ -301,6 +302,10 @@ class SqliteStore:
 
         return self._thread.submit(read)
 
+    def summary(self, incident_id: str) -> Future[bytes | None]:
+        """Read the summary of an incident's case; None if there is none."""
+        return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
+
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
         query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
@@ -329,47 +334,3 @@ class SqliteStore:
         except Exception as error:
             log.error("cannot read the state of the last run from %s: %s", self._path, error)
             return StartupState(pauses={}, generations={}, incidents=())
-
-
-def _advise(error: sqlite3.Error | OSError) -> str:
-    """Return what an operator can do about an error of the disk or of the file."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_ERROR:
-        return "it is damaged or another program changed it: move it away to start with a new one"
-    return "this user must have write permission for the file and its folder"
-
-
-def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the file is permanently damaged."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
-
-
-def lacks_room(error: sqlite3.Error | OSError) -> bool:
-    """Return whether the disk is full or fails temporarily, as opposed to an unusable file."""
-    if isinstance(error, OSError):
-        return error.errno in NO_ROOM
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
-
-
-def _inode_of(path: Path) -> tuple[int, int]:
-    """Return device and inode of a file; (0, 0) if it does not exist."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return (0, 0)
-    return found.st_dev, found.st_ino
-
-
-def _lock(path: Path) -> TextIO:
-    """Lock the store for this process. The kernel releases the lock when the process ends."""
-    make_private_folder(path.parent, prefix=f"{path.stem}.")
-    make_private_file(path.with_suffix(".lock"))
-    lock = path.with_suffix(".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise StoreError(
-            f"another tower uses {path.parent}: use a different --data-dir for each tower"
-        ) from None
-    return lock

@@ -121,6 +121,9 @@ class Incident:
     closed_at: float | None = None
     evidence: bytes | None = None
     """The case of the verdict as JSON; None in lists of incidents."""
+    summary: bytes | None = None
+    """The summary of that case, as text. Only of an incident that is to be stored: the store
+    returns it by itself."""
     ack: Ack | None = None
     identity: Identity = Identity()
     verdicts: tuple[VerdictEntry, ...] = ()

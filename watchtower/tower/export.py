@@ -74,7 +74,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 
     Raises StoreFailedError.
     """
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=True)
     if incident is None:
         return None
     dumps, are_all = await _read_dumps(tower, incident)

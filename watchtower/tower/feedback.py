@@ -30,6 +30,7 @@ class FeedbackView:
 
     at: str
     right: bool
+    """Whether the verdict was right."""
     rank: int | None
     """The rank that really held up the job; null if it was not given."""
     cause: Cause | None
@@ -48,7 +49,9 @@ class CauseCount:
 
     cause: Cause
     right_count: int
+    """Number of right verdicts."""
     wrong_count: int
+    """Number of wrong verdicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,9 @@ class Calibration:
     causes: list[CauseCount]
     """Causes with an answer, those with the most wrong verdicts first."""
     right_count: int
+    """Number of right verdicts."""
     wrong_count: int
+    """Number of wrong verdicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 
-from watchtower.core.case import Case
+from watchtower.core.case_summary import CaseSummary
 from watchtower.core.incident_filter import IncidentFilter
 from watchtower.core.ranksets import format_ranks
+from watchtower.diagnoser.summaries import read_summary as read_summary_text
 from watchtower.store.incident_filter import accepts, position_of
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
@@ -14,8 +16,10 @@ from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor
 from watchtower.tower.feedback import FeedbackView, view_feedback
+from watchtower.tower.outputs import OutputView, list_outputs
 from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
+from watchtower.tower.stack_views import list_main_stacks, list_whole_stacks
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, live_verdict, view_verdict
@@ -101,6 +105,8 @@ class IncidentDetail:
     stacks: list[StackView]
     feedback: FeedbackView | None
     """What a person answered about the verdict; null if nobody did."""
+    outputs: list[OutputView]
+    """The last lines of the suspects. Empty unless their agents may send them."""
 
 
 async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentPage:
@@ -132,9 +138,32 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
         outage=incident.identity.outage or None,
         verdict=view_verdict(verdict_of(tower, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
-        stacks=group_stacks(case) if (case := read_case(incident)) else [],
+        stacks=await _read_stacks(tower, incident_id),
         feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
+        outputs=await list_outputs(tower, incident.id),
     )
+
+
+async def read_summary(tower: Tower, incident_id: str) -> CaseSummary | None:
+    """Return the summary of an incident's case; None if there is none."""
+    unsaved = _find_unsaved(tower, incident_id)
+    body = unsaved.summary if unsaved is not None else None
+    if body is None:
+        store_writer = tower.store_writer
+        body = await store_writer.read(store_writer.store.summary(incident_id))
+    return read_summary_text(body) if body is not None else None
+
+
+async def _read_stacks(tower: Tower, incident_id: str) -> list[StackView]:
+    """Return the distinct main-thread stacks of the last dumps, rarest first."""
+    summary = await read_summary(tower, incident_id)
+    found = list_whole_stacks(summary.stacks) if summary is not None else None
+    if found is None:
+        incident = await read_incident(tower, incident_id, with_case=True)
+        # The case of a large job is decoded in a thread, so that reports are not delayed.
+        case = await asyncio.to_thread(read_case, incident) if incident is not None else None
+        found = list_main_stacks(case) if case is not None else ()
+    return [StackView(ranks=ranks, frames=list(frames)) for ranks, frames in found]
 
 
 async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
@@ -167,19 +196,25 @@ async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
     return None
 
 
+def _find_unsaved(tower: Tower, incident_id: str) -> Incident | None:
+    return next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
+
+
 async def read_incident(
-    tower: Tower, incident_id: str, *, with_case: bool = True
+    tower: Tower, incident_id: str, *, with_case: bool = False
 ) -> Incident | None:
     """Return the current state of one incident, stored or not yet; None if the id is unknown.
 
-    A case of 16,384 ranks has 29 MB: read it only if it is needed.
+    The case of a large job has 29 MB: `with_case` reads it.
     """
-    unsaved = next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
+    unsaved = _find_unsaved(tower, incident_id)
     if unsaved is not None and (unsaved.evidence is not None or not with_case):
         return unsaved
-    reading = tower.store_writer.store.incident(incident_id, with_case=with_case)
+    store_writer = tower.store_writer
     try:
-        stored = await tower.store_writer.read(reading)
+        stored = await store_writer.read(
+            store_writer.store.incident(incident_id, with_case=with_case)
+        )
     except StoreFailedError:
         if unsaved is None:
             raise
@@ -241,21 +276,6 @@ def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
         suspect_ranks=entry.suspects,
         summary=entry.summary,
     )
-
-
-def group_stacks(case: Case) -> list[StackView]:
-    """Return the distinct main-thread stacks of the last dumps, rarest first."""
-    frames = {stack.digest: stack.frames for stack in case.stacks}
-    ranks: dict[str, list[int]] = {}
-    for rank in case.ranks:
-        for thread in rank.dumps[-1].threads if rank.dumps else ():
-            if thread.main and thread.digest in frames:
-                ranks.setdefault(thread.digest, []).append(rank.rank)
-    rarest = sorted(ranks.items(), key=lambda item: (len(item[1]), item[1]))
-    return [
-        StackView(ranks=format_ranks(members), frames=list(frames[digest]))
-        for digest, members in rarest
-    ]
 
 
 def _when(wall: float | None) -> str | None:

@@ -10,6 +10,8 @@ from watchtower.core.detection.condition import ConditionKind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
+from watchtower.core.detection.step_history import StepHistory, find_phase
+from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
@@ -30,7 +32,7 @@ from watchtower.tower.verdicts import (
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Suspect, Verdict
 
-CASES, PAUSES = "cases of", "pauses of"
+CASES, PAUSES, STEPS = "cases of", "pauses of", "steps of"
 """Names in the account of bytes for data of a job besides its ranks."""
 
 CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
@@ -58,6 +60,10 @@ class LiveJob:
     """Time at which the tower resumed that incident; None after a later step."""
     stepped_at: float | None = None
     """Time at which an accused rank first stepped although the incident is open."""
+    steps: StepHistory = field(default_factory=StepHistory)
+    """The steps of the job, also of its earlier attempts."""
+    tracing: Tracing = field(default_factory=Tracing)
+    """Which series of the incident were ordered."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
@@ -101,6 +107,7 @@ class LiveJob:
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(incident, evidence=None)  # the store has it
+        self.tracing.resume(incident.id, choose_suspects(incident.verdict))
         if incident.closed_at is not None:
             self.watch.status = Status.ENDED  # the verdict on its end was already published
             return
@@ -149,6 +156,14 @@ class LiveJob:
             self.diagnoses.drop_unused()
         self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None
+
+    def note_steps(self, gen: Generation, now: float) -> bool:
+        """Add a point to the step history if one is due. Return whether it was."""
+        status = self.watch.status
+        if status is Status.ENDED or not self.steps.is_due(now):
+            return False
+        self.steps.note(gen.step(), status, find_phase(gen.live()), now)
+        return True
 
     def may_be_over(self, gen: Generation, now: float) -> bool:
         """Return whether an accused rank has just stepped again: the job may have recovered.
@@ -245,10 +260,11 @@ class LiveJob:
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
+            summary=self.diagnoses.summary,
             sharer=sharer,
             facts=facts,
         )
-        self.incident = replace(incident, evidence=None)  # the store has it
+        self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
 
     def update_incident(
@@ -282,7 +298,9 @@ class LiveJob:
             facts=facts.or_before(incident.facts),
         )
         self.incident = self.shadow_mode.settle(self.incident)
-        return replace(self.incident, evidence=None if is_same else evidence)
+        if is_same or evidence is None:
+            return self.incident
+        return replace(self.incident, evidence=evidence, summary=self.diagnoses.summary)
 
     def close_incident(
         self, status: Status, wall: float, facts: JobFacts = NO_FACTS

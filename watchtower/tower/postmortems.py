@@ -11,8 +11,9 @@ from watchtower.core.postmortem.facts import Acknowledged, PostmortemFacts, Sent
 from watchtower.core.postmortem.writer import write_postmortem
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
-from watchtower.tower.history import group_stacks, read_incident, verdict_of
+from watchtower.tower.history import read_incident, verdict_of
 from watchtower.tower.owners import owner_of_incident
+from watchtower.tower.stack_views import list_main_stacks
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict
 
@@ -22,7 +23,7 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
 
     `link` is the address of the incident for people. Raises StoreFailedError.
     """
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=True)
     if incident is None:
         return None
     sent = await tower.store_writer.read(tower.store_writer.store.deliveries(incident_id))
@@ -74,5 +75,5 @@ def _find_time(incident: Incident, verdict: Verdict, now: float) -> float:
 
 def _stacks(case: Case) -> tuple[StackGroup, ...]:
     return tuple(
-        StackGroup(ranks=item.ranks, frames=tuple(item.frames)) for item in group_stacks(case)
+        StackGroup(ranks=ranks, frames=tuple(frames)) for ranks, frames in list_main_stacks(case)
     )

@@ -45,6 +45,7 @@ class SimilarIncident:
     same_lines: list[str]
     """Lines of code of ranks that both verdicts name."""
     same_cause: bool
+    """Whether both verdicts name the same cause."""
     why: str
     """What is the same, as text."""
 

@@ -41,12 +41,14 @@ from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.left_incidents import LeftIncidents
-from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.live import CASES, PAUSES, STEPS, LiveJob
+from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
+from watchtower.tower.tracing import TraceOrders
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
@@ -125,9 +127,11 @@ class Tower:
             self.live,
             self.counters,
         )
+        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock)
         self.examinations = Examinations(
             self.fleet, self.detector, clock, self.effects, self.runner, self.live
         )
+        self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -165,6 +169,7 @@ class Tower:
             orders=self.effects.orders.collect((report.node, report.agent_id), now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=self.fleet.nodes[report.node].missing,
+            series=self.traces.collect((report.node, report.agent_id)),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
@@ -247,6 +252,8 @@ class Tower:
         live, gen = self.live.get(job.name), job.generation
         if live is None:
             return
+        if live.note_steps(gen, now):
+            self.fleet.count_kept(STEPS, job.name, live.steps)
         totals, stall = self.totals.setdefault(job.name, JobTotals()), live.watch.stall
         since = stall.since if stall else None
         lost_s = totals.advance(gen.number, gen.step(), live.watch.status, since, now)
@@ -263,6 +270,7 @@ class Tower:
         pauses = self._pauses.setdefault(job.name, Pauses())
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         begun.shadow_mode = self.shadow
+        begun.steps = live.steps if live is not None else begun.steps
         left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
@@ -291,6 +299,7 @@ class Tower:
         self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
+        self.traces.check(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live.diagnoses)
         if gen.is_paced or condition.kind is ConditionKind.CHANGING:
@@ -364,9 +373,11 @@ class Tower:
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)
+            self.traces.drop(job.name)
             self.runner.forget(job.name)
             self._retain_pauses(job.name)
             self.fleet.account.remove((CASES, job.name))
+            self.fleet.account.remove((STEPS, job.name))
             del self.live[job.name]
             self.totals.pop(job.name, None)
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from watchtower.core.case_summary import WaitBoxes
+from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
@@ -36,14 +38,21 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "words": say_words,
+        "upper_first": capitalise,
         "tone": find_tone,
         "duration": say_duration,
         "percent": say_percent,
         "ranks": count_ranks,
         "segment": quote_segment,
+        "graph": mark_graph,
     }
     environment.filters.update(filters)
     return environment
+
+
+def mark_graph(waits: WaitBoxes) -> Markup:
+    """Return the picture of which rank waits for which. `draw_graph` escapes its texts."""
+    return Markup(draw_graph(waits))
 
 
 def mark_sentence(text: str, limit: int = MAX_SENTENCE) -> Markup:
@@ -77,9 +86,11 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
 
 
-def mark_clock(stamp: str | None) -> Markup:
-    """Return the time of day of an RFC 3339 time. The script adds how long ago it was."""
-    return _mark_time(stamp, say_moment(stamp or "").partition(" ")[2], " data-since")
+def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+    """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
+    that still lasts, else "4 min ago"."""
+    said = say_moment(stamp or "").partition(" ")[2]
+    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
 
 
 def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:

@@ -77,15 +77,15 @@ class LinkSubject:
 def check_links(links: Mapping[str, str]) -> None:
     """Raise ConfigError for a template that is not valid."""
     if len(links) > MAX_LINKS:
-        raise ConfigError(f"`links` has {len(links)} entries: at most {MAX_LINKS} are allowed")
+        raise ConfigError(f"`links` in [pages] has {len(links)} entries, allowed are {MAX_LINKS}")
     for name, template in links.items():
         if not 1 <= len(name) <= MAX_LINK_NAME or not name.isprintable():
             raise ConfigError(
-                f"`links`: the name {name[:MAX_LINK_NAME]!r} must have 1 to {MAX_LINK_NAME} "
-                "printable characters"
+                f"`links` in [pages]: the name {name[:MAX_LINK_NAME]!r} must have 1 to "
+                f"{MAX_LINK_NAME} printable characters"
             )
         if mistake := _find_mistake(template):
-            raise ConfigError(f"`links.{name}` {mistake}")
+            raise ConfigError(f"`links.{name}` in [pages] {mistake}")
 
 
 def _find_mistake(template: str) -> str:

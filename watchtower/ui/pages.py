@@ -37,6 +37,9 @@ FRESH_S = 1.0
 MAX_PAGES = 128
 """Pages that are kept, the least recently used is dropped first. With 100 kB each that is 13 MB."""
 
+MARKED = ("form_token", "person", "etag")
+"""Values that differ between persons who share a page that is kept."""
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'; object-src 'none'",
@@ -108,7 +111,7 @@ class Pages:
         self._environment.globals["static"] = self.static.address
         self._environment.globals["version"] = __version__
         # Kept pages have marks in these places. A text of a job cannot contain an unknown mark.
-        self._marks = {name: f"mark-{secrets.token_hex(16)}" for name in ("form_token", "person")}
+        self._marks = {name: f"mark-{secrets.token_hex(16)}" for name in MARKED}
         self._environment.globals.update(self._marks)
 
     async def answer(self, request: Request, name: str, collect: Collect) -> Response:
@@ -125,7 +128,7 @@ class Pages:
             return Response(status_code=304, headers=headers)
         if page.body is None:
             page.body = self._render(page.shown, root, reader)
-        body = self._fill_in(page.body, visitor)
+        body = self._fill_in(page.body, visitor, etag.strip('"'))
         return HTMLResponse(body, headers=headers)
 
     def show(
@@ -178,11 +181,12 @@ class Pages:
         here = shown.template.removesuffix(".html")
         return template.render(root=root, reader=reader, here=here, **shown.values).encode()
 
-    def _fill_in(self, body: bytes, visitor: Visitor) -> bytes:
-        """Return a page for one person: their form token and name in the places of the marks."""
-        person = escape(visitor.name).encode()
-        filled = body.replace(self._marks["form_token"].encode(), visitor.form_token.encode())
-        return filled.replace(self._marks["person"].encode(), person)
+    def _fill_in(self, body: bytes, visitor: Visitor, etag: str = "") -> bytes:
+        """Return a page for one person, with its values in the places of the marks."""
+        values = (visitor.form_token, escape(visitor.name), etag)
+        for name, value in zip(MARKED, values, strict=True):
+            body = body.replace(self._marks[name].encode(), value.encode())
+        return body
 
 
 def _read_visitor(visitor: Visitor) -> Reader:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from watchtower.wire.bounds import check_age, check_count, check_rank, check_text
 from watchtower.wire.report import ProcessId
+from watchtower.wire.series import SeriesOrder
 
 MAX_ORDERS = 64
 """Orders in one reply. A node runs a few jobs at most."""
@@ -83,6 +84,8 @@ class ReportReply:
     missing: tuple[ProcessId, ...] = ()
     """Live ranks of this node, as far as the tower knows, that the report does not contain. The
     next report says which of them do not exist any more."""
+    series: tuple[SeriesOrder, ...] = ()
+    """Orders for series of incidents."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -90,3 +93,4 @@ class ReportReply:
         check_age("report_interval_s", self.report_interval_s)
         check_count("deadlines", len(self.deadlines), MAX_DEADLINES)
         check_count("orders", len(self.orders), MAX_ORDERS)
+        check_count("series", len(self.series), MAX_ORDERS)

@@ -50,7 +50,14 @@ MAX_EVIDENCE = 24
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
     """Name the suspects of a case, or say that it does not show them."""
-    picture = take_picture(case)
+    return diagnose_picture(take_picture(case), rules)
+
+
+def diagnose_picture(
+    picture: Picture, rules: Sequence[tuple[str, Rule]] | None = None
+) -> Diagnosis:
+    """Name the suspects of a case whose picture was taken."""
+    case = picture.case
     is_slow = case.slowdown > 1
     if rules is None:
         rules = SLOW_RULES if is_slow else RULES

@@ -53,7 +53,7 @@ def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
     elif facts.kind == "hung":
         yield Event(facts.stopped_at, "the last sign of progress")
     if facts.suspect_at is not None:
-        text = "the job was suspect, and the agents dumped its ranks"
+        text = "the job was suspect, and dumps of its ranks were due"
         yield Event(facts.suspect_at, text)
 
 

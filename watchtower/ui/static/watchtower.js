@@ -4,7 +4,8 @@
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 30000;
-let etag = null;
+const shownEtag = document.documentElement.dataset.etag;
+let etag = shownEtag ? `"${shownEtag}"` : null;
 let waitMs = EVERY_MS;
 let answeredAt = Date.now();
 let timer = 0;
@@ -16,12 +17,11 @@ async function poll() {
   try {
     const headers = etag ? { "If-None-Match": etag } : {};
     const answer = await fetch(location.href, { headers, cache: "no-store" });
+    // The session has ended: the tower, or a proxy in front of it, shows its login.
+    if (answer.redirected || answer.status === 401) return location.reload();
     if (answer.status === 200) {
       show(await answer.text());
       etag = answer.headers.get("ETag");
-    } else if (answer.status === 401) {
-      location.reload(); // the session has ended: the tower leads to the login
-      return;
     } else if (answer.status !== 304) {
       throw new Error(`status ${answer.status}`);
     }
@@ -50,12 +50,20 @@ function sayOffline(text) {
 
 function show(text) {
   const fresh = new DOMParser().parseFromString(text, "text/html");
+  if (isOutdated(fresh)) return location.reload();
   if (document.title !== fresh.title) document.title = fresh.title;
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(part.id);
     if (next) morph(part, next);
   }
   showAges();
+}
+
+// After an upgrade of the tower the style and this script are other files.
+function isOutdated(fresh) {
+  const find = (page) => page.querySelector("script[src]")?.getAttribute("src");
+  const isTyping = document.activeElement?.matches("input, select, textarea");
+  return !isTyping && find(document) !== find(fresh);
 }
 
 // ---- Morphing: change only what differs, so that focus, selection and open parts stay. ----
@@ -114,8 +122,9 @@ function showAges() {
   for (const time of document.querySelectorAll("time[data-age], time[data-since]")) {
     const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
     if (Number.isNaN(seconds)) continue;
-    const said = sayDuration(seconds);
-    time.dataset.said = "since" in time.dataset ? said : `${said} ago`;
+    const said = sayDuration(Math.abs(seconds));
+    const isStart = "since" in time.dataset;
+    time.dataset.said = isStart ? said : seconds < 0 ? `in ${said}` : `${said} ago`;
   }
 }
 
