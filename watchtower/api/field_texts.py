@@ -28,7 +28,6 @@ COMMON = {
     "cause": "The cause. The list of causes is closed; null without a diagnosis.",
     "closed_at": "Time at which the incident closed. Null while it is open.",
     "confidence": "0 to 1. Below 0.5 the cause is `unknown`.",
-    "confidence_from": "Lowest confidence of the band, 0 to 1.",
     "detail": "One sentence on the status.",
     "diagnosed_at": "Time of the diagnosis. Null without one.",
     "dumps": "Dumps of the current stall.",
@@ -63,8 +62,6 @@ COMMON = {
     "ready": "Whether the tower can decide.",
     "reason": "Reason, as given in the request.",
     "right": "Whether the verdict was right.",
-    "right_count": "Number of verdicts that were right.",
-    "same_cause": "Whether both verdicts have the same cause.",
     "shared_cause": "A mount, node or address that may hold up other jobs, too. Null if not known.",
     "silent_for_s": "Seconds since the last report of the agent.",
     "since": "Time at which it began.",
@@ -83,7 +80,6 @@ COMMON = {
     "want": "Number of ranks to dump.",
     "weight": "Probability that this alone shows the cause, 0 to 1.",
     "why": 'Completes the sentence "rank 37 ...".',
-    "wrong_count": "Number of verdicts that were wrong.",
     "world_size": "Number of ranks that the job has.",
 }
 """By the name of the field."""
