@@ -156,7 +156,8 @@ class Tower:
         for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
-        deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses.by_job, self.troubles)
+        pauses = self._pauses.by_job
+        deadlines = find_deadlines(report, self.fleet, self.detector, pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
