@@ -10,6 +10,9 @@ FRAMEWORKS := accelerate lightning pytorch_lightning transformers
 # Grafana's published types of dashboards, and the compiler that checks them.
 GRAFANA_TYPES := @grafana/schema@11.6.0 typescript@5.4.5
 
+# Finds problems of accessibility on the pages. MPL-2.0, used by tests only.
+AXE := axe-core@4.14.1
+
 # The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -21,7 +24,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test test-system test-torch browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -35,6 +38,11 @@ test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
 	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
+
+browser: $(VENV)/.ready-browser $(VENV)/axe/.ready ## install what tests of the pages need, with npm; not Chromium itself
+
+screenshots: $(VENV)/.ready-browser ## write the pictures of the pages in docs/pages, with Chromium
+	@$(BIN)/python -m tests.system.ui.screenshots docs/pages
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
 	@$(PYTEST) -n 2 -m torch
@@ -97,6 +105,14 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
 	@$(INSTALL) $(TORCH) $(FRAMEWORKS)
+	@touch $@
+
+$(VENV)/.ready-browser: $(VENV)/.ready-dev
+	@$(INSTALL) -e '.[browser]'
+	@touch $@
+
+$(VENV)/axe/.ready: $(VENV)/.venv
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/axe $(AXE)
 	@touch $@
 
 $(VENV)/.ready-peers: $(VENV)/.ready-torch

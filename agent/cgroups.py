@@ -1,4 +1,6 @@
-"""The cgroups of a process: what /proc/PID/cgroup says, and where the folders are (cgroups(7))."""
+"""The cgroups of a process: /proc/PID/cgroup, where the folders are, and their small files
+(cgroups(7)).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,15 @@ CGROUP_MOUNT = "sys/fs/cgroup"
 
 MAX_BYTES = 65536
 """Bytes read of /proc/PID/cgroup. It has some 15 lines."""
+
+MAX_FILE_BYTES = 4096
+"""Bytes read of a file of a cgroup. `memory.stat` has the most: some 50 lines."""
+
+MAX_RANKS = 64
+"""Ranks whose cgroups are read. A node has up to 16."""
+
+MAX_FOLDERS = 8
+"""Folders read for one rank, its own first. Slurm and Kubernetes use up to 6."""
 
 
 class Membership(NamedTuple):
@@ -32,7 +43,7 @@ class Membership(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the path leads out of our own cgroup namespace, so that nobody can follow it."""
+        """Whether the path leads out of our own cgroup namespace, so that it cannot be followed."""
         return self.path.startswith("/..")
 
     @property
@@ -57,14 +68,9 @@ def read_memberships(proc: Proc, pid: int) -> Iterator[Membership]:
             yield Membership(frozenset(controllers.split(",")), path, mounts)
 
 
-MAX_FILE_BYTES = 8192
-"""Bytes read of a file of a cgroup. `memory.stat` has 60 lines."""
-
-
 def list_folders(proc: Proc, pid: int, controller: str) -> Iterator[str]:
-    """Yield the folders of a process with this controller, its own first, below the mount.
-
-    A limit may be the one of a folder above: of a pod, or of the job's step. The root has none.
+    """Yield the folders of a process that may have limits of a controller, relative to
+    `CGROUP_MOUNT`: its own first, then those above it, without the root, which has no limit.
     """
     for each in read_memberships(proc, pid):
         if (each.is_v2 or controller in each.controllers) and not each.is_hidden:
@@ -79,9 +85,15 @@ def _climb(mount: str, path: str) -> Iterator[str]:
 
 
 def read_file(folder: str, name: str) -> str:
-    """Return a file of a cgroup; empty if it cannot be read."""
+    """Return a small file of a cgroup; an empty text if it cannot be read."""
     try:
         with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
             return file.read(MAX_FILE_BYTES)
     except OSError:
         return ""
+
+
+def parse_rows(text: str) -> dict[str, int]:
+    """Return the numbers of a file with lines such as "nr_periods 10"; other lines are skipped."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: int(row[1][:20]) for row in rows if len(row) == 2 and row[1].isdecimal()}

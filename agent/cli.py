@@ -21,6 +21,7 @@ from watchtower.arguments import Parser
 from watchtower.completing import add_completion, add_help
 from watchtower.log_limit import LogLimit
 from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.series import MAX_OUTPUT_LINES
 
 CREDENTIALS = "/run/credentials/"
 CREDENTIAL_HINT = (
@@ -93,6 +94,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         ca_file=given.ca_file,
         py_spy=given.py_spy or "",
         read_source=not given.no_source,
+        output_lines=given.output_lines,
         log_level=given.log_level,
         spool_dir=given.spool_dir,
         check_only=given.command == "check",
@@ -217,6 +219,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="folder for dumps that the tower does not have yet "
         f"(default: ${STATE_VARIABLE}, else memory)",
     )
+    add(
+        "--output-lines",
+        default=0,
+        type=output_lines,
+        metavar="N",
+        help="send the last N lines (up to "
+        f"{MAX_OUTPUT_LINES}) of a suspect's standard output and error, if these are files "
+        "(default: 0, none)",
+    )
     add("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
 
 
@@ -339,6 +350,15 @@ def match(text: str) -> tuple[str, str]:
             f"invalid match {text!r}: use KEY=VALUE, such as WATCHTOWER_JOB=llama-70b"
         )
     return name, value
+
+
+def output_lines(text: str) -> int:
+    """Check `--output-lines`."""
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_OUTPUT_LINES):
+        raise argparse.ArgumentTypeError(
+            f"invalid number of lines {text!r}: must be 0 to {MAX_OUTPUT_LINES}"
+        )
+    return int(text)
 
 
 def tool(text: str) -> str:

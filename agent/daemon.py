@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from agent import config
+from agent import __version__, config
 from agent.collectors import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
@@ -41,6 +41,7 @@ from agent.dumping.dump_triggers import (
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
+from agent.series.reporting import SeriesReporter
 from agent.starting import make_first_line, raise_descriptor_limit
 from agent.watching.missing import find_gone
 from agent.watching.observing import Observer, mark_oom_kills
@@ -50,7 +51,6 @@ from watchtower.access.tower_connection import TowerConnection
 from watchtower.fair_order import by_turns
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.orders import Order, ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report
 
@@ -113,6 +113,12 @@ class Agent:
         self._dumps = DumpSender(
             TowerConnection(address, DUMPS_REPLY_LIMITS), queue, self._metrics.count_loss
         )
+        self._series = SeriesReporter(
+            node=settings.node,
+            proc=self._proc,
+            deliver=self._dumps.put,
+            output_lines=settings.output_lines,
+        )
         self._keeper = (
             SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
             if settings.spool_dir
@@ -159,9 +165,8 @@ class Agent:
         self._loop()
         self._notifier.stopping()
         self._dumping.stop()
-        self._runner.stop()
-        self._source_runner.stop()
-        self._native_runner.stop()
+        for tools in (self._runner, self._source_runner, self._native_runner, self._series):
+            tools.stop()
         self._observer.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)
@@ -236,23 +241,24 @@ class Agent:
         now, boot_now = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
         self._observer.note_processes(self._watchlist.living(), boot_now)
         observations = self._observer.observe(now, boot_now)
+        vitals = self._watchlist.vitals(now)
+        self._series.record(vitals, self._observer.measured(boot_now), now)
         return Report(
             version=PROTOCOL_VERSION,
             node=self._settings.node,
             agent_id=self._agent_id,
             interval_s=self._interval_s,
-            ranks=mark_oom_kills(self._watchlist.vitals(now), observations),
+            ranks=mark_oom_kills(vitals, observations),
             jobs=self._discovery.job_labels(),
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
             contained=self._is_contained,
             boot=self._boot,
+            release=__version__,
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
-                ranks="; ".join(
-                    filter(None, (str(self._discovery.left_out), str(self._discovery.mistakes)))
-                )[:MAX_TEXT],
+                ranks=self._discovery.trouble(),
                 owners=self._discovery.owners.trouble(),
                 collectors=self._observer.gap(),
             ),
@@ -270,6 +276,7 @@ class Agent:
             self._interval_s = max(self._settings.interval_s, asked_s)
             self._deadlines.replace(reply.deadlines)
             self._missing = reply.missing
+            self._series.carry_out(reply.series, self._watchlist.found(), now)
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many orders are waiting", order.id)
         slots = self._slots()

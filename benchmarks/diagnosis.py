@@ -27,11 +27,14 @@ from watchtower.core.case import Case
 from watchtower.core.detection.case_inputs import collect_case_inputs, split_case
 from watchtower.core.detection.condition import Stall, Why
 from watchtower.core.detection.detector import Detector
-from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.diagnosis import diagnose, diagnose_picture
+from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.summary.summarize import summarize
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
 from watchtower.diagnoser.messages import Request, decode_case, limits_for, write_success
 from watchtower.diagnoser.process import DiagnoserProcess
+from watchtower.diagnoser.summaries import write_summary
 from watchtower.garbage import put_off_full_collections
 from watchtower.wire.dumps import DumpBatch, SentBatch
 
@@ -115,7 +118,10 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     request = Request(limits=limits, parts=parts, bodies=held)
     frames = part("write the request", request.encode)
     made = part("in the process: make the case", lambda: decode_case(frames))
-    part("in the process: diagnose, write", lambda: write_success(made))
+    picture = part("in the process: picture", lambda: take_picture(made))
+    found = part("in the process: diagnose", lambda: diagnose_picture(picture))
+    part("in the process: summarize", lambda: write_summary(summarize(picture, found)))
+    part("in the process: all three, write", lambda: write_success(made))
     diagnoser = DiagnoserProcess()
     diagnoser.ask(request)
     began = time.monotonic()
@@ -153,7 +159,7 @@ def main() -> int:
             print(f"{name:>7} {event:<22} {took_s:6.2f} {added:6.0f}  {verdict}", flush=True)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             for words, took_s, added in pool.apply(measure_parts, (name,)):
-                print(f"{name:>7} {words:<30} {took_s:6.2f} s {added:6.0f} MB", flush=True)
+                print(f"{name:>7} {words:<32} {took_s:6.2f} s {added:6.0f} MB", flush=True)
     return 1 if slow and args.check else 0
 
 

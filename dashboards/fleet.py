@@ -71,9 +71,9 @@ AGENTS = stat(
     Query("max(watchtower_agents)", "all"),
 )
 
-WHO_IS_HUNG = table(
+HUNG_JOBS = table(
     Text(
-        "Who is hung",
+        "Hung jobs",
         "Open incidents with the first rank that the current verdict names.",
         "none",
         "No incident is open",
@@ -183,7 +183,7 @@ BOARD = Board(
             (5, LAST_DECISION),
             (5, AGENTS),
         ),
-        row(8, (24, WHO_IS_HUNG)),
+        row(8, (24, HUNG_JOBS)),
         row(10, (16, JOBS_OVER_TIME), (8, JOBS_BY_STATUS)),
         row(8, (10, STEP_RATES), (7, CAUSES), (7, NODES)),
     ),

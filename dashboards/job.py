@@ -186,7 +186,7 @@ PHASES = series(
 
 WAITS = series(
     Text(
-        "Who waits least",
+        "Ranks that wait least",
         "Share of samples in which the ranks that slow down the job, and the median rank, waited.",
         "percentunit",
         "The job is not slow",

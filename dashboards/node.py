@@ -218,36 +218,32 @@ NIC_ERRORS = series(
     ),
 )
 
-SHARED_MEMORY = series(
-    Text(
-        "Shared memory",
-        "Used share of /dev/shm of the node; containers have their own.",
-        "percentunit",
-        NOT_SCRAPED,
-    ),
+SHM = series(
+    Text("Shared memory", "Used share of /dev/shm of the node.", "percentunit", NOT_SCRAPED),
     Query(f"max(watchtower_shm_used_ratio{THIS})", "used"),
-    thresholds={0.95: RED},
 )
 
-MEMORY_LIMITS = series(
+MEMORY_LIMIT = series(
     Text(
-        "Memory limits",
-        "Used share of the fullest memory limit of a rank on this node.",
+        "Memory limit",
+        "Largest used share of a memory limit of the ranks; freeable pages of files do not count.",
         "percentunit",
         "No rank of this node has a memory limit",
     ),
-    Query(f"max(watchtower_memory_limit_used_ratio{THIS})", "fullest"),
-    thresholds={0.97: RED},
+    Query(f"max(watchtower_memory_limit_used_ratio{THIS})", "used"),
 )
 
 PRESSURE = series(
     Text(
         "Pressure",
-        "Share of the time in which a process of the node waited for CPU, memory or storage.",
+        "Share of the last 10 s in which processes waited for CPU, memory or block devices.",
         "percentunit",
-        "The kernel of this node does not count it",
+        "The kernel of this node does not measure pressure",
     ),
-    Query(f"max by (resource) (watchtower_pressure_ratio{THIS})", "{{resource}}"),
+    Query(
+        f"max by (resource, kind) (watchtower_pressure_ratio{THIS})",
+        "{{resource}} {{kind}}",
+    ),
 )
 
 FRESH = bars(
@@ -278,8 +274,8 @@ BOARD = Board(
         row(7, (8, gpus.UNITS), (8, gpus.CLOCKS), (8, gpus.HEAT)),
         row(7, (8, gpus.ERRORS), (8, gpus.HEALTH), (8, gpus.STUCK)),
         row(7, (14, gpus.XIDS), (10, OOM_KILLS)),
-        row(7, (8, SHARED_MEMORY), (8, MEMORY_LIMITS), (8, PRESSURE)),
         row(7, (8, NICS), (8, NIC_BYTES), (8, NIC_ERRORS)),
+        row(7, (8, MEMORY_LIMIT), (8, SHM), (8, PRESSURE)),
         row(8, (12, DUMPS), (12, FAILURES)),
         row(8, (6, FRESH), (6, CHECKS), (6, CPU), (6, MEMORY)),
     ),

@@ -7,7 +7,7 @@ SYSCONFDIR := /etc/watchtower
 UNITDIR := /etc/systemd/system
 SYSUSERSDIR := /etc/sysusers.d
 
-# Of the system, not of somebody's home: the services can see no home.
+# A Python of the system: the services cannot read home directories.
 SERVICE_PYTHON ?= $(shell for p in /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 \
 	/usr/bin/python3 /usr/local/bin/python3; do $$p -c 'import ensurepip, sys; \
 	sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)

@@ -22,6 +22,8 @@ TOGETHER = {
     "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",
     "tests/system/test_dashboards.py",
+    "tests/system/ui/test_hung_job.py",
+    "tests/system/ui/test_login.py",
 }
 """Files of the system tier whose tests share what costs much to make: one process runs them all."""
 

@@ -1,10 +1,11 @@
-"""Writes the parts of docs/ that are generated: `python -m tests.generated_docs`.
+"""Writes what is generated from or into docs/: `python -m tests.generated_docs`.
 
 A generated part is between the lines `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,22 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 """The generated parts of each page, by name."""
 
 
+RUNBOOKS = "watchtower/core/postmortem/runbooks.toml"
+
+
+def make_runbooks() -> str:
+    """Return the parts of the pages of causes that a post-mortem quotes, as TOML."""
+    lines = ["# Written by `make docs` from docs/runbooks/causes.", ""]
+    for page in sorted((ROOT / "docs/runbooks/causes").glob("*.md")):
+        pieces = re.split(r"^\*\*(\w+)\.\*\* ", page.read_text("utf-8"), flags=re.MULTILINE)
+        parts = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+        lines.append(f"[{page.stem}]")
+        for name in ("Fix", "Prevent"):
+            lines.append(f"{name.lower()} = '''\n{parts[name].strip()}\n'''")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def generate(page: str, text: str) -> str:
     """Return the text of a page with its generated parts written again."""
     for name, make in PARTS[page].items():
@@ -58,6 +75,7 @@ def main() -> None:
     for page in PARTS:
         path = ROOT / page
         path.write_text(generate(page, path.read_text("utf-8")), "utf-8")
+    (ROOT / RUNBOOKS).write_text(make_runbooks(), "utf-8")
 
 
 if __name__ == "__main__":

@@ -10,36 +10,50 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.session_key import keep_key
+from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import make_links
+from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
+from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
-from watchtower.api.agents import agent_routes
+from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
+from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
+from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import REPLY_BOUNDS_S, Front
 from watchtower.api.health import health_routes
+from watchtower.api.incident_documents import document_routes
 from watchtower.api.incidents import incident_routes
 from watchtower.api.ingest import ingest_routes
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
+from watchtower.api.nodes import node_routes
+from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
+from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import Guard, Refusals
 from watchtower.api.silences import silence_routes
+from watchtower.api.slack_answers import SlackAnswers
+from watchtower.api.slack_commands import SlackCommands
+from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
@@ -50,6 +64,10 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
+from watchtower.ui.actions import Actions
+from watchtower.ui.login import Logins
+from watchtower.ui.pages import Pages
+from watchtower.ui.routes import page_routes
 
 log = logging.getLogger("watchtower")
 
@@ -68,21 +86,34 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+OPEN_TO_ALL = (
+    "there are no tokens: without the header of the proxy, everything is allowed to everyone who "
+    "reaches the tower; let only the proxy reach it, or use tokens"
+)
+"""Warning about `user_header` without tokens."""
+
+PageRoutes = Callable[[Tower, Pages], list[Route]]
+"""Makes the routes of the tower's own pages."""
+
+
 def make_app(
     tower: Tower,
-    book: TokenBook | None = None,
+    visitors: Visitors | None = None,
     refusals: Refusals | None = None,
     renewal: Renewal | None = None,
-    public_url: str = "",
+    links: AlertLinks = NO_LINKS,
     hosts: frozenset[str] | None = None,
     alerts: AlertNotifier | None = None,
+    pages: PageRoutes = page_routes,
 ) -> Front:
-    """Return the ASGI application of one tower. Without a token book every request is allowed.
+    """Return the ASGI application of one tower. Without visitors every request is allowed.
 
     `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
-    pages of other sites are refused.
+    pages of other sites are refused. `pages` makes the routes of the tower's own pages.
     """
     refusals = refusals or Refusals()
+    visitors = visitors or Visitors(TokenBook({}, {}))
+    shown = Pages(tower.clock.now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -106,21 +137,28 @@ def make_app(
     )
     guard = partial(
         Guard,
-        book=book or TokenBook({}, {}),
+        visitors=visitors,
         refusals=refusals,
         hosts=hosts,
-        public_url=public_url,
+        public_url=links.public_url,
+        show_error=shown.show_error,
     )
+    app.add_middleware(EntityTags)
+    app.add_middleware(BodyLimit)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)
     problems.install(app)
+    describe_api(app, needs_token=bool(visitors.book))
     ingest = ingest_routes(tower, refusals)
     replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
-    metrics = metrics_route(tower, refusals, public_url, replies, alerts)
-    app.router.routes += [metrics, *reference_routes(app)]
-    jobs = (examination_routes, job_routes)
-    made = (*jobs, agent_routes, silence_routes, incident_routes, outage_routes, health_routes)
-    for routes in made:
+    metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
+    app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
+    app.router.routes += Logins(shown, visitors, refusals).routes()
+    app.router.routes += Actions(tower, shown).routes()
+    app.router.routes += rank_routes(tower)  # before those of jobs, which match more
+    for linking in (examination_routes, job_routes, incident_routes, document_routes):
+        app.router.routes += linking(tower, links).routes
+    for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
     return Front(ingest, app, guard, replies)
 
@@ -173,7 +211,7 @@ def serve(config: TowerConfig) -> None:
             log.warning("%s", said)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections, alerts)
+        server = _make_server(config, tower, book, certificate, connections, alerts, links)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
@@ -188,7 +226,7 @@ def serve(config: TowerConfig) -> None:
 def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     """Return warnings about a configuration that is allowed but probably a mistake."""
     if not book:
-        return []
+        return [OPEN_TO_ALL] if config.pages.user_header else []
     warnings = []
     if not config.tls_cert and not is_loopback(config.host):
         warnings.append(
@@ -201,6 +239,18 @@ def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     return warnings
 
 
+def make_people(config: TowerConfig) -> People:
+    """Return how persons get rights. Makes the key of their sessions in the data folder."""
+    pages = config.pages
+    scope = Scope(pages.user_scope)
+    return People(
+        key=keep_key(Path(config.data_dir)),
+        session_s=pages.session_hours * 3600,
+        trusted=TrustedUsers(pages.user_header, pages.trusted_proxies, scope),
+        is_secure=config.is_secure,
+    )
+
+
 def _make_server(
     config: TowerConfig,
     tower: Tower,
@@ -208,6 +258,7 @@ def _make_server(
     certificate: Certificate | None,
     connections: int,
     alerts: AlertNotifier,
+    links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
@@ -218,8 +269,11 @@ def _make_server(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
     hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
+    visitors = Visitors(book, make_people(config))
+    pages = partial(page_routes, links=links, settings=config.pages)
+    app = make_app(tower, visitors, refusals, renewal, links, hosts, alerts, pages)
     settings = uvicorn.Config(
-        make_app(tower, book, refusals, renewal, config.public_url, hosts, alerts),
+        add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",
         http=connection_class(limit),
         ws="none",
@@ -234,6 +288,20 @@ def _make_server(
     settings.load()
     renewal.context = settings.ssl
     return uvicorn.Server(settings)
+
+
+def add_slack_commands(
+    app: ASGIApp, tower: Tower, settings: AlertSettings, links: AlertLinks, refusals: Refusals
+) -> ASGIApp:
+    """Return an application that also answers commands of Slack, if there is a signing secret.
+
+    Raises ConfigError.
+    """
+    secret = read_secret("slack_signing_secret_file", settings.slack_signing_secret_file)
+    if not secret:
+        return app
+    answers = SlackAnswers(tower, links, frozenset(settings.slack_ack_users))
+    return SlackCommands(app, answers, SlackSignatures(secret), refusals)
 
 
 def _listen(host: str, port: int) -> socket.socket:

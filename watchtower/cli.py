@@ -16,7 +16,15 @@ from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.arguments import Parser, name_or_id
-from watchtower.commands import acknowledging, asking, on_demand, silencing
+from watchtower.commands import (
+    acknowledging,
+    asking,
+    calibration,
+    documents,
+    listing,
+    on_demand,
+    silencing,
+)
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import (
     DONE,
@@ -26,15 +34,13 @@ from watchtower.commands.exit_codes import (
     UNUSABLE,
     exit_code_of,
 )
-from watchtower.commands.tower_options import add_tower, make_client
+from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
 from watchtower.completing import add_completion, add_help
 from watchtower.config import TowerConfig, load_config
 from watchtower.log_limit import LogLimit
 from watchtower.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
-
-INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -105,7 +111,9 @@ def make_parser() -> Parser:
     _add_incidents(add("incidents", "list incidents, newest first"))
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_incident(add("incident", "show one incident with its stacks"))
-    _add_export(add("export", "write an incident with its evidence to a file"))
+    documents.add_export(add("export", "write an incident with its evidence to a file"))
+    documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
+    _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "diagnose an exported incident again"))
     on_demand.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
@@ -116,6 +124,7 @@ def make_parser() -> Parser:
     _add_unmute(add("unmute", "old name of `silence --remove`, with the name of the job"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_alert(add("alert", "send a test message to a destination of alerts"))
+    documents.add_mcp(add("mcp", "serve tools for language models over stdin and stdout (MCP)"))
     _add_token(add("token", "make a random token"))
     _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
     add_completion(add("completion", "print a completion script for a shell"), parser)
@@ -166,6 +175,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
+    listing.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
     _add_json(parser)
@@ -216,7 +226,7 @@ def _add_stacks(parser: Parser) -> None:
 
 
 def _add_incidents(parser: Parser) -> None:
-    parser.add_argument("--job", type=name_or_id, help="only incidents of this job")
+    listing.add_filters(parser)
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)
@@ -240,11 +250,10 @@ def _add_incident(parser: Parser) -> None:
     parser.set_defaults(run=lambda args: asking.show_incident(make_client(args), args))
 
 
-def _add_export(parser: Parser) -> None:
-    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: print it")
+def _add_calibration(parser: Parser) -> None:
     add_tower(parser)
-    parser.set_defaults(run=lambda args: asking.export(make_client(args), args))
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: calibration.show_calibration(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:

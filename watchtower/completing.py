@@ -11,7 +11,7 @@ from watchtower.arguments import Parser
 
 SHELLS = ("bash", "zsh", "fish")
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9 .,/=+@%-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9 .,:/=+@%_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@
 [tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
 [alerts]     where the tower itself sends alerts: the settings of `alerts.settings`
+[pages]      links on the web pages, and who may open them: the settings of `ui.settings`
 [drill]      how fast drills run; read by `watchtower drill` alone
 """
 
@@ -27,13 +28,14 @@ from watchtower.alerts.settings import AlertSettings
 from watchtower.core.policy import RENAMED, Policy
 from watchtower.settings_file import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
+from watchtower.ui.settings import PageSettings
 
 log = logging.getLogger("watchtower.config")
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""
 
-OTHER_TABLES = frozenset({"policy", "retention", "alerts"})
+OTHER_TABLES = frozenset({"policy", "retention", "alerts", "pages"})
 """Fields of `TowerConfig` that are tables of their own."""
 
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9._~%:/\[\]+-]+")
@@ -71,12 +73,18 @@ class TowerConfig:
     policy: Policy = Policy()
     retention: Retention = Retention()
     alerts: AlertSettings = AlertSettings()
+    pages: PageSettings = PageSettings()
 
     def __post_init__(self) -> None:
         """Check what the types do not express. Raises ConfigError."""
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether people reach the tower over TLS, its own or that of a proxy."""
+        return bool(self.tls_cert) or self.public_url.startswith("https://")
 
     @property
     def token_files(self) -> dict[Scope, str]:
@@ -133,6 +141,7 @@ def load_config(
         policy=make_policy(tables.get("detection", {})),
         retention=make_retention(tables.get("retention", {})),
         alerts=convert("alerts", tables.get("alerts", {}), AlertSettings),
+        pages=convert("pages", tables.get("pages", {}), PageSettings),
     )
     has_tokens = any(environment.get(name, "").strip() for name in VARIABLES.values())
     config.check_exposure(has_tokens or any(config.token_files.values()))

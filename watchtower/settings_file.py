@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
-TABLES = ("detection", "tower", "retention", "alerts", "drill")
+TABLES = ("detection", "tower", "retention", "alerts", "pages", "drill")
 
 _KEY = re.compile(r"`\$\.(\w+)")
 """The key in an error message of msgspec."""

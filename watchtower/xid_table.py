@@ -1,4 +1,4 @@
-"""What the Xid errors of NVIDIA's driver mean, for the verdict and for the agent's metrics.
+"""The meaning of the Xid errors of NVIDIA's driver, for the verdict and for the agent's metrics.
 
 The table is `xids.toml`.
 """

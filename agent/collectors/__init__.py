@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from agent.collectors.clock import WallClock
+from agent.collectors.clock import Clock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
 from agent.collectors.gpu_files import GpuFiles
 from agent.collectors.kernel_log import KernelLog
-from agent.collectors.memory import Memory
+from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
 from agent.collectors.nvml import Nvml
+from agent.collectors.pressure import Pressure
 from agent.collectors.shared_memory import SharedMemory
 
 
@@ -28,11 +29,12 @@ def make_collectors(
     """
     return (
         CpuLimits(root, find_ranks),
+        MemoryLimits(root, find_ranks),
         GpuFiles(root, find_ranks),
         KernelLog(root),
         Nvml(root),
         Network(root),
-        Memory(root, find_ranks),
         SharedMemory(root, find_ranks),
-        WallClock(),
+        Pressure(root),
+        Clock(),
     )

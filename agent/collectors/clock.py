@@ -1,8 +1,8 @@
-"""Collector: whether the wall clock of the node was set.
+"""Collector: steps of the wall clock of the node.
 
-Programs that measure a timeout with the wall clock wait for hours, or not at all, after a step of
-it. Tokens and certificates of services outside the job become invalid. watchtower itself uses no
-wall clock for its ages.
+watchtower itself measures with clocks that never step. But programs and libraries use the wall
+clock: a step breaks their timeouts, expires tokens and certificates, and makes it hard to compare
+the logs of several nodes.
 """
 
 from __future__ import annotations
@@ -14,60 +14,74 @@ from watchtower.metric_spec import Sample, counter
 from watchtower.wire.observations import NODE, Observation
 
 STEPS = counter(
-    "watchtower_clock_steps_total",
-    "",
-    "How often the wall clock of the node jumped by a second or more while the agent ran.",
+    "watchtower_clock_steps_total", "", "Steps of the wall clock by more than half a second."
 )
 
-LEAST_S = 1.0
-"""A smaller step is not reported. NTP corrects small ones by another speed of the clock."""
+STEP_S = 0.5
+"""Smallest step that is reported. Time services correct less than this by a slower or faster clock
+(adjtimex(2)), which adds up to half a millisecond a second."""
 
 REPORTED_S = 900.0
 """Seconds for which a step is reported."""
 
 
-class WallClock:
-    """Compares the wall clock with a clock that is never set."""
+def read_clocks() -> tuple[float, float]:
+    """Return the wall clock, and the clock that runs from boot on, also while the node sleeps."""
+    return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Clock:
+    """Compares the wall clock with one that never steps."""
 
     name = "clock"
     metrics = (STEPS,)
-    is_absent = False
     can_read = True
+    is_absent = False
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
-        self._wall = wall
-        self._offset: float | None = None
-        self._step: tuple[float, float] | None = None
-        """When the clock was last set, and by how many seconds."""
+    def __init__(self, read: Callable[[], tuple[float, float]] = read_clocks) -> None:
+        """`read` returns the wall clock and a clock that never steps, in seconds."""
+        self._clocks = read
+        self._offset = self._read()
         self._steps = 0
+        self._last: tuple[float, float] | None = None
+        """When the last step was noticed, and its seconds."""
 
     def collect(self, now: float) -> Iterator[Observation]:
-        """Return the last step of the last 15 minutes."""
-        offset = self._wall() - now
-        if self._offset is not None and abs(offset - self._offset) >= LEAST_S:
-            self._step = now, offset - self._offset
+        """Return the last step, if it was in the last 15 minutes."""
+        offset = self._read()
+        if abs(step_s := offset - self._offset) >= STEP_S:
             self._steps += 1
+            self._last = now, step_s
         self._offset = offset
-        if self._step is not None and now - self._step[0] <= REPORTED_S:
-            at, step_s = self._step
-            way = "forward" if step_s > 0 else "back"
-            yield Observation(
-                source=self.name,
-                subject=NODE,
-                name="clock_step",
-                age_s=now - at,
-                value=step_s,
-                unit="s",
-                text=f"the wall clock jumped {way} by {abs(step_s):.0f} s",
-            )
+        if self._last is None or now - self._last[0] > REPORTED_S:
+            return
+        at, step_s = self._last
+        way = "forward" if step_s > 0 else "back"
+        yield Observation(
+            source=self.name,
+            subject=NODE,
+            name="clock_step",
+            age_s=now - at,
+            value=step_s,
+            unit="s",
+            text=f"the wall clock was set {way} by {abs(step_s):.1f} s",
+        )
+
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
-        """Return how often the clock was set."""
+        """Return the number of steps since the agent started."""
         yield Sample(STEPS, (), self._steps)
 
     def gap(self) -> str:
-        """Return an empty text: a clock can always be read."""
+        """Return an empty text: every process may read clocks."""
         return ""
 
     def stop(self) -> None:
         """Do nothing: no file is open."""
+
+    def _read(self) -> float:
+        wall, steady = self._clocks()
+        return wall - steady

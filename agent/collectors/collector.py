@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from watchtower.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
+
+
+class Reading(NamedTuple):
+    """One value of a series."""
+
+    name: str
+    """Name of its lane, such as "power"."""
+    unit: str
+    """As in `wire.series.Lane`."""
+    scale: float
+    """Smallest difference of two values that matters, in this unit."""
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured now about one thing that ranks use, such as a GPU."""
+
+    subject: str
+    """As in observations: "pci:0000:3b:00"."""
+    index: int | None = None
+    """Its number, if it has one."""
+    pids: tuple[int, ...] = ()
+    """Processes that use it. They decide whose series contain it."""
+    readings: tuple[Reading, ...] = ()
 
 
 class Collector(Protocol):
@@ -25,6 +51,11 @@ class Collector(Protocol):
 
         `now` is a time of `time.monotonic`. The first observations matter most: of a collector
         with too many, the last ones are not sent.
+        """
+
+    def series(self) -> Iterable[Measured]:
+        """Return what the last `collect` measured. The agent keeps it for 15 minutes, and sends
+        what concerns a suspect after a verdict.
         """
 
     @property

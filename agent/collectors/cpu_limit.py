@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from agent.cgroups import CGROUP_MOUNT, list_folders, read_file
+from agent.cgroups import (
+    CGROUP_MOUNT,
+    MAX_FOLDERS,
+    MAX_RANKS,
+    list_folders,
+    parse_rows,
+    read_file,
+)
 from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
 from watchtower.metric_spec import Sample, gauge
@@ -35,12 +42,6 @@ stopped now and then."""
 
 MIN_PERIODS = 20
 """A share of fewer periods says little. Only periods in which the cgroup ran are counted."""
-
-MAX_RANKS = 64
-"""Ranks that are read. A node has up to 16."""
-
-MAX_FOLDERS = 8
-"""Folders read for one rank, its own first. Slurm and Kubernetes use up to 6."""
 
 
 class _Count(NamedTuple):
@@ -96,6 +97,10 @@ class CpuLimits:
                 pid=pid,
             )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of ranks that are often stopped."""
         yield Sample(LIMITED, (), len(self._stopped))
@@ -111,7 +116,7 @@ class CpuLimits:
         return not self._counts
 
     def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for everybody."""
+        """Return an empty text: the files of a cgroup are readable for every user."""
         return ""
 
     def stop(self) -> None:
@@ -145,10 +150,9 @@ def _count(folder: str) -> _Count | None:
     cpus = _read_limit(folder)
     if cpus is None:
         return None
-    rows = (line.split() for line in read_file(folder, "cpu.stat").splitlines())
-    values = {row[0]: row[1] for row in rows if len(row) == 2 and row[1].isdecimal()}
+    values = parse_rows(read_file(folder, "cpu.stat"))
     try:
-        return _Count(int(values["nr_periods"]), int(values["nr_throttled"]), cpus)
+        return _Count(values["nr_periods"], values["nr_throttled"], cpus)
     except KeyError:
         return None
 

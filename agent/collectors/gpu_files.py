@@ -71,6 +71,10 @@ class GpuFiles:
                 pid=pid,
             )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return nothing: the metrics of GPUs are those of NVML."""
         return iter(())

@@ -1,4 +1,4 @@
-"""What a GPU does, judged from its load: it works, waits in a kernel, is idle, is slowed down.
+"""Judges what a GPU does from its load: it works, waits in a kernel, is idle, is slowed down.
 
 A kernel of NCCL that waits for a peer keeps the utilization at 100 %: it is the share of the time
 in which any kernel was resident. But such a kernel hardly reads memory, and it draws little power.

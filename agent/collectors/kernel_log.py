@@ -145,6 +145,10 @@ class KernelLog:
                     pid=line.pid,
                 )
 
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
+
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return how many Xid errors, OOM kills and lost lines there were; nothing if unknown."""
         if not self.can_read:

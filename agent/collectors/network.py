@@ -28,7 +28,7 @@ ERRORS = counter(
     "watchtower_nic_errors_total",
     "nic kind",
     "Errors of a network interface since boot: `receive`, `send`, `receive_dropped`, "
-    "`send_dropped`. Drops alone are ordinary: most come from frames that nobody asked for.",
+    "`send_dropped`. Drops alone are ordinary: most are of frames that no program has requested.",
 )
 UP = gauge("watchtower_nic_up", "nic", "1 if the network interface has a link.")
 MTU = gauge("watchtower_nic_mtu_bytes", "nic", "Largest packet of the network interface.")
@@ -152,6 +152,10 @@ class Network:
                         value=value,
                         text=said,
                     )
+
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all interfaces."""

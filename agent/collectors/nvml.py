@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from agent.collectors.collector import Measured, Reading
 from agent.collectors.gpu_pattern import Load, Pattern, find_pattern
 from agent.collectors.nvml_metrics import (
     METRICS,
@@ -72,6 +73,16 @@ ERRORS = {
     "pcie_replays": "replays of PCIe",
 }
 """Counters whose increase is reported, and their meaning."""
+
+LANES = (
+    ("utilization", "%", 100.0, "utilization"),
+    ("power", "W", 1.0, "power_w"),
+    ("tensor", "%", 100.0, "tensor_active"),
+    ("memory bandwidth", "%", 100.0, "dram_active"),
+    ("clock", "MHz", 1e-6, "sm_clock_hz"),
+)
+"""Series of a GPU: name, unit, number of this unit in the unit of a reading, and its name there.
+The smallest difference that matters is one unit."""
 
 RECOVERY_ACTIONS = (
     "none",
@@ -170,6 +181,17 @@ class Nvml:
             if age_s <= REPORTED_S and 0 <= code <= MAX_XID:
                 text = f"NVML reports Xid {code}"
                 yield self._observe(name_pci(pci), f"xid.{code}", age_s, text=text)
+
+    def series(self) -> Iterator[Measured]:
+        """Return the load of each GPU that was read in the last seconds."""
+        for gpu in self._gpus.values():
+            if gpu.is_fresh(self._collected_at):
+                yield Measured(
+                    subject=gpu.subject,
+                    index=gpu.reading.index,
+                    pids=tuple(gpu.reading.processes[:MAX_PROCESSES]),
+                    readings=tuple(_read_lanes(gpu.reading.values)),
+                )
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all GPUs that were read in the last seconds."""
@@ -322,6 +344,12 @@ class _Call:
     subject: str
     pid: int | None = None
     """A process that uses the GPU."""
+
+
+def _read_lanes(values: Mapping[str, float]) -> Iterator[Reading]:
+    for name, unit, factor, key in LANES:
+        if key in values:
+            yield Reading(name, unit, 1.0, factor * values[key])
 
 
 def _say_load(values: Mapping[str, float]) -> str:

@@ -35,7 +35,7 @@ SILENT_S = 15.0
 """A child that prints nothing for so long does not run: its threads are separate from the calls."""
 
 DRIVER_FILES = ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg")
-"""Of a node with the driver, at least one of these exists. Without them no child is started."""
+"""On a node with the driver, at least one of these exists. Without them no child is started."""
 
 ABSENT_RETRY_S = 60.0
 """Seconds until the next try on a node without a driver, without GPUs or without a library."""

@@ -16,7 +16,7 @@ from collections import Counter
 from watchtower.printable import printable
 
 MAX_NAMES = 256
-"""Names of processes that are told apart. Further ones are summed up as "others"."""
+"""Names of processes that are counted one by one. Further ones are summed up as "others"."""
 
 MAX_SHOWN = 3
 """Names in the text, those with the most memory first."""

@@ -1,168 +1,148 @@
-"""Collector: how full /dev/shm is, and which files a dead job of NCCL has left there.
+"""Collector: the shared memory of the node, /dev/shm.
 
-NCCL, Gloo and data loaders share memory there. A process that finds no room is ended by SIGBUS, or
-its set-up fails. A container has a /dev/shm of its own, so that of every rank is looked at.
+NCCL and data loaders exchange data there. A library that finds no room is ended by SIGBUS, or stops
+with an error that does not name the reason. NCCL's files stay behind when a job is killed.
+
+Only the folder of the node is read: one of a container may be any mount, and reading it may block.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
-from agent.collectors.oom_report import say_bytes
-from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
 from watchtower.metric_spec import Sample, gauge
 from watchtower.wire.observations import NODE, Observation
 
-USED = gauge("watchtower_shm_used_ratio", "", "Used share of the node's /dev/shm, 0 to 1.")
+USED = gauge("watchtower_shm_used_ratio", "", "Used share of /dev/shm of the node, 0 to 1.")
 STALE = gauge(
     "watchtower_shm_stale_bytes",
     "",
-    "Size of the files `nccl-*` in the node's /dev/shm that are older than an hour. NCCL removes "
-    "its files when a job has started, so a job that was killed has left them.",
+    "Bytes of NCCL's files in /dev/shm of the node that ended jobs have left behind.",
 )
 
 EVERY_S = 10.0
 """Seconds between two reads."""
 
 FULL = 0.95
-"""A larger share is reported."""
-
-STALE_S = 3600.0
-"""Age of a file that no start of a job can still need."""
-
-STALE_BYTES = 1 << 30
-"""Stale files are reported from this size on, also if there is room."""
-
-MAX_RANKS = 64
-MAX_FILES = 4096
-"""Files of one folder that are looked at. NCCL has some for each pair of GPUs."""
+"""Smallest used share that is reported."""
 
 PREFIX = "nccl-"
+"""Names of NCCL's files begin so."""
 
+STALE_S = 300.0
+"""A file of NCCL was left behind if its user had no rank on the node for so long. The agent needs
+less time to find the ranks of a job that has just started."""
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One /dev/shm."""
+MAX_ENTRIES = 4096
+"""Entries of the folder that are read. A rank has some dozens of NCCL's."""
 
-    used: float
-    bytes: int
-    stale_bytes: int
-    stale_files: int
+MAX_RANKS = 64
+"""Ranks whose users are read. A node has up to 16."""
+
+_GIB = 1 << 30
 
 
 class SharedMemory:
-    """Reads the shared memory of the node and of its ranks."""
+    """Reads /dev/shm of one root."""
 
     name = "shared_memory"
     metrics = (USED, STALE)
 
     def __init__(
-        self,
-        root: str = "/",
-        find_ranks: Callable[[], Iterable[int]] = lambda: (),
-        wall: Callable[[], float] = time.time,
+        self, root: str = "/", find_ranks: Callable[[], Iterable[int]] = lambda: ()
     ) -> None:
-        """`find_ranks` returns the pids of the ranks of now, `wall` the time of day."""
+        """`find_ranks` returns the pids of the ranks of now."""
         self._path = os.path.join(root, "dev/shm")
-        self._proc, self._find_ranks, self._wall = Proc(root), find_ranks, wall
+        self._proc = Proc(root)
+        self._find_ranks = find_ranks
         self._read_at = float("-inf")
-        self._node: _Use | None = None
-        self._others: dict[int, _Use] = {}
-        """Of containers, by the pid of a rank."""
+        self._used: float | None = None
+        self._unowned: dict[int, float] = {}
+        """By inode: since when a file of NCCL belongs to a user without ranks."""
+        self._stale: tuple[int, ...] = ()
+        """Sizes of the files that were left behind, in bytes."""
 
     def collect(self, now: float) -> Iterator[Observation]:
-        """Return an observation for each /dev/shm that is nearly full or has stale files."""
+        """Return one observation while it is nearly full."""
         if now - self._read_at >= EVERY_S:
             self._read_at = now
-            self._read()
-        if self._node is not None:
-            yield from self._observe(self._node, NODE, None, now)
-        for pid, use in self._others.items():
-            yield from self._observe(use, name_pid(pid), pid, now)
+            self._read(now)
+        if self._used is not None and self._used >= FULL:
+            text = f"/dev/shm is {self._used:.0%} full"
+            if self._stale:
+                held = sum(self._stale) / _GIB
+                text += f"; files of NCCL that ended jobs left behind hold {held:.1f} GiB of it"
+            yield Observation(
+                source=self.name,
+                subject=NODE,
+                name="shm_full",
+                age_s=now - self._read_at,
+                value=self._used,
+                text=text,
+            )
+
+    def series(self) -> tuple[()]:
+        """Return nothing: it has no series."""
+        return ()
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
-        """Return the values of the node's own /dev/shm."""
-        if self._node is not None:
-            yield Sample(USED, (), self._node.used)
-            yield Sample(STALE, (), self._node.stale_bytes)
+        """Return the used share, and the size of what was left behind."""
+        if self._used is not None:
+            yield Sample(USED, (), self._used)
+            yield Sample(STALE, (), sum(self._stale))
 
     @property
     def can_read(self) -> bool:
-        """Whether the last read found the node's /dev/shm."""
-        return self._node is not None
+        """Whether the used share is known."""
+        return self._used is not None
 
     @property
     def is_absent(self) -> bool:
-        """Whether this system has no /dev/shm."""
-        return not os.path.exists(self._path)
+        """Whether the node has no /dev/shm."""
+        return self._used is None
 
     def gap(self) -> str:
-        """Return why it is not known how full it is; empty on a system without it."""
-        if self.can_read or self.is_absent:
-            return ""
-        return f"shared memory: {self._path} cannot be read"
+        """Return an empty text: its size is readable for everybody."""
+        return ""
 
     def stop(self) -> None:
         """Do nothing: no file is open."""
 
-    def _read(self) -> None:
-        now = self._wall()
-        seen: set[int] = set()
-        self._node, self._others = _measure(self._path, seen, now), {}
-        for pid in islice(self._find_ranks(), MAX_RANKS):
-            use = _measure(self._proc.file(pid, "root/dev/shm"), seen, now)
-            if use is not None:
-                self._others[pid] = use
-
-    def _observe(
-        self, use: _Use, subject: str, pid: int | None, now: float
-    ) -> Iterator[Observation]:
-        is_full = use.used >= FULL
-        if not is_full and use.stale_bytes < STALE_BYTES:
+    def _read(self, now: float) -> None:
+        try:
+            size = os.statvfs(self._path)
+            files = list(self._find_files())
+        except OSError:
+            self._used = None
             return
-        said = f"/dev/shm is {use.used:.0%} full ({say_bytes(use.bytes)})"
-        if use.stale_files:
-            said += f"; {use.stale_files} old files nccl-* have {say_bytes(use.stale_bytes)}"
-        yield Observation(
-            source=self.name,
-            subject=subject,
-            name="shm_full" if is_full else "shm_stale",
-            age_s=now - self._read_at,
-            value=use.used,
-            text=said,
-            pid=pid,
+        self._used = 1 - size.f_bavail / max(size.f_blocks, 1)
+        users = set(self._find_users())
+        unowned = [each for each in files if each.st_uid not in users]
+        since = self._unowned
+        self._unowned = {each.st_ino: since.get(each.st_ino, now) for each in unowned}
+        self._stale = tuple(
+            each.st_blocks * 512  # stat(2): blocks are units of 512 bytes
+            for each in unowned
+            if now - self._unowned[each.st_ino] >= STALE_S
         )
 
+    def _find_files(self) -> Iterator[os.stat_result]:
+        """Yield NCCL's files. Raises OSError if the folder cannot be read."""
+        with os.scandir(self._path) as entries:
+            for entry in islice(entries, MAX_ENTRIES):
+                if entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False):
+                    try:
+                        yield entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # removed a moment ago
 
-def _measure(path: str, seen: set[int], now: float) -> _Use | None:
-    """Return the use of a /dev/shm; None if it cannot be read or its file system was `seen`."""
-    try:
-        device = os.stat(path).st_dev
-        if device in seen:
-            return None
-        size = os.statvfs(path)
-        seen.add(device)
-        stale = [each for each in _list_sizes(path, now) if each is not None]
-    except OSError:
-        return None
-    total = size.f_blocks * size.f_frsize
-    used = 1 - size.f_bavail / max(size.f_blocks, 1)
-    return _Use(used, total, sum(stale), len(stale))
-
-
-def _list_sizes(path: str, now: float) -> Iterator[int | None]:
-    """Yield the bytes of each stale file, and None for others."""
-    with os.scandir(path) as entries:
-        for entry in islice(entries, MAX_FILES):
-            if not entry.name.startswith(PREFIX):
-                continue
+    def _find_users(self) -> Iterator[int]:
+        """Yield the users of the ranks."""
+        for pid in islice(self._find_ranks(), MAX_RANKS):
             try:
-                about = entry.stat(follow_symlinks=False)
+                yield os.stat(self._proc.file(pid, "")).st_uid
             except OSError:
-                continue  # it was removed a moment ago
-            yield about.st_blocks * 512 if now - about.st_mtime > STALE_S else None
+                continue  # it has ended

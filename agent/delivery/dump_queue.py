@@ -16,6 +16,8 @@ from agent.delivery.batch_size import encode_batch
 from agent.delivery.clocks import Moment
 from watchtower.wire.dumps import DumpBatch
 
+DUMPS_PATH, SERIES_PATH = "/ingest/v1/dumps", "/ingest/v1/series"
+
 MAX_WAITING_BATCHES = 64
 MAX_WAITING_BYTES = 32 << 20
 """Bytes of dumps in memory while the tower is away. Real dumps have 100 kB, the largest 16 MB."""
@@ -49,8 +51,11 @@ class WaitingDump:
     taken: Moment
     body: bytes
     """The batch as JSON. `held_s` is inserted when it is sent."""
-    is_sample: bool = False
-    """A sample is not stored on disk: the next one comes in seconds."""
+    memory_only: bool = False
+    """Not stored on disk: a sample, because the next one comes in seconds, or series, because the
+    tower orders them again."""
+    path: str = DUMPS_PATH
+    """Where it is posted."""
     owner: str = ""
     """Owner of the job. Owners take turns, and share the limits of the queue."""
 
@@ -69,7 +74,7 @@ def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
         job=batch.job,
         taken=taken,
         body=body,
-        is_sample=batch.glance,
+        memory_only=batch.glance,
         owner=batch.owner,
     )
 

@@ -48,7 +48,6 @@ MAX_BACKOFF_S = 15.0
 log = logging.getLogger(__name__)
 
 REPORT_PATH = "/ingest/v1/report"
-DUMPS_PATH = "/ingest/v1/dumps"
 NOT_YET = "not yet"
 
 REPLIES = msgspec.json.Decoder(ReportReply)
@@ -226,7 +225,11 @@ class DumpSender:
 
     def deliver(self, batch: DumpBatch, taken: Moment) -> None:
         """Queue a batch."""
-        self._queue.put(as_waiting(batch, taken))
+        self.put(as_waiting(batch, taken))
+
+    def put(self, dump: WaitingDump) -> None:
+        """Queue a batch of dumps or of series. For any thread."""
+        self._queue.put(dump)
         self.ring()
 
     def ring(self) -> None:
@@ -266,7 +269,7 @@ class DumpSender:
             self._count_loss(DumpLoss.DAMAGED)
             return True
         try:
-            self._check(self._client.post(DUMPS_PATH, message), dump.id)
+            self._check(self._client.post(dump.path, message), dump.id)
         except TowerError as error:
             return self._failed(dump, error)
         if self._failures:

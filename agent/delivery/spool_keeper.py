@@ -95,7 +95,7 @@ class SpoolKeeper:
     def _bring_up_to_date(self) -> None:
         self._spool.open()
         self._unlink_removed()  # first: on a full disk this frees the space for waiting dumps
-        waiting = [dump for dump in self._queue.all() if not dump.is_sample]
+        waiting = [dump for dump in self._queue.all() if not dump.memory_only]
         self._written &= {dump.id for dump in waiting}
         for dump in waiting:
             # Only once: a dump that was dropped from a full spool must not push out another one.

@@ -20,7 +20,7 @@ from agent.discovery.rank_mistakes import RankMistakes
 from agent.discovery.rank_quota import LeftOut, keep_within_quota
 from agent.procfs import Proc
 from watchtower.wire import drills
-from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import JobLabels
 
 CONSIDER_FOR_S = 0.25
@@ -178,6 +178,10 @@ class Discovery:
             )
             found.append(rank)
         return found
+
+    def trouble(self) -> str:
+        """Return which ranks are missing in the reports, and why; empty if none is known."""
+        return "; ".join(filter(None, (str(self.left_out), str(self.mistakes))))[:MAX_TEXT]
 
     def job_labels(self) -> tuple[JobLabels, ...]:
         """Return the labels of the jobs on this node. They come from each job's lowest rank

@@ -137,7 +137,7 @@ def _read_sample(body: bytes) -> Sample | None:
 
 def _open_clock(tid: int) -> int:
     """Open the clock, with the time in the kernel if that is allowed: a thread that yields all the
-    time is seldom elsewhere. Of the kernel itself nothing is sampled.
+    time is seldom elsewhere. The kernel itself is not sampled.
     """
     if MACHINE is None:
         raise PerfError(f"not supported on {platform.machine()}")

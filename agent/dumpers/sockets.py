@@ -54,7 +54,7 @@ class SocketTables:
         return ""
 
     def find_unanswered(self, pid: int) -> str:
-        """Describe a connection that this process opens and nobody answers; empty without one."""
+        """Describe a connection of this process that is not answered; empty without one."""
         found = self._list_unanswered(pid)
         links = islice(self._proc.descriptors(pid), MAX_LINKS) if found else ()
         return next((said for link in links if (said := _describe(found.get(link, [])))), "")

@@ -60,14 +60,14 @@ class RankBeat:
     job: JobKey
     rank: int
     phase: str
-    beaten_at: float
+    beat_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fired:
     """A dump that this rank caused after that heartbeat."""
 
-    beaten_at: float
+    beat_at: float
     again_at: float
     gap_s: float
 
@@ -100,9 +100,9 @@ class DeadlineWatch:
         deadline = self.find(beat)
         if deadline is None:
             return None
-        due = beat.beaten_at + deadline.after_s + jitter_of(deadline, self._jitter_share)
+        due = beat.beat_at + deadline.after_s + jitter_of(deadline, self._jitter_share)
         fired = self._fired.get(beat.key)
-        if fired is not None and fired.beaten_at == beat.beaten_at:
+        if fired is not None and fired.beat_at == beat.beat_at:
             return max(due, fired.again_at)
         return due
 
@@ -134,9 +134,9 @@ class DeadlineWatch:
 
     def _note(self, beat: RankBeat, now: float) -> _Fired:
         before = self._fired.get(beat.key)
-        again = before is not None and before.beaten_at == beat.beaten_at
+        again = before is not None and before.beat_at == beat.beat_at
         gap_s = min(before.gap_s * 2, MAX_REPEAT_DUMP_S) if before and again else REPEAT_DUMP_S
-        return _Fired(beaten_at=beat.beaten_at, again_at=now + gap_s, gap_s=gap_s)
+        return _Fired(beat_at=beat.beat_at, again_at=now + gap_s, gap_s=gap_s)
 
 
 class DumpLedger:

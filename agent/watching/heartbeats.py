@@ -61,7 +61,7 @@ class Heartbeat:
             phase, phase_since_ns = EXIT_PHASE, view.ended_ns
         return Beat(
             step=max(view.step, -1),
-            age_s=_age_s(now_ns, self.beaten_ns()),
+            age_s=_age_s(now_ns, self.beat_ns()),
             phase=phase,
             phase_age_s=_age_s(now_ns, self._moment(phase_since_ns)) if phase else 0.0,
             advanced=advanced,
@@ -71,7 +71,7 @@ class Heartbeat:
             exception_text=view.exception_message[:MAX_TEXT] if is_over else "",
         )
 
-    def beaten_ns(self) -> int:
+    def beat_ns(self) -> int:
         """Return when the last heartbeat was; without one, when the page was made."""
         view = self.view
         if view is None or view.step < 0:

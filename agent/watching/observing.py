@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from agent.collectors.collector import Collector
+from agent.collectors.collector import Collector, Measured
 from agent.collectors.subjects import name_pid
 from agent.discovery.process_table import Process
 from agent.metric_table import SOURCE_LAST_SUCCESS
@@ -83,6 +83,22 @@ class Observer:
         self._samples = tuple(self._take_samples())
         chosen = islice(by_turns(found), MAX_OBSERVATIONS)
         return tuple(self._join(each, boot_now) for each in chosen)
+
+    def measured(self, boot_now: float) -> Iterator[Measured]:
+        """Return what the last `observe` measured, with the pids of ranks only."""
+        for collector in self._collectors:
+            if collector.name in self._troubles:
+                continue
+            for each in islice(collector.series(), MAX_SAMPLES):
+                ranks = dict.fromkeys(self._find_ranks(each.pids, boot_now))
+                yield replace(each, pids=tuple(ranks))
+
+    def _find_ranks(self, pids: Iterable[int], boot_now: float) -> Iterator[int]:
+        """Return the ranks to whose trees these living processes belong."""
+        for pid in () if self._is_contained else pids:
+            member = self._members.get(pid)
+            if member is not None and boot_now - member.seen_at <= ENDED_FOR_S:
+                yield member.rank.pid
 
     def samples(self) -> tuple[Sample, ...]:
         """Return the metrics of all collectors after the last `observe`. For any thread."""

@@ -68,6 +68,10 @@ class Watchlist:
         """Return the ranks that have not ended."""
         return [rank for rank in self._ranks.values() if rank.ended_at is None]
 
+    def found(self) -> list[FoundRank]:
+        """Return how the ranks were found, also those that have ended."""
+        return [rank.found for rank in self._ranks.values()]
+
     def known_ranks(self) -> dict[JobKey, set[int]]:
         """Return the ranks found on this node by job, including ended ones."""
         ranks: dict[JobKey, set[int]] = {}
@@ -97,7 +101,7 @@ class Watchlist:
                 job=rank.found.job,
                 rank=rank.found.claim.rank,
                 phase=rank.heartbeat.view.phase,
-                beaten_at=rank.heartbeat.beaten_ns() / NS_PER_S,
+                beat_at=rank.heartbeat.beat_ns() / NS_PER_S,
             )
             for rank in self.living()
             if rank.heartbeat is not None and rank.heartbeat.view is not None

@@ -20,7 +20,7 @@ WIDTH = 100
 
 LEGEND = textwrap.fill(
     "`4/5 ×2.0 –1`: the ranks were right in 4 of 5 runs, 2.0 ranks were accused on average when "
-    "any were, and 1 run named nobody though somebody is to blame, or the tool failed in it. "
+    "any were, and 1 run named no rank although one is to blame, or the tool failed in it. "
     f"`{NOTHING}`: it cannot judge this job, or was not run on it.",
     WIDTH,
 )

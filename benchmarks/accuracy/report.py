@@ -125,7 +125,7 @@ def _head(rows: list[Row]) -> str:
         "Written by `make accuracy` from `benchmarks/results/`; do not edit.\n\n"
         f"{count(len(rows))} of real hung jobs, product at commit {commits}.\nThe rank is random. "
         "Right means: the named ranks are exactly the injected ones. Accused: mean\nranks named "
-        "when any were. Abstained: nobody named though somebody is to blame. Times are from the\n"
+        "when any were. Abstained: no rank named although one is to blame. Times are from the\n"
         "fault to the first published verdict, while other drills ran beside (`--beside`).\n\n"
         "## watchtower"
     )

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.cpu_limit import EVERY_S, MAX_FOLDERS, CpuLimits
+from agent.cgroups import MAX_FOLDERS
+from agent.collectors.cpu_limit import EVERY_S, CpuLimits
 from watchtower.wire.observations import Observation
 
 PID = 7

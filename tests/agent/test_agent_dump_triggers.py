@@ -40,9 +40,7 @@ def all_slots() -> DumpSlots:
 def a_beat(
     rank: int = 0, at: float = 100.0, phase: str = "", job: str = "j", owner: str = ""
 ) -> RankBeat:
-    return RankBeat(
-        key=(10 + rank, 1), job=JobKey(job, owner), rank=rank, phase=phase, beaten_at=at
-    )
+    return RankBeat(key=(10 + rank, 1), job=JobKey(job, owner), rank=rank, phase=phase, beat_at=at)
 
 
 @pytest.fixture

@@ -298,7 +298,7 @@ def test_whatever_deadlines_come_dumps_stay_rare(replies: list[list[Deadline]], 
     """A rank that stays where it is asks for a dump at 0 s, 30 s, 90 s ..., whatever is ordered."""
     watch = DeadlineWatch()
     beats = [
-        RankBeat(key=(rank, 1), job=JobKey(job), rank=rank, phase="", beaten_at=now)
+        RankBeat(key=(rank, 1), job=JobKey(job), rank=rank, phase="", beat_at=now)
         for job in ("a", "b")
         for rank in range(2)
     ]

@@ -31,6 +31,9 @@ class Source:
     metrics = (XIDS,)
     can_read = True
 
+    def series(self) -> tuple[()]:
+        return ()
+
     def samples(self, wall_now: float) -> list[Sample]:
         return [Sample(XIDS, ("0000:3b:00", "79"), 1.0)]
 

@@ -35,7 +35,7 @@ def test_library_code_and_lines_within_another_function_are_not_looked_up() -> N
 def test_a_file_of_the_kernel_is_not_read(path: str) -> None:
     if not Path(path).is_file():
         pytest.skip(f"{path} does not exist here")
-    with pytest.raises(loop_child.NoSource):
+    with pytest.raises(loop_child.NotReadable):
         loop_child.read_source("/proc/self", path)
 
 

@@ -15,10 +15,9 @@ from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Ack, Incident
+from watchtower.store.values import Ack, Incident, JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.live import close
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
 

@@ -107,7 +107,7 @@ def with_domain(incident: Incident, domain: Domain) -> Incident:
 def test_the_message_has_at_most_three_lines_and_the_link():
     lines = after(opened(an_incident())).lines
     assert 1 <= len(lines) <= 3
-    assert "https://tower/api/v1/incidents/01A?format=text" in lines[-1]
+    assert "https://tower/incidents/01A" in lines[-1]
 
 
 def test_the_alert_of_a_drill_has_labels_that_no_rule_for_real_alerts_has():

@@ -15,7 +15,8 @@ from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
 from watchtower.alerts.destinations.pagerduty import PagerDuty
-from watchtower.alerts.destinations.slack import MAX_BLOCK, SlackBot, SlackWebhook
+from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
+from watchtower.slack_blocks import MAX_TEXT
 from watchtower.store.values import Ack, Identity, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Status
@@ -135,7 +136,7 @@ def test_a_message_of_slack_has_no_markup_no_mention_and_no_text_over_the_limit(
     for block in body["blocks"]:
         if block["type"] == "section":
             assert block["text"]["type"] == "plain_text"
-            assert 0 < len(block["text"]["text"]) <= MAX_BLOCK
+            assert 0 < len(block["text"]["text"]) <= MAX_TEXT
             assert "<" not in block["text"]["text"]
         else:
             assert [set(each) for each in block["elements"]] == [{"type", "text", "url"}]

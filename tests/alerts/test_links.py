@@ -28,7 +28,7 @@ ALL = AlertLinks(
     grafana_url="https://grafana",
 )
 URLS = {
-    "Details": "https://tower/api/v1/incidents/01A?format=text",
+    "Details": "https://tower/incidents/01A",
     "Runbook": "https://wiki/watchtower/alerts/WatchtowerJobHung.md",
     "Dashboard": "https://grafana/d/watchtower-incident?var-incident=01A",
 }
@@ -61,7 +61,7 @@ def test_the_message_of_an_outage_has_the_links_of_the_outage():
     for ident in ("01A", "01B"):
         message = outages.put(make_alert(opened(on_mount(ident)), ALL, None))
     assert message.facts.links == {
-        "Details": "https://tower/api/v1/outages",
+        "Details": "https://tower/",
         "Runbook": URLS["Runbook"],
         "Dashboard": "https://grafana/d/watchtower-fleet",
     }

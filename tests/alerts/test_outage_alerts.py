@@ -372,7 +372,7 @@ def test_slack_and_pagerduty_have_one_message_of_an_outage():
         assert {body["dedup_key"] for body in api.bodies} == {"01A"}
         assert api.bodies[1]["payload"]["severity"] == "critical"
         assert api.bodies[1]["payload"]["component"] == "mount nfs1:/data"
-        assert api.bodies[1]["links"][0]["href"] == "https://tower/api/v1/outages"
+        assert api.bodies[1]["links"][0]["href"] == "https://tower/"
         assert json.dumps(api.bodies[1])
 
 

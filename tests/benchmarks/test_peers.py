@@ -42,7 +42,9 @@ def test_a_rank_without_records_counts_as_below_everybody() -> None:
 def test_equal_counts_accuse_nobody_and_no_records_are_no_judgement() -> None:
     made = {rank: {"world": calls("all_reduce", open=1)} for rank in range(3)}
     case = a_recorded_case(ranks_in(3), {"world": (0, 1, 2)}, made)
-    assert count_below_leader.judge(evidence_of(case)) == Opinion(said="nobody is below the leader")
+    assert count_below_leader.judge(evidence_of(case)) == Opinion(
+        said="no rank is below the leader"
+    )
     assert count_below_leader.judge(evidence_of(a_case(ranks_in(3)))).failed
 
 

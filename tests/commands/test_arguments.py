@@ -35,6 +35,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["silence", "--remove", "x", "--for", "1h"], "not allowed with --remove"),
         (["silence", "--for", "1h"], "one of the arguments --job --node --user --remove"),
         (["silence", "--job", "x", "--user", "y", "--for", "1h"], "not allowed with argument"),
+        (["incidents", "--since", "x"], "invalid time 'x': use 2h, 7d, 2026-11-22 or"),
+        (["incidents", "--since", "9" * 31 + "d"], "invalid time '9999"),
+        (["incidents", "--cause", "gpu_falt"], "Did you mean 'gpu_fault'?"),
+        (["jobs", "--status", "hang"], "use healthy or suspect or hung"),
         (["ack"], "one of the arguments incident --outage is required"),
         (["ack", "01A", "--outage", "01B"], "not allowed with argument"),
         (["why", "--tower", "foo"], "invalid tower URL 'foo': must start with http:// or https://"),
@@ -69,7 +73,7 @@ def test_help_describes_each_command_and_the_exit_codes(capsys):
 def test_commands_that_ask_a_tower_take_the_same_options():
     commands = {each.name: each for each in list_commands(make_parser())}
     asking = {"jobs", "why", "incidents", "outages", "incident", "export", "silence", "silences"}
-    asking |= {"mute", "unmute", "ack", "stacks"}
+    asking |= {"mute", "unmute", "ack", "stacks", "calibration", "postmortem", "mcp"}
     for name, command in commands.items():
         names = {option for each in command.options for option in each.names}
         assert ({"--tower", "--token-file", "--ca-file", "--insecure"} <= names) == (name in asking)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -12,14 +13,23 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from watchtower.api import examples
+from watchtower.api.field_texts import COMMON
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
+from watchtower.tower.feedback import Calibration, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary
+from watchtower.tower.node_lists import NodeList
+from watchtower.tower.similar_incidents import SimilarList
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import AgentList, JobSummary, JobView, VerdictView
+
+OPEN = ("GET /healthz", "GET /readyz")
+PAGES = ("/", "/nodes", "/incidents", "/login", "/logout")
+PAGES_BELOW = ("/incidents/", "/jobs/", "/static/")
+"""Pages and forms for browsers, which are no part of the API."""
 
 OF_A_STANDARD = {("Problem", "status")}
 """RFC 9457 says what this field is."""
@@ -67,15 +77,62 @@ def test_one_field_name_has_one_type_in_all_answers(document):
     assert {field: dict(found) for field, found in kinds.items() if len(found) > 1} == {}
 
 
-def test_every_operation_has_a_summary_a_description_and_an_example(document):
+def test_every_operation_is_described_completely(document):
+    seen, tags = set(), {tag["name"] for tag in document["tags"]}
     for call, operation in operations(document):
         assert operation["summary"], call
         assert len(operation["description"]) > 20, call
+        assert re.fullmatch("[a-z_]+", operation["operationId"]), call
+        assert operation["operationId"] not in seen, call
+        seen.add(operation["operationId"])
+        assert len(operation["tags"]) == 1, call
+        assert set(operation["tags"]) <= tags, call
         done = operation["responses"]["200"]
         assert done["description"] != "Successful Response", call
-        assert done["content"]["application/json"]["example"], call
-        problem = operation["responses"]["4XX"]["content"]["application/problem+json"]
-        assert problem["example"], call
+        assert done["content"], call
+        for kind, content in done["content"].items():
+            assert content["example"], (call, kind)
+            assert content["schema"], (call, kind)
+
+
+def test_fields_of_answers_have_the_texts_of_the_source(document):
+    schemas = document["components"]["schemas"]
+    for name, field, text in (
+        ("IncidentSummary", "suspect_ranks", 'Rank set, such as "0-6,8".'),
+        ("IncidentPage", "next_cursor", "For the next page"),
+        ("VerdictView", "shared_with", "Number of other open incidents"),
+        ("Suspect", "gpu", "NVML index"),
+    ):
+        assert schemas[name]["properties"][field]["description"].startswith(text)
+
+
+def test_every_error_is_a_problem_with_an_example(document):
+    for call, operation in operations(document):
+        errors = {
+            status: each for status, each in operation["responses"].items() if status != "200"
+        }
+        is_open = call in OPEN
+        assert {"500"} if is_open else {"401", "403", "421", "500", "503"} <= errors.keys(), call
+        assert ("404" in errors) == ("{" in call), call
+        assert ("409" in errors) == ("{incident}" in call), call
+        has_input = "parameters" in operation or "requestBody" in operation
+        assert ("422" in errors) == has_input, call
+        for status, each in errors.items():
+            if (call, status) == ("GET /readyz", "503"):
+                continue
+            assert len(each["description"]) > 20, (call, status)
+            content = each["content"]["application/problem+json"]
+            assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+            assert content["example"]["status"] == int(status), call
+
+
+def test_every_route_that_people_and_bots_read_is_described(client, document):
+    for route in client.app.routes:
+        path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
+        if path.startswith("/ingest/") or path in PAGES or path.startswith(PAGES_BELOW):
+            continue
+        for method in route.methods - {"HEAD"}:
+            assert method.lower() in document["paths"].get(path, {}), f"{method} {path}"
 
 
 def test_every_parameter_and_every_field_of_a_body_is_described(document):
@@ -91,6 +148,26 @@ def test_every_parameter_and_every_field_of_a_body_is_described(document):
                 assert field["examples"], (call, name)
 
 
+def test_every_field_of_an_answer_is_described(document):
+    found = {
+        f"{name}.{field}": each.get("description", "")
+        for name, schema in document["components"]["schemas"].items()
+        for field, each in schema.get("properties", {}).items()
+    }
+    assert {field for field, text in found.items() if len(text) < 3} == set()
+    assert found["AgentView.rank_count"] == "Number of ranks that it monitors."  # its docstring
+    assert found["AckView.by"] == COMMON["by"]
+
+
+def test_every_common_text_is_needed(document):
+    used = {
+        each.get("description")
+        for schema in document["components"]["schemas"].values()
+        for each in schema.get("properties", {}).values()
+    }
+    assert {name for name, text in COMMON.items() if text not in used} == set()
+
+
 @pytest.mark.parametrize(
     ("example", "kind"),
     [
@@ -101,6 +178,10 @@ def test_every_parameter_and_every_field_of_a_body_is_described(document):
         (examples.INCIDENTS["items"][0], IncidentSummary),
         (examples.INCIDENT_DETAIL, IncidentDetail),
         (examples.HEALTH, Health),
+        (examples.NODES, NodeList),
+        (examples.SIMILAR, SimilarList),
+        (examples.FEEDBACK, FeedbackView),
+        (examples.CALIBRATION, Calibration),
     ],
 )
 def test_an_example_is_an_answer(example, kind):
@@ -114,5 +195,7 @@ def test_the_page_has_every_call_with_its_body_and_its_example(client, document)
         assert operation["summary"] in page
     for name in ("for_s", "reason", "by", "note"):
         assert f"<code>{name}</code>" in page
+    for tag in document["tags"]:
+        assert f"<h2 id='{tag['name']}'>" in page
     assert "all_reduce" in page
     assert "<script" not in page

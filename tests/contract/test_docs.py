@@ -17,6 +17,7 @@ from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
 from watchtower.store.retention import Retention
+from watchtower.ui.settings import PageSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +49,7 @@ def test_every_tower_setting_is_documented_and_no_other():
 
 def test_no_setting_is_documented_that_does_not_exist():
     documented = set(re.findall(r"^\| `(\w+)` \|", read("docs/settings.md"), re.MULTILINE))
-    kinds = (Policy, Retention, TowerConfig, AlertSettings, DrillSettings)
+    kinds = (Policy, Retention, TowerConfig, AlertSettings, PageSettings, DrillSettings)
     assert documented <= {item.name for kind in kinds for item in fields(kind)}
 
 
@@ -67,6 +68,7 @@ def settings_table(name: str) -> list[tuple[str, str]]:
         ("detection", Policy),
         ("retention", Retention),
         ("alerts", AlertSettings),
+        ("pages", PageSettings),
         ("drill", DrillSettings),
     ],
 )
@@ -98,7 +100,7 @@ def test_every_file_that_the_documents_name_exists():
 
 
 @pytest.mark.parametrize(
-    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards"]
+    "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards", "examples"]
 )
 def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
@@ -141,9 +143,9 @@ def test_the_page_has_the_options_that_commands_have():
     assert {name for name, known in options.items() if "--drills" in known} == set(
         re.findall(r"`(\w+)`", listing[1])
     )
-    # `replay` and `drill` print JSON of their own.
+    # `export` and `postmortem` write documents. `replay` and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
-        asking - {"export"} | {"replay", "diagnose", "drill"}
+        asking - {"export", "postmortem", "mcp"} | {"replay", "diagnose", "drill"}
     )
 
 

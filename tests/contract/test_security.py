@@ -18,6 +18,7 @@ ACTORS = (
     "A node",
     "The holder of an agent's token",
     "A reader",
+    "A web page of another site",
     "The network",
 )
 NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)(?:\[(\w+)\])?`")

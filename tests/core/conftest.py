@@ -5,7 +5,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="rewrite tests/core/goldens/*/verdict.txt; never a truth.json",
+        help="rewrite the texts of all goldens; never a truth.json",
     )
 
 

@@ -18,6 +18,7 @@ from tests.core.builders import (
 from watchtower.core import reading
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.writer.advice import ADVICE, lasts
+from watchtower.wire.dumps import Mount
 
 
 def diagnose_held(stack, **values):
@@ -39,6 +40,34 @@ class TestEpoll:
         target = "tcp 10.0.0.7:41000 -> 10.9.9.9:443"
         said = diagnose_held(SAVING, syscall="recvfrom", target=target)
         assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
+
+
+class TestLock:
+    LOCKED = "flush /job/metrics.py:33 < <module> /job/main.py:80"
+    SENDING = "send @torch/distributed/distributed_c10d.py:1 < step /job/pipe.py:8"
+
+    def lock_in(self, job):
+        said = diagnose(a_case(with_rank(job, a_rank(2, self.LOCKED, syscall="futex"))))
+        assert said.cause.value == "lock_deadlock"
+        return said.next_steps[0]
+
+    def test_may_be_a_message_in_a_job_that_exchanges_messages(self):
+        job = ranks_in(4, f"{self.SENDING} < <module> /job/main.py:80")
+        assert "wait there for a message of another rank" in self.lock_in(job)
+
+    def test_is_a_lock_in_a_job_of_collectives(self):
+        assert "which lock does it acquire" in self.lock_in(ranks_in(4, IN_BARRIER))
+
+
+class TestCommand:
+    WAITING = "wait @threading.py:320 < fill /job/feed.py:18"
+
+    def test_is_named_once(self):
+        stack = f"{self.WAITING} < <module> /job/main.py:80"
+        said = diagnose_held(stack, syscall="futex")
+        dumps = [each for each in said.next_steps if "`py-spy dump --pid" in each]
+        assert len(dumps) == 1, said.next_steps
+        assert dumps[0].startswith("find the thread that should call set() or notify()")
 
 
 class TestOpeningAFifo:
@@ -90,6 +119,44 @@ class TestStoppedChildBehindAPipe:
     def test_a_child_that_runs_is_not(self):
         at = INTO_PIPE | {"children": (a_child(18, "S"),)}
         assert "18" not in diagnose_held(SAVING, **at).next_steps[0]
+
+
+class TestPageOfAMappedFile:
+    """A page fault has no system call, so that the kernel names no file."""
+
+    STACK = "read /job/data.py:88 < __next__ /job/data.py:90 < <module> /job/main.py:80"
+    NFS = Mount(kind="nfs4", source="nfs1:/data", point="/data")
+    DISK = Mount(kind="ext4", source="/dev/vda1", point="/")
+    FUSE = Mount(kind="fuse.s3fs", source="s3fs", point="/bucket")
+
+    def diagnose(self, *mounts, wchan="folio_wait_bit_common"):
+        kernel = {"wchan": wchan, "mounts": mounts}
+        return diagnose_held(self.STACK, state="D", syscall="", kernel=kernel)
+
+    @pytest.mark.parametrize("wchan", ["folio_wait_bit_common", "nfs_wait_bit_killable", ""])
+    def test_is_on_the_only_mount(self, wchan):
+        said = self.diagnose(self.NFS, wchan=wchan)
+        assert said.cause.value == "uninterruptible_io"
+        assert "on the mount /data (nfs1:/data)" in said.summary
+        assert said.next_steps[0].startswith("test the mount /data (nfs1:/data) on gpu-00")
+        assert "iostat" not in " ".join(said.next_steps)
+
+    def test_of_a_user_s_file_system_waits_for_its_process(self):
+        said = self.diagnose(self.FUSE)
+        assert "process of the mount /bucket (s3fs) on gpu-00" in said.next_steps[0]
+
+    def test_of_a_disk_is_a_matter_of_that_disk(self):
+        said = self.diagnose(self.DISK)
+        assert "waiting for a disk" in said.summary
+        assert "iostat" in said.next_steps[0]
+
+    def test_is_on_one_of_several_mounts(self):
+        said = self.diagnose(self.DISK, self.NFS)
+        assert said.next_steps[0].endswith("`timeout 10 stat` on /data and /")
+
+    def test_names_mounts_only_of_a_wait_for_them(self):
+        said = self.diagnose(self.DISK, self.NFS, wchan="nfs_wait_bit_killable")
+        assert said.next_steps[0].startswith("test the mount /data (nfs1:/data) on gpu-00")
 
 
 A_COMMAND_ON_A_PROCESS = re.compile(

@@ -21,6 +21,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.api.ingest import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.commands import asking
+from watchtower.commands.listing import FILTERS
 from watchtower.core.fleet import fleet as fleet_bounds
 from watchtower.core.policy import Policy
 from watchtower.core.verdict_text import render_markdown, render_slack, render_text
@@ -323,8 +324,9 @@ def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, 
 def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
     client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
     jobs = client.get("/api/v1/jobs").json()["items"]
+    filters = dict.fromkeys(FILTERS)
     args = Namespace(
-        json=False, watch=False, job=None, limit=5, incident="i", drills=False, exit_code=False
+        json=False, watch=False, limit=5, incident="i", drills=False, exit_code=False, **filters
     )
     evil = "\x1b[2J\x9b31m\u202e`x`\r\x07"
     frames = [{"function": evil, "file": evil, "line": 1}]
@@ -333,11 +335,22 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
         """Answers as something that only looks like a tower."""
 
         jobs = staticmethod(lambda: jobs)
-        list_jobs = staticmethod(lambda drills: {"items": jobs})
-        agents = staticmethod(
-            lambda: {"items": [{"node": evil}], "connected": 1, "silent": 0, "rank_count": 0}
+        list_jobs = staticmethod(lambda drills, status: {"items": jobs})
+        nodes = staticmethod(
+            lambda: {
+                "items": [{"node": evil, "has_agent": True, "is_silent": False}],
+                "connected": 1,
+                "silent": 0,
+                "rank_count": 0,
+            }
         )
-        list_incidents = staticmethod(lambda job, limit, drills: {"items": []})
+        list_incidents = staticmethod(lambda limit, **chosen: {"items": []})
+        similar = staticmethod(
+            lambda one, limit: {
+                "items": [{"id": evil, "opened_at": evil, "job": evil, "why": evil}],
+                "node_counts": [{"text": evil}],
+            }
+        )
         verdict = staticmethod(lambda job: {"job": evil, "incident": evil})
         verdict_text = staticmethod(lambda job: evil)
         incident = staticmethod(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import SilenceKind
+from watchtower.store.values import JobFacts, SilenceKind
 
 SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 
@@ -136,7 +137,21 @@ def test_the_mutes_of_version_6_are_silences_of_jobs(tmp_path):
     assert (incident.only_node, incident.shadow) == ("", False)
 
 
+def drop_version_9(db: sqlite3.Connection) -> None:
+    """Make the file as the release with schema version 8 wrote it."""
+    db.execute("DROP TABLE summaries")
+    db.execute("DROP INDEX incidents_by_summary")
+    for name in ("status", "cause", "domain", "user"):
+        db.execute(f"DROP INDEX incidents_by_{name}")
+    for column in ("summary_bytes", "facts", "cause", "domain", "job_user"):
+        db.execute(f"ALTER TABLE incidents DROP COLUMN {column}")
+    for table in ("suspects", "feedback", "series"):
+        db.execute(f"DROP TABLE {table}")
+    db.execute("PRAGMA user_version = 8")
+
+
 def drop_owners(db: sqlite3.Connection) -> None:
+    drop_version_9(db)
     for table in ("incidents", "dumps"):
         db.execute(f"DROP INDEX {table}_by_sharer")
         db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
@@ -157,6 +172,36 @@ def test_the_owners_of_what_version_7_stored_are_unknown(tmp_path):
     assert [one.sharer for one in store.incidents().result()] == ["uid:1", ""]
     store.close()
     assert version_of(path) == SCHEMA_VERSION
+
+
+def test_the_incidents_of_version_8_have_no_summary(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        drop_version_9(db)
+    store = SqliteStore(path)
+    assert store.summary("01A").result() is None
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"c3VtbWFyeQ==")).result()
+    assert store.summary("01A").result() == b"c3VtbWFyeQ=="
+    store.close()
+    assert version_of(path) == SCHEMA_VERSION
+
+
+def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    known = JobFacts(ranks=8, user="alice", checkpoint_step=1200)
+    store.save_incident(an_incident(facts=known)).result()
+    store.save_incident(an_incident(facts=replace(known, dumps_in=8))).result()
+    assert store.incident(an_incident().id).result().facts == replace(known, dumps_in=8)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        drop_version_9(db)
+    store = SqliteStore(path)
+    assert store.recall().incidents == (an_incident(),)
+    store.close()
 
 
 def test_the_node_and_the_shadow_mode_of_an_incident_are_stored(tmp_path):

@@ -13,6 +13,7 @@ from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
+from watchtower.store.series_rows import SeriesRow
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import GenerationRow, PauseRow, Silence, SilenceKind
 from watchtower.wire.stacks import Frame, make_stack
@@ -108,6 +109,29 @@ def test_old_evidence_goes_before_its_verdict_does(keep):
     assert store.incident("0000").result().verdict.summary == "no idea"
 
 
+def test_summaries_outlive_evidence_and_have_a_limit_of_their_own(keep, path):
+    summary = b"c" * 100
+    store = keep(evidence_mb=1.5 * len(EVIDENCE) / MB, summaries_mb=450 / MB)
+    for number in range(8):
+        store.save_incident(closed(number, evidence=EVIDENCE, summary=summary)).result()
+    still_open = replace(closed(8, evidence=EVIDENCE, summary=summary), closed_at=None)
+    store.save_incident(still_open).result()
+    prune_all(store)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        kept = [ident for (ident,) in db.execute("SELECT incident FROM summaries ORDER BY 1")]
+    assert kept == ["0005", "0006", "0007", "0008"]
+    assert store.incident("0005").result().evidence is None
+
+
+def test_a_deleted_incident_leaves_no_summary(keep):
+    store = keep(incident_days=2)
+    at = NOW - 3 * DAY_S
+    old = an_incident(opened_at=at, closed_at=at, evidence=EVIDENCE, summary=b"c")
+    store.save_incident(old).result()
+    prune_all(store)
+    assert store.summary(old.id).result() is None
+
+
 def test_dumps_are_bounded_altogether_by_job_and_by_age(keep, path):
     store = keep(dumps_mb=0.1, dumps_per_job_mb=0.05, dump_days=1)
     store.save_dumps("llama", a_large_batch("0-old", 2000), NOW - 2 * DAY_S).result()
@@ -152,6 +176,34 @@ def test_many_dumps_of_one_owner_push_out_none_of_another_one(keep, path):
     prune_all(store)
     assert ids(path, "dumps")[:5] == ["000", "001", "002", "003", "004"]
     assert ids(path, "dumps")[-1] == "099"
+
+
+def a_series_row(incident: str, size: int = 1000, sharer: str = "alice", at: float = NOW):
+    body = b"x" * size
+    return SeriesRow(incident=incident, node="n0", sharer=sharer, taken_at=at, body=body)
+
+
+def test_many_series_of_one_owner_push_out_none_of_another_one(keep, path):
+    store = keep(series_mb=0.02)
+    store.save_series(a_series_row("calm", at=NOW - 999, sharer="bob")).result()
+    for number in range(60):
+        store.save_series(a_series_row(f"{number:02}", at=NOW - 200 + number)).result()
+    prune_all(store)
+    kept = ids(path, "series", "incident")
+    assert kept[-1] == "calm"
+    assert kept[-2] == "59"
+    assert 10 <= len(kept) <= 20
+
+
+def test_series_are_deleted_with_their_incident_and_when_they_have_none(keep, path):
+    store = keep(incident_days=2)
+    for days in (1, 5):
+        at = NOW - days * DAY_S
+        store.save_incident(an_incident(id=f"{days}", opened_at=at, closed_at=at)).result()
+        store.save_series(a_series_row(f"{days}")).result()
+    store.save_series(a_series_row("never stored", at=NOW - 5 * DAY_S)).result()
+    prune_all(store)
+    assert ids(path, "series", "incident") == ["1"]
 
 
 def test_jobs_are_bounded_with_their_pauses(keep, path):

@@ -15,6 +15,7 @@ from tests.core.builders import as_sent
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.migrations import StoreError
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
@@ -89,6 +90,16 @@ def test_an_incident_comes_back_as_it_was_saved(store):
     assert store.incident("01B").result() is None
 
 
+def test_a_summary_changes_with_its_case_only(store):
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"one")).result()
+    store.save_incident(an_incident(status=Status.RECOVERED, summary=b"two")).result()
+    assert store.summary("01A").result() == b"one"
+    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"three")).result()
+    assert store.summary("01A").result() == b"three"
+    store.save_incident(an_incident(evidence=EVIDENCE)).result()
+    assert store.summary("01A").result() is None, "it is of an earlier case"
+
+
 def test_an_update_without_a_case_keeps_the_stored_one(store):
     store.save_incident(an_incident(evidence=EVIDENCE)).result()
     store.save_incident(an_incident(status=Status.RECOVERED, closed_at=130.0)).result()
@@ -102,7 +113,7 @@ def test_incidents_are_listed_newest_first_and_by_job(store):
     for number, job in enumerate(["llama", "gpt", "llama"]):
         store.save_incident(an_incident(id=f"0{number}", job=job, opened_at=number)).result()
     assert [i.id for i in store.incidents().result()] == ["02", "01", "00"]
-    assert [i.id for i in store.incidents("llama").result()] == ["02", "00"]
+    assert [i.id for i in store.incidents(IncidentFilter(job="llama")).result()] == ["02", "00"]
     assert [i.id for i in store.incidents(limit=1).result()] == ["02"]
 
 
@@ -172,7 +183,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, but this release needs 8"):
+    with pytest.raises(StoreError, match="schema version 99, but this release needs 9"):
         SqliteStore(path)
 
 

@@ -1,17 +1,24 @@
-"""The fixture `tell`: runs a story, which is a timeline of reports to one real tower."""
+"""Fixtures: `tell` runs a story, a timeline of reports to one real tower; `client` asks a tower."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import World
+from tests.diagnosers import InThread
 from tests.shared_schemas import share_schemas
 from tests.tower.simulator import Simulation
-from watchtower.tower import tower
+from watchtower.app import make_app
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower import tower as tower_module
+from watchtower.tower.clock import Clock
+from watchtower.tower.tower import Tower
 
 share_schemas()
 
@@ -24,7 +31,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     Dumps are judged at the next tick, because a timer in real time would depend on the disk.
     """
-    monkeypatch.setattr(tower, "JUDGE_WITHIN_S", 3600)
+    monkeypatch.setattr(tower_module, "JUDGE_WITHIN_S", 3600)
 
     def run(story: Story, world: World | None = None) -> None:
         async def whole() -> None:
@@ -37,3 +44,18 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         asyncio.run(whole())
 
     return run
+
+
+@pytest.fixture
+def tower(tmp_path: Path) -> Iterator[Tower]:
+    """A tower with an empty store. Without `client` it does not tick."""
+    store = SqliteStore(tmp_path / "watchtower.db")
+    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
+    store.close()
+
+
+@pytest.fixture
+def client(tower: Tower) -> Iterator[TestClient]:
+    """Requests to that tower, without tokens."""
+    with TestClient(make_app(tower)) as client:
+        yield client

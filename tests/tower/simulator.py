@@ -13,6 +13,7 @@ from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread
 from watchtower.core.fleet.generation import Generation
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
@@ -133,7 +134,7 @@ class Simulation:
 
     async def incidents(self) -> list[Incident]:
         """Incidents as stored, oldest first."""
-        stored = await asyncio.wrap_future(self.store.incidents(JOB))
+        stored = await asyncio.wrap_future(self.store.incidents(IncidentFilter(job=JOB)))
         return stored[::-1]
 
     async def report(self, seconds: float = 0.0) -> None:

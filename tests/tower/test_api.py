@@ -28,19 +28,6 @@ from watchtower.wire.orders import ReportReply
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
 
-@pytest.fixture
-def tower(tmp_path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
-    store.close()
-
-
-@pytest.fixture
-def client(tower):
-    with TestClient(make_app(tower)) as client:
-        yield client
-
-
 def recorded(name: str, **changes) -> bytes:
     return json.dumps(json.loads((MESSAGES / name).read_text()) | changes).encode()
 
@@ -227,7 +214,10 @@ def test_an_unknown_path_gets_a_problem_document(client, path):
 
 
 def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
-    assert_problem(client.delete("/api/v1/jobs"), 405, "DELETE is not allowed")
+    refused = client.delete("/api/v1/jobs")
+    assert_problem(refused, 405, "DELETE is not allowed")
+    assert refused.headers["allow"] == "GET"
+    assert client.put("/api/v1/silences", json={}).headers["allow"] == "GET, POST"
     assert_problem(client.get("/api/v1/incidents?limit=0"), 422, "`limit`")
     refused = client.get("/ingest/v1/dumps")
     assert_problem(refused, 405)
@@ -244,6 +234,9 @@ def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(client):
         page = client.get(f"/api/v1/jobs/llama-70b/verdict?format={shape}").text
         assert "llama-70b" in page
         assert len(page.splitlines()) <= 15
+        assert "owner: alice (slurm 48213)" in page
+    blocks = client.get("/api/v1/jobs/llama-70b/verdict?format=slack-blocks").json()
+    assert blocks["blocks"][0]["text"]["text"] == "*llama-70b: healthy*"
     assert_problem(client.get("/api/v1/jobs/llama-70b/verdict?format=fax"), 422, "`format`")
 
 

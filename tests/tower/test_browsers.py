@@ -10,6 +10,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
 from watchtower.api.security import Refusals
+from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.config import load_config
 from watchtower.core.policy import Policy
@@ -83,6 +84,12 @@ def test_a_page_of_another_site_is_refused(method, headers):
     assert refused(method, content_type="application/json", **headers) == "cross_site"
 
 
+def test_without_a_public_url_no_origin_is_the_tower_s_own():
+    for origin in (b"null", b"nonsense", b""):
+        sent = [(b"host", b"localhost"), (b"origin", origin)]
+        assert find_refusal("GET", sent, HOSTS).reason == "cross_site"
+
+
 def test_a_link_to_the_tower_can_be_opened_and_changes_nothing():
     assert refused(**LINK) is None
     assert refused("POST", content_type="application/json", **LINK) == "cross_site"
@@ -139,7 +146,7 @@ def test_without_tokens_a_page_reads_and_changes_nothing(tower):
 
 def test_with_tokens_any_name_will_do(tower):
     book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "r" * 20})
-    with TestClient(make_app(tower, book, hosts=HOSTS)) as client:
+    with TestClient(make_app(tower, Visitors(book), hosts=HOSTS)) as client:
         shown = {"authorization": f"Bearer {'r' * 20}", "origin": "https://grafana.example"}
         assert client.get("/api/v1/jobs", headers=shown).is_success
 

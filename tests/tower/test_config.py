@@ -2,6 +2,8 @@
 
 import pytest
 
+from watchtower.access.scopes import Scope, TokenBook
+from watchtower.app import OPEN_TO_ALL, find_warnings, make_people
 from watchtower.config import load_config
 from watchtower.settings_file import ConfigError
 from watchtower.wire.verdict import Cause
@@ -59,6 +61,19 @@ def test_the_command_line_wins_over_the_file(config):
             "[alerts]\nshadow_causes = ['slow']",
             r"`shadow_causes` is \['slow'\], allowed is a list of causes \(docs/verdicts.md\)",
         ),
+        ("[pages]\nlinks = 1", r"`links` is 1, allowed is a table such as"),
+        ("[pages]\nlinks = {a = 'ftp://x'}", r"`links.a` in \[pages\] must begin with https://"),
+        (
+            "[pages]\nuser_header = 'X-User'",
+            r"`user_header` and `trusted_proxies` belong together",
+        ),
+        (
+            "[pages]\nuser_header = 'X-User'\ntrusted_proxies = ['10.0.0.1/8']",
+            r"`trusted_proxies` has '10.0.0.1/8', allowed is an address or a network",
+        ),
+        ("[pages]\nuser_header = 'X User'", r"`user_header` is 'X User', allowed is the name of"),
+        ("[pages]\nuser_scope = 'agent'", r"`user_scope` is 'agent', allowed is .reader. or"),
+        ("[pages]\nsession_hours = 0", r"`session_hours` is 0, allowed is 0.1 to 8760"),
         ("[towre]\nport = 1", r"unknown table `towre` in .*, allowed are \[detection\]"),
         ("[tower", r"is not valid TOML"),
     ],
@@ -71,6 +86,37 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
 def test_causes_in_shadow_mode_are_read_by_name(config):
     read = config('[alerts]\nshadow_causes = ["straggler", "gil_held"]\n').alerts
     assert (read.shadow, read.shadow_causes) == (False, (Cause.STRAGGLER, Cause.GIL_HELD))
+
+
+def test_links_of_pages_are_read_by_name(config):
+    links = {"Logs": "https://logs.example/?job={job}"}
+    assert config(f'[pages]\nlinks = {{Logs = "{links["Logs"]}"}}\n').pages.links == links
+
+
+def test_a_proxy_may_name_persons(config, tmp_path):
+    text = 'user_header = "X-User"\ntrusted_proxies = ["10.0.0.7", "fd00::/8"]\n'
+    people = make_people(
+        config(f'[pages]\n{text}user_scope = "operator"\n', data_dir=str(tmp_path))
+    )
+    sent = {"headers": [(b"x-user", b"alice")]}
+    assert people.trusted.scope is Scope.OPERATOR
+    assert people.trusted.find({**sent, "client": ("fd00::1", 1)}) == "alice"
+    assert people.trusted.find({**sent, "client": ("10.0.0.8", 1)}) == ""
+
+
+def test_names_from_a_proxy_without_tokens_are_a_warning(config):
+    text = '[pages]\nuser_header = "X-User"\ntrusted_proxies = ["10.0.0.7"]\n'
+    assert find_warnings(config(text), TokenBook({}, {})) == [OPEN_TO_ALL]
+    assert find_warnings(config(""), TokenBook({}, {})) == []
+    book = TokenBook({}, {f"WATCHTOWER_{scope.upper()}_TOKEN": scope * 8 for scope in Scope})
+    assert find_warnings(config(text), book) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_secure"), [("https://t", True), ("http://t", False), ("", False)]
+)
+def test_the_cookie_is_secure_where_people_use_tls(config, url, is_secure):
+    assert config(f'[tower]\npublic_url = "{url}"\n').is_secure is is_secure
 
 
 def test_a_setting_may_have_its_old_name_for_one_release(config, caplog):

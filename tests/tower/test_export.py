@@ -12,6 +12,7 @@ import pytest
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.tower.export import Bundle, export_incident
+from watchtower.tower.redacted_export import redact_export
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,17 @@ def test_an_export_has_verdict_case_and_the_dumps_of_the_stall(exported):
     assert [stored.batch.round for stored in bundle.dumps] == [2, 2, 1, 1]
     assert bundle.dumps_are_all
     assert bundle.ack.note == "<b>on it</b>"
+
+
+def test_a_redacted_export_is_replayed_with_the_same_verdict(exported, tmp_path, capsys):
+    path = tmp_path / "redacted.json"
+    path.write_bytes(redact_export(exported))
+    assert main(["replay", str(path)]) == 0
+    assert "rank 2 (node-0000" in capsys.readouterr().out.lower()
+    body = path.read_text("utf-8")
+    for name in ('"llama', "ann", "on it", "/home/", '"n0"', '"n1"'):
+        assert name not in body
+    assert msgspec.json.decode(body, type=Bundle).ack.by == "user-00001"
 
 
 def test_a_replay_shows_the_stored_and_the_new_verdict(file, capsys):

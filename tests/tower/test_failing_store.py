@@ -13,6 +13,7 @@ import pytest
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.rows import read_case
 from watchtower.tower.health import check_health
 from watchtower.tower.history import get_incident, list_incidents
@@ -63,7 +64,7 @@ def test_a_hang_is_found_and_reported_while_the_disk_is_full(tell):
             health = check_health(sim.tower)
             assert health.ready
             assert health.store.startswith("fails since 2023-11-14T")
-            (listed,) = await list_incidents(sim.tower, JOB, 10)
+            (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
             assert listed.id == sim.verdict.incident
             assert (await get_incident(sim.tower, listed.id)).stacks
             assert await sim.incidents() == []
@@ -126,11 +127,12 @@ def test_what_waits_for_the_store_can_be_read_while_it_hangs(tell, monkeypatch):
         sim.store._thread.submit(gate.wait)
         try:
             assert (await get_incident(sim.tower, ident)).stacks
-            assert [one.id for one in await list_incidents(sim.tower, JOB, 10)] == [ident]
+            page = await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)
+            assert [one.id for one in page.items] == [ident]
             with pytest.raises(StoreFailedError, match="could not be read"):
                 await get_incident(sim.tower, "another")
             with pytest.raises(StoreFailedError, match="could not be read"):
-                await list_incidents(sim.tower, "another", 10)
+                await list_incidents(sim.tower, IncidentFilter(job="another"), 10)
         finally:
             gate.set()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.detection.scenes import JOB
+from tests.store.test_migrations import drop_version_9
 from tests.store.test_sqlite import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.store.migrations import SCHEMA_VERSION
@@ -96,6 +97,7 @@ def test_an_incident_of_schema_version_5_gets_the_usual_identity(tmp_path: Path)
         db.execute("ALTER TABLE incidents DROP COLUMN identity")
         db.execute("ALTER TABLE incidents DROP COLUMN only_node")
         db.execute("ALTER TABLE incidents DROP COLUMN shadow")
+        drop_version_9(db)
         for table in ("incidents", "dumps"):
             db.execute(f"DROP INDEX {table}_by_sharer")
             db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")

@@ -63,7 +63,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
             "rank": "2",
             "node": "n1",
             "suspects": "1",
-            "url": f"https://tower.example/wt/api/v1/incidents/{incident.id}?format=text",
+            "url": f"https://tower.example/wt/incidents/{incident.id}",
         }
 
         await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())

@@ -13,6 +13,7 @@ from tests.tower.test_shared_cause import MOUNT, Outage, scrape
 from watchtower.commands.asking import _incidents_text
 from watchtower.commands.outages import write_outages
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.incident_filter import ALL_INCIDENTS
 from watchtower.store.values import Ack
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.outage_views import list_outages
@@ -28,7 +29,7 @@ def test_three_jobs_on_one_dead_mount_are_one_outage(tell):
         assert (found.open_count, found.rank_count, found.closed_at) == (3, 24, None)
         assert {one.job for one in found.incidents} == {"job-0", "job-1", "job-2"}
         assert found.id == found.incidents[0].id
-        listed = await list_incidents(sim.tower, None, 100)
+        listed = (await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items
         assert [one.outage for one in listed] == [found.id] * 3
         detail = await get_incident(sim.tower, listed[0].id)
         assert detail is not None
@@ -75,7 +76,7 @@ def test_a_job_that_hangs_alone_is_no_outage(tell):
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1"]).hang()
         assert list_outages(sim.tower, 100) == []
-        (one,) = await list_incidents(sim.tower, None, 100)
+        (one,) = (await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items
         assert one.outage == one.id
         assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
 
@@ -120,7 +121,7 @@ def test_the_commands_show_outages_and_which_incidents_belong_together(tell):
         assert "5 of 5 open" in lines[1]
         assert "mount nfs1:/data" in lines[1]
         assert "and 2 more" in lines[1]
-        incidents = msgspec.to_builtins(await list_incidents(sim.tower, None, 100))
+        incidents = msgspec.to_builtins((await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items)
         table = _incidents_text(incidents, time.time()).splitlines()
         assert table[0].endswith("OUTAGE")
         assert all(line.endswith(outages[0]["id"]) for line in table[1:])

@@ -12,6 +12,7 @@ from watchtower.alerts.alert import is_wanted
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.core.detection.effects import IncidentUpdated
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.shadow import ShadowMode
 from watchtower.wire.verdict import Cause
@@ -43,7 +44,7 @@ def test_incidents_of_shadow_mode_are_counted_listed_and_have_no_alert(tell: Tel
         sim.shadow = EVERYTHING
         recording = await listen(sim)
         await hang(sim)
-        (listed,) = await list_incidents(sim.tower, JOB, 10)
+        (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert listed.shadow
         assert (await get_incident(sim.tower, listed.id)).shadow
         assert not any(map(is_wanted, recording.events))

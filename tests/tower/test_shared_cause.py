@@ -10,6 +10,7 @@ from tests.file_server_jobs import BLOCKED, SERVER, FileServerJobs
 from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
+from watchtower.core.incident_filter import ALL_INCIDENTS
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.history import list_incidents
@@ -68,7 +69,7 @@ def test_jobs_that_hang_on_one_file_server_become_hung_and_share_its_mount(tell,
         assert "19 other jobs hang on the same mount nfs1:/data\n" in render_text(
             outage.verdicts[0]
         )
-        listed = await list_incidents(sim.tower, None, 100)
+        listed = (await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items
         assert [one.shared_cause for one in listed] == [MOUNT] * JOBS
 
     tell(story)

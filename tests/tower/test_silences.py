@@ -10,6 +10,7 @@ from tests.tower.simulator import Simulation, hang
 from tests.tower.test_incident_identity import name_user
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.live import _find_only_node
 from watchtower.tower.silences import Subject, subject_of
@@ -36,7 +37,7 @@ def test_a_silence_by_node_applies_if_all_suspects_are_on_it(tell: Tell):
         assert not is_silenced(sim)
         await sim.tower.silences.add(Subject(node=node), 600, "new switch")
         assert is_silenced(sim)
-        (listed,) = await list_incidents(sim.tower, JOB, 10)
+        (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert (listed.silence.node, listed.silence.reason) == (node, "new switch")
         assert (await get_incident(sim.tower, listed.id)).silence == listed.silence
         assert view_job(sim.tower, JOB).silence is None, "the job itself is not silenced"

@@ -14,6 +14,7 @@ from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
+from watchtower.core.incident_filter import IncidentFilter
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Silence, SilenceKind
@@ -140,12 +141,14 @@ def test_an_ack_stays_with_its_incident_through_updates_and_a_restart(tmp_path):
         await sim.restart_tower()
         await sim.report(6)
         assert sim.live.incident.ack
-        (summary,) = await list_incidents(sim.tower, JOB, 10)
+        (summary,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert (summary.ack.by, summary.ack.note) == ("ann", "on it")
         assert (await get_incident(sim.tower, ident)).ack == summary.ack
         await sim.step(4)
         assert sim.live.incident.closed_at is not None
-        assert (await list_incidents(sim.tower, JOB, 10))[0].ack == summary.ack
+        assert (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items[
+            0
+        ].ack == summary.ack
         await sim.close()
 
     asyncio.run(story())
@@ -173,7 +176,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         incident = sim.live.incident
         sim.tower.feed.publish(Change.OPENED, incident)
         await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
-        (listed,) = await list_incidents(sim.tower, JOB, 10)
+        (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert listed.ack.by == "ann"
         await sim.report(1)
         (stored,) = await sim.incidents()

@@ -35,9 +35,10 @@ from watchtower.tower.export import Bundle
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
+from watchtower.wire.series import SeriesBatch
 
 RECORDED = Path(__file__).with_name("recorded")
-MESSAGES = (Report, ReportReply, DumpBatch, DumpReceipt, Bundle)
+MESSAGES = (Report, ReportReply, DumpBatch, DumpReceipt, SeriesBatch, Bundle)
 JOB, RANKS, RANK, STEP = "recorded-job", 4, 2, 12
 DEADLINE_S = 120.0
 DETECTION = "[detection]\nsuspect_floor_s = 2\nhung_floor_s = 3\n"
@@ -114,6 +115,7 @@ def _record(folder: Path, stack: contextlib.ExitStack) -> tuple[str, list[dict[s
         match = f"{MARK}={node_mark(folder, node)}"
         words = ["run", "--tower", f"http://127.0.0.1:{server.server_port}", "--port", "0"]
         words += ["--node", f"node-{node}", "--match", match, "--interval", "0.5"]
+        words += ["--output-lines", "5"]
         _start(stack, f"agent-{node}", "agent", words, folder)
     job = TrainingJob(JOB, "torch", Layout(ranks=RANKS, nodes=2), folder)
     stack.callback(job.end)
@@ -121,6 +123,7 @@ def _record(folder: Path, stack: contextlib.ExitStack) -> tuple[str, list[dict[s
     plan = drill.plan(Variables(settings=SETTINGS, rank=RANK, ranks=RANKS, step=STEP))
     job.launch({"step_s": SETTINGS.step_s, "jitter": SETTINGS.jitter, **plan})
     export = _wait_for_incident(TowerClient(url, 5.0), job)
+    _wait_for_series()
     return export, list(Recorder.messages)
 
 
@@ -142,6 +145,15 @@ def _wait_for_incident(client: TowerClient, job: TrainingJob) -> str:
                 return client.export(verdict["incident"])
         time.sleep(0.1)
     raise SystemExit(f"no incident within {DEADLINE_S:g} s\n{job.tail()}")
+
+
+def _wait_for_series() -> None:
+    """Wait until both nodes have sent their series."""
+    deadline = time.monotonic() + DEADLINE_S
+    while sum(each["path"] == "/ingest/v1/series" for each in Recorder.messages) < 2:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"no series within {DEADLINE_S:g} s")
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

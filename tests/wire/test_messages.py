@@ -22,6 +22,7 @@ from watchtower.wire.report import (
     RankVitals,
     Report,
 )
+from watchtower.wire.series import MAX_OUTPUT_LINE, MAX_POINTS, SeriesBatch
 from watchtower.wire.stacks import Frame, make_stack
 from watchtower.wire.verdict import Domain, Verdict
 
@@ -31,6 +32,7 @@ KINDS = {
     "report.json": Report,
     "reply.json": ReportReply,
     "dumps.json": DumpBatch,
+    "series.json": SeriesBatch,
     "verdict.json": Verdict,
 }
 
@@ -110,6 +112,42 @@ def test_lists_are_bounded():
     message["ranks"] = [message["ranks"][0]] * (bounds.MAX_RANKS_PER_NODE + 1)
     with pytest.raises(msgspec.ValidationError, match="`ranks` has 1025 entries"):
         read("report.json", message)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("values", [0] * (MAX_POINTS + 1), "`values` has 901 entries"),
+        ("values", [2**63], "out of range"),
+        ("values", [1.5], "Expected `int | null`"),
+        ("scale", 0, "`scale` is 0"),
+        ("unit", "x" * 17, "`unit` has 17 characters"),
+    ],
+)
+def test_a_lane_is_bounded(field, value, said):
+    message = recorded("series.json")
+    message["series"][0]["lanes"][0][field] = value
+    with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
+        read("series.json", message)
+
+
+def test_a_lane_of_a_newer_release_is_read_as_a_name_and_numbers():
+    message = recorded("series.json")
+    message["series"][0]["lanes"][0] |= {"name": "temperature", "unit": "K", "sensor": 3}
+    assert read("series.json", message).series[0].lanes[0].points() == [
+        1231,
+        1232,
+        None,
+        1233,
+        1233,
+    ]
+
+
+def test_lines_of_output_are_bounded():
+    message = recorded("series.json")
+    message["outputs"][0]["lines"] = ["x" * (MAX_OUTPUT_LINE + 1)]
+    with pytest.raises(msgspec.ValidationError, match="`lines` has 401 characters"):
+        read("series.json", message)
 
 
 def test_a_report_needs_the_name_of_its_node():

@@ -30,7 +30,9 @@ tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownToken:
+    """A token that the tower accepts."""
+
     scope: Scope
     digest: bytes
 
@@ -58,8 +60,13 @@ class TokenBook:
         """The scopes that have a token."""
         return frozenset(known.scope for known in self._known)
 
-    def scope_of(self, token: bytes) -> Scope | None:
-        """Return the scope of a token; None if the token is unknown.
+    @property
+    def known(self) -> tuple[KnownToken, ...]:
+        """All tokens that are valid now."""
+        return self._known
+
+    def find(self, token: bytes) -> KnownToken | None:
+        """Return a token as it is known; None if it is unknown.
 
         The duration reveals nothing about the tokens: the hash of the token is compared with the
         hashes of all known tokens, which have the same length.
@@ -67,8 +74,13 @@ class TokenBook:
         digest, found = _digest(token), None
         for known in self._known:
             if hmac.compare_digest(known.digest, digest):
-                found = known.scope
+                found = known
         return found
+
+    def scope_of(self, token: bytes) -> Scope | None:
+        """Return the scope of a token; None if the token is unknown."""
+        found = self.find(token)
+        return found.scope if found else None
 
     def renew(self) -> bool:
         """Read the files again if one has changed. Return whether they were read.
@@ -80,7 +92,7 @@ class TokenBook:
         self._known = self._read()
         return True
 
-    def _read(self) -> tuple[_Known, ...]:
+    def _read(self) -> tuple[KnownToken, ...]:
         tokens = {scope: read_token_file(path) for scope, path in self._paths.items()}
         for scope, text in self._environment.items():
             tokens[scope] = parse_tokens(text, f"${VARIABLES[scope]}")
@@ -93,7 +105,7 @@ class TokenBook:
                         f"the scopes {other.value} and {scope.value} have the same token: each "
                         "scope needs its own; create one with `watchtower token`"
                     )
-        return tuple(_Known(scope, _digest(word.encode())) for word, scope in scope_of.items())
+        return tuple(KnownToken(scope, _digest(word.encode())) for word, scope in scope_of.items())
 
 
 def _digest(token: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""What an alert contains. Pure: facts in, text out."""
+"""Alerts that the tower sends itself: text, labels, outbox, destinations."""

@@ -10,15 +10,17 @@ from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_
 from watchtower.alerts.outage_message import OutageFacts, write_outage
 from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
-from watchtower.store.values import Incident, IncidentKind
+from watchtower.store.values import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.job_facts import JobFacts
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 
 SHOWN_AFTERMATH = 3
 """Most events after the opening in one message. A kill of all ranks is often two: some ranks lose
 their connections before the signal reaches them."""
+
+
+NOTHING_KNOWN = AlertFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,12 @@ def make_alert(
 ) -> Alert:
     """Return the alert after an event. `before` is the alert after the event before.
 
-    `is_drill` marks it, so that nobody is woken: in its text, its name and its severity.
+    `is_drill` marks it, so that it wakes no person: in its text, its name and its severity.
     The version is the same if nothing changed that a reader needs to know.
     """
     incident = event.incident
     known = before.facts if before else AlertFacts()
-    facts = _describe(incident, event.job, known)
+    facts = describe_incident(incident, event.job, known)
     labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
@@ -155,8 +157,11 @@ def _seen(alert: Alert) -> tuple[object, ...]:
     return (*shown, replace(alert, facts=AlertFacts()))
 
 
-def _describe(incident: Incident, job: JobFacts, before: AlertFacts) -> AlertFacts:
-    """Return the facts. What is not known of a job that is not live any more stays as before."""
+def describe_incident(
+    incident: Incident, job: JobFacts, before: AlertFacts = NOTHING_KNOWN
+) -> AlertFacts:
+    """Return the facts about an incident. What is not known of a job that is not live any more
+    stays as before."""
     verdict = incident.verdict
     first = verdict.suspects[0] if verdict.suspects else None
     return AlertFacts(

@@ -23,12 +23,12 @@ class AlertLinks:
     """Address of a Grafana with the dashboards of watchtower."""
 
     def details(self, incident: str) -> str:
-        """Return the address of the verdict on an incident, as text."""
-        return self._join(self.public_url, f"/api/v1/incidents/{incident}?format=text")
+        """Return the address of the page of an incident."""
+        return self._join(self.public_url, f"/incidents/{incident}")
 
     def outages(self) -> str:
-        """Return the address of the list of outages."""
-        return self._join(self.public_url, "/api/v1/outages")
+        """Return the address of the page that lists the outages."""
+        return self._join(self.public_url, "/")
 
     def runbook(self, alert_name: str) -> str:
         """Return the address of the runbook of an alert."""

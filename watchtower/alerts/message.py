@@ -89,7 +89,7 @@ class AlertFacts:
     domain: str = ""
     """Whom to call: a key of `_TEAMS`, or "user_code"."""
     confidence: float | None = None
-    """Of the verdict: 0 to 1."""
+    """Confidence of the verdict: 0 to 1."""
     step: int | None = None
     dumps_in: int | None = None
     """Reporting ranks of which a dump of this stall has arrived."""
@@ -162,6 +162,13 @@ def say_loss(facts: AlertFacts) -> str:
     return f"{_say_evidence(facts)}{_say_lost_steps(facts)}"
 
 
+def has_all_evidence(facts: AlertFacts) -> bool | None:
+    """Return whether every reporting rank was dumped, so that a kill loses nothing. None: not
+    known."""
+    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
+    return None if not wanted or arrived is None else arrived >= wanted
+
+
 def _is_over(facts: AlertFacts) -> bool:
     return facts.state in (AlertState.RECOVERED, AlertState.CLOSED)
 
@@ -221,8 +228,7 @@ def _write_over(facts: AlertFacts) -> tuple[str, str]:
     recovered = facts.state is AlertState.RECOVERED
     outcome = "the job makes steps again" if recovered else "the incident is closed"
     first = f"[{facts.state.name}] {_name_job(facts)}: {outcome}"
-    team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
-    again = f" If it happens again: call {team}." if team else ""
+    again = f" {again}" if (again := say_whom_to_call_again(facts)) else ""
     start = "Nothing to do now." if recovered else ""
     if not recovered and facts.aftermath:
         start = _fit_sentence("", capitalise(facts.aftermath), MAX_LINE // 3)
@@ -296,6 +302,12 @@ def say_whom_to_call(facts: AlertFacts) -> str:
     if team := _TEAMS.get(facts.domain):
         return f"Call {team}."
     return f"Whom to call is not known{f': begin with {owner}' if user else ''}."
+
+
+def say_whom_to_call_again(facts: AlertFacts) -> str:
+    """Return the sentence for an incident that is over; empty if the team is not known."""
+    team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
+    return f"If it happens again: call {team}." if team else ""
 
 
 def _say_stop(facts: AlertFacts) -> str:

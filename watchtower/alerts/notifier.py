@@ -132,7 +132,7 @@ class AlertNotifier:
         self._tasks = [loop.create_task(work) for work in works]
 
     async def close(self) -> None:
-        """Stop sending. What was not sent stays in the store."""
+        """Stop sending. Unsent alerts stay in the store."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -322,7 +322,7 @@ class AlertNotifier:
         """
         for ident in sorted(self._to_check):
             try:
-                incident = await asyncio.wrap_future(self._store.incident(ident))
+                incident = await asyncio.wrap_future(self._store.incident(ident, with_case=False))
             except Exception as error:
                 log.warning("cannot read incident %s to end its alert: %s", ident, error)
                 return

@@ -44,7 +44,8 @@ class OutboxWrites:
         alert = entry.alert
         self._unsaved.discard(alert.incident)
         if entry.is_finished:
-            self.remove(alert.incident)
+            ended = self._store.remove_alert(self._destination, alert.incident, self._clock.wall())
+            self._saving[alert.incident] = ended
             return
         row = AlertRow(
             destination=self._destination,

@@ -33,6 +33,11 @@ Causes = Annotated[
     Meta(description='a list of causes (docs/verdicts.md), such as ["straggler"]'),
 ]
 
+SlackUser = Annotated[str, Meta(pattern=r"^[UW][A-Z0-9]{2,30}\Z")]
+SlackUsers = Annotated[
+    tuple[SlackUser, ...], Meta(description='a list of ids of Slack, such as ["U0123ABCD"]')
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
@@ -62,6 +67,10 @@ class AlertSettings:
     """File with the token of a Slack bot."""
     slack_channel: str = ""
     """Id of the channel for the messages of the bot."""
+    slack_signing_secret_file: str = ""
+    """File with the signing secret of a Slack app whose slash command asks the tower."""
+    slack_ack_users: SlackUsers = ()
+    """Slack's ids of the people who may acknowledge incidents with the slash command."""
     pagerduty_key_file: str = ""
     """File with the integration key (routing key) of a PagerDuty service."""
     pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"

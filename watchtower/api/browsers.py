@@ -1,4 +1,4 @@
-"""Refuses the requests of web pages while the tower has no tokens.
+"""Refuses requests of other sites' web pages.
 
 Any web page can make a browser send requests to the tower. Such a request has no token. If the
 tower has no tokens either, three headers distinguish the request from one of an agent or a command:
@@ -7,6 +7,9 @@ tower has no tokens either, three headers distinguish the request from one of an
 * `Sec-Fetch-Site` and `Origin`: browsers add them, and pages cannot change them.
 * `Content-Type`: to send JSON to another site, a page needs that site's permission (CORS). The
   tower never gives it.
+
+`Sec-Fetch-Site` and `Origin` are also checked if a browser adds the rights to a request: by the
+cookie of a session, or by a proxy. A form of the tower's own pages must have one of both headers.
 """
 
 from __future__ import annotations
@@ -45,9 +48,17 @@ def find_hosts(host: str, public_url: str, allowed: Iterable[str]) -> frozenset[
 
 
 def find_refusal(
-    method: str, headers: Headers, hosts: frozenset[str], public_url: str = ""
+    method: str,
+    headers: Headers,
+    hosts: frozenset[str],
+    public_url: str = "",
+    *,
+    is_form: bool = False,
 ) -> Refusal | None:
-    """Return why a request is refused; None if it is allowed."""
+    """Return why a tower without tokens refuses a request; None if it is allowed.
+
+    `is_form`: the request goes to a form of the tower's own pages.
+    """
     named = _values(headers, b"host")
     if len(named) > 1 or not all(_is_known(name, hosts) for name in named):
         shown = named[0].decode("ascii", "replace")[:128]
@@ -57,19 +68,37 @@ def find_refusal(
             detail=f"{shown!r} is not a known name of this tower: add it to `allowed_hosts` in "
             "[tower], or protect the tower with tokens",
         )
-    if _is_cross_site(method, headers, named, public_url):
-        return Refusal(
-            status=403,
-            reason="cross_site",
-            detail="a page of another site may not use this tower while it has no tokens",
-        )
-    if method in WITH_BODY and not _is_json(_values(headers, b"content-type")):
+    refusal = find_cross_site(method, headers, public_url, must_be_own=is_form)
+    if refusal is not None:
+        return refusal
+    if method in WITH_BODY and not is_form and not _is_json(_values(headers, b"content-type")):
         return Refusal(
             status=415,
             reason="bad_message",
             detail="the body must be JSON: send it with `Content-Type: application/json`",
         )
     return None
+
+
+def find_cross_site(
+    method: str, headers: Headers, public_url: str = "", *, must_be_own: bool = False
+) -> Refusal | None:
+    """Return a refusal if a request comes from a page of another site, or None.
+
+    `must_be_own`: a request is also refused if no header shows that it comes from an own page.
+    """
+    is_own = not _is_cross_site(method, headers, _values(headers, b"host"), public_url)
+    if is_own and must_be_own:
+        sites = _values(headers, b"sec-fetch-site")
+        is_own = sites == [b"same-origin"] or (not sites and bool(_values(headers, b"origin")))
+    if is_own:
+        return None
+    return Refusal(
+        status=403,
+        reason="cross_site",
+        detail="a page of another site may not do this; if this was a page of the tower, set "
+        "`public_url` in [tower] to the address that people use",
+    )
 
 
 def _is_known(name: bytes, hosts: frozenset[str]) -> bool:
@@ -95,7 +124,9 @@ def _is_cross_site(method: str, headers: Headers, named: Sequence[bytes], public
         is_opened = _values(headers, b"sec-fetch-mode") == [b"navigate"]
         is_page = _values(headers, b"sec-fetch-dest") == [b"document"]
         return not (method in SAFE_METHODS and is_opened and is_page)
-    own = {_origin(public_url)} | {name.decode("ascii", "replace").lower() for name in named}
+    own = {name.decode("ascii", "replace").lower() for name in named}
+    if public_url:
+        own.add(_origin(public_url))
     return any(
         _origin(origin.decode("ascii", "replace")) not in own
         for origin in _values(headers, b"origin")

@@ -8,14 +8,16 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api import evidence_examples, examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower.examination import Examination, ExaminationRefusedError
+from watchtower.tower.owners import OwnedVerdict, find_owner
 from watchtower.tower.stack_views import StackList, list_stacks
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import VerdictView, view_verdict
+from watchtower.tower.views import VerdictView
 from watchtower.wire.bounds import MAX_RANK
 
 Rank = Annotated[int | None, Query(ge=0, le=MAX_RANK, description="Only the stacks of this rank.")]
@@ -24,9 +26,9 @@ AllThreads = Annotated[
 ]
 
 
-def examination_routes(tower: Tower) -> APIRouter:
+def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. They come before other routes of jobs, whose paths match more."""
-    router = APIRouter(prefix=JOBS)
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     async def examine(job: str) -> Examination:
         try:
@@ -40,7 +42,7 @@ def examination_routes(tower: Tower) -> APIRouter:
     @router.post(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def diagnose_now(
         job: JobName, shape: Format = VerdictFormat.JSON
@@ -51,11 +53,12 @@ def examination_routes(tower: Tower) -> APIRouter:
         alert is sent. Those who ask for the same job at the same time get the same answer.
         """
         verdict = (await examine(job)).verdict
-        is_json = shape is VerdictFormat.JSON
-        return view_verdict(verdict) if is_json else write_verdict(verdict, shape)
+        owned = OwnedVerdict(verdict=verdict, owner=find_owner(tower, job))
+        return write_verdict(owned, shape, links)
 
     @router.post(
-        "/{job:job}/stacks", responses=answer(examples.STACKS, "The stacks, merged over ranks")
+        "/{job:job}/stacks",
+        responses=answer(evidence_examples.STACKS, "The stacks, merged over ranks"),
     )
     async def list_stacks_now(
         job: JobName, rank: Rank = None, all_threads: AllThreads = False

@@ -6,12 +6,16 @@ from typing import Any
 
 import msgspec
 
+from watchtower.core.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
+from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
 from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
+from watchtower.tower.outputs import OutputView
 from watchtower.tower.silences import SilenceView
-from watchtower.tower.stack_views import StackList, ThreadStackView
+from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
 from watchtower.tower.views import (
     AgentList,
     AgentView,
@@ -50,6 +54,16 @@ _LABELS = {
 }
 _MOUNT = SharedCause(kind="mount", name="nfs1:/data")
 _ACK = AckView(at="2026-11-22T02:20:00.000Z", by="bob", note="checking NFS")
+_FEEDBACK = FeedbackView(
+    at="2026-11-22T09:12:00.000Z",
+    right=True,
+    rank=None,
+    cause=None,
+    by="bob",
+    note="nfs1 was down",
+    verdict_cause=Cause.DATALOADER_STALL,
+    confidence=0.85,
+)
 _SILENCE = SilenceView(
     id="01KAPXC4M2G5R8T1V3X6Z9B2D4",
     job=None,
@@ -112,12 +126,23 @@ _RANK = RankView(
 )
 
 
-def _plain(value: Any) -> Any:
+OUTPUT = OutputView(
+    rank=37,
+    node=NODE,
+    stream="stderr",
+    lines=["step 1233 loss 2.41", "reading /mnt/shards/0042.tar"],
+    written_at="2026-11-22T02:16:11.100Z",
+)
+
+
+def plain(value: Any) -> Any:
+    """Return an answer as JSON has it: lists, mappings, texts and numbers."""
     return msgspec.to_builtins(value)
 
 
-VERDICT = _plain(view_verdict(_VERDICT))
-AGENTS = _plain(
+VERDICT = plain(view_verdict(_VERDICT))
+TEXTS = {"text/plain": f"llama-70b: hung\n{SUMMARY}\n", "text/markdown": f"**{SUMMARY}**\n"}
+AGENTS = plain(
     AgentList(
         items=[AgentView(node=NODE, silent_for_s=0.4, rank_count=8, limits=[])],
         connected=1,
@@ -125,9 +150,29 @@ AGENTS = _plain(
         rank_count=8,
     )
 )
+NODES = plain(
+    NodeList(
+        items=[
+            NodeSummary(
+                node=NODE,
+                has_agent=True,
+                is_silent=False,
+                silent_for_s=0.4,
+                release="0.1.0",
+                rank_count=8,
+                job_names=[JOB],
+                limits=["py-spy is not installed"],
+                incident_count=9,
+            )
+        ],
+        connected=1,
+        silent=0,
+        rank_count=8,
+    )
+)
 JOBS = {
     "items": [
-        _plain(
+        plain(
             JobSummary(
                 job=JOB,
                 labels=_LABELS,
@@ -145,7 +190,7 @@ JOBS = {
         )
     ]
 }
-JOB_VIEW = _plain(
+JOB_VIEW = plain(
     JobView(
         job=JOB,
         labels=_LABELS,
@@ -168,7 +213,7 @@ JOB_VIEW = _plain(
 )
 INCIDENTS = {
     "items": [
-        _plain(
+        plain(
             IncidentSummary(
                 id=INCIDENT,
                 job=JOB,
@@ -186,11 +231,12 @@ INCIDENTS = {
                 outage=INCIDENT,
             )
         )
-    ]
+    ],
+    "next_cursor": "MHgxLmE0ODY4NWQ4MDAwMDBwKzMwIDAxS0FQWTNWN1FIOE0yVDRXNlo5QjFDNUQ3",
 }
 OUTAGES = {
     "items": [
-        _plain(
+        plain(
             OutageView(
                 id=INCIDENT,
                 shared_cause=_MOUNT,
@@ -223,7 +269,7 @@ OUTAGES = {
         )
     ]
 }
-INCIDENT_DETAIL = _plain(
+INCIDENT_DETAIL = plain(
     IncidentDetail(
         id=INCIDENT,
         job=JOB,
@@ -248,30 +294,69 @@ INCIDENT_DETAIL = _plain(
         stacks=[
             StackView(ranks="37", frames=[Frame(function="__next__", file="data.py", line=88)])
         ],
+        feedback=_FEEDBACK,
+        outputs=[OUTPUT],
     )
 )
-STACKS = _plain(
-    StackList(
-        job=JOB,
-        generation=2,
+SIMILAR = plain(
+    SimilarList(
         items=[
-            ThreadStackView(
-                ranks="37",
-                thread="MainThread",
-                frames=[Frame(function="__next__", file="data.py", line=88)],
-                native="is blocked in libzstd.so.1",
+            SimilarIncident(
+                id="01KA7RD1N5W8B2E4H6K9M1Q3S5",
+                job="slurm-47002.0",
+                status=Status.RECOVERED,
+                cause=Cause.DATALOADER_STALL,
+                suspect_ranks="5",
+                summary="Rank 5 is stuck reading /mnt/shards/0017.tar.",
+                opened_at="2026-11-16T11:03:09.501Z",
+                closed_at="2026-11-16T11:21:44.009Z",
+                same_nodes=[NODE],
+                same_lines=["data.py:88 in __next__"],
+                same_cause=True,
+                why=f"same node {NODE}, same line data.py:88 in __next__, same cause",
             )
         ],
-        left_out=0,
-        missing_evidence=[],
+        node_counts=[
+            NodeHistory(
+                node=NODE,
+                incident_count=9,
+                same_line_count=2,
+                same_cause_count=2,
+                text=f"{NODE}: 9 earlier incidents in 30 days, 2 at the same line, "
+                "2 with the same cause",
+            )
+        ],
     )
 )
+_POSTMORTEM = """# Post-mortem: job slurm-48213.0 hung on 2026-11-22
+
+## Summary
+
+Job slurm-48213.0 made no step after 2026-11-22 02:16:11 UTC. Rank 37 on gpu-042 was the cause:
+dataloader_stall (85%). At 2026-11-22 02:16:26 UTC the incident was still open.
+"""
+POSTMORTEM = {
+    "text/markdown": _POSTMORTEM,
+    "text/html": "<!doctype html><html lang=en><title>Post-mortem: job slurm-48213.0</title>",
+}
 EXPORT = {"format": "watchtower-incident-1", "id": INCIDENT, "job": JOB, "verdict": VERDICT}
-ACK = _plain(_ACK)
-SILENCE = _plain(_SILENCE)
+ACK = plain(_ACK)
+FEEDBACK = plain(_FEEDBACK)
+CALIBRATION = plain(
+    Calibration(
+        items=calibrate(
+            [Judged(confidence=0.85, is_right=True)] * 9
+            + [Judged(confidence=0.85, is_right=False), Judged(confidence=0.97, is_right=True)]
+        ),
+        causes=[CauseCount(cause=Cause.DATALOADER_STALL, right_count=10, wrong_count=1)],
+        right_count=10,
+        wrong_count=1,
+    )
+)
+SILENCE = plain(_SILENCE)
 SILENCES = {"items": [SILENCE]}
 ALIVE = {"status": "alive"}
-HEALTH = _plain(
+HEALTH = plain(
     Health(
         ready=True,
         detail="able to decide",

@@ -2,7 +2,7 @@
 
 A valid message may be large: a report of 1,024 ranks takes as long as a hundred usual ones. If the
 loop handled all that have arrived, every other message would wait for them. Here an address with
-little use need not wait. Of the others only a few messages are handled before the loop reads from
+little use need not wait. Only a few messages of the others are handled before the loop reads from
 the network again, and the address with less use goes first.
 """
 

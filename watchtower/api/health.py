@@ -8,16 +8,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import answer
-from watchtower.api.security import MAY_READ
+from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
 from watchtower.tower.tower import Tower
 
 
 def health_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter()
+    router = APIRouter(tags=[openapi.TOWER])
 
     @router.get("/healthz", responses=answer(examples.ALIVE, "The process answers"))
     async def get_healthz() -> dict[str, str]:
@@ -34,7 +34,7 @@ def health_routes(tower: Tower) -> APIRouter:
         Needs no token. The names of nodes are shown only with a token of a reader.
         """
         health = check_health(tower)
-        if not request.scope.get(MAY_READ):
+        if not visitor_of(request.scope).may_read:
             # Limits name nodes. Without a token only their existence is shown.
             hidden = ["a reader's token shows them"]
             limits, notes = health.limits and hidden, health.notes and hidden

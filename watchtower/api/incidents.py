@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from watchtower.api import examples
-from watchtower.api.parameters import IncidentId, Limit, WithDrills, answer
-from watchtower.api.rendering import Format, VerdictFormat, write_verdict
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api import examples, openapi, series_examples
+from watchtower.api.incident_lookup import find_known_id, known
+from watchtower.api.incident_query import IncidentQuery
+from watchtower.api.parameters import IncidentId, answer
+from watchtower.api.rendering import (
+    Format,
+    VerdictFormat,
+    write_for_people,
+)
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.export import export_incident
-from watchtower.tower.history import IncidentDetail, IncidentSummary
-from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.history import IncidentDetail, IncidentPage
+from watchtower.tower.incident_series import IncidentSeries, find_series
+from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
-_Found = TypeVar("_Found")
-
-OfJob = Annotated[str | None, Query(description="Only incidents of the job with this name.")]
+SimilarLimit = Annotated[
+    int, Query(ge=1, le=MAX_FOUND, description="How many items are returned at most.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,69 +49,64 @@ class AckRequest:
     ] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentList:
-    """Incidents, newest first."""
-
-    items: list[IncidentSummary]
-
-
-def incident_routes(tower: Tower) -> APIRouter:
+def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/incidents")
+    router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
-    async def list_incidents(
-        job: OfJob = None, limit: Limit = 100, drills: WithDrills = False
-    ) -> IncidentList:
-        """List incidents, newest first."""
-        with_drills = drills or job is not None
-        items = await history.list_incidents(tower, job, limit, with_drills)
-        return IncidentList(items=items)
+    async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentPage:
+        """List incidents that meet all given conditions, newest first.
+
+        If there are more, the answer has a cursor for the next page. Incidents that open in the
+        meantime do not change the pages that follow.
+        """
+        return await history.list_incidents(tower, asked.as_filter(), asked.limit)
 
     @router.get(
         "/{incident}",
         response_model=IncidentDetail,
-        responses=answer(examples.INCIDENT_DETAIL, "The incident, in the format asked for"),
+        responses=answer(
+            examples.INCIDENT_DETAIL, "The incident, in the format asked for", examples.TEXTS
+        ),
     )
     async def get_incident(
         incident: IncidentId, shape: Format = VerdictFormat.JSON
     ) -> IncidentDetail | Response:
         """Return an incident with its verdict and the stacks that it was made from."""
-        ident = await _find(tower, incident)
+        ident = await find_known_id(tower, incident)
         if shape is VerdictFormat.JSON:
-            return _known(await history.get_incident(tower, ident), incident)
-        verdict = await history.incident_verdict(tower, ident)
-        return write_verdict(_known(verdict, incident), shape)
+            return known(await history.get_incident(tower, ident), incident)
+        verdict = await history.owned_verdict(tower, ident)
+        return write_for_people(known(verdict, incident), shape, links)
 
     @router.get(
-        "/{incident}/export",
-        response_class=Response,
-        responses=answer(examples.EXPORT, "The incident with its case and its dumps"),
+        "/{incident}/similar",
+        responses=answer(examples.SIMILAR, "Earlier incidents with the same node, line or cause"),
     )
-    async def export(incident: IncidentId) -> Response:
-        """Return everything that the verdict was made from. `watchtower replay` reads it."""
-        body = await export_incident(tower, await _find(tower, incident))
-        return Response(_known(body, incident), media_type="application/json")
+    async def list_similar(incident: IncidentId, limit: SimilarLimit = 10) -> SimilarList:
+        """List earlier incidents with the same node, line or cause, newest first.
+
+        If there are more, those with the most in common are listed. Incidents of drills are
+        compared with drills only.
+        """
+        ident = await find_known_id(tower, incident)
+        return known(await find_similar(tower, ident, limit), incident)
+
+    @router.get(
+        "/{incident}/series",
+        responses=answer(series_examples.INCIDENT_SERIES, "The series, suspects first"),
+    )
+    async def get_series(incident: IncidentId) -> IncidentSeries:
+        """Return what the suspects and a few healthy ranks did in the 15 minutes before."""
+        ident = await find_known_id(tower, incident)
+        return known(await find_series(tower, ident), incident)
 
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:
         """Acknowledge an incident: its alert ends, the incident stays open."""
         jobs = list(tower.live.values())
-        ident = await _find(tower, incident)
+        ident = await find_known_id(tower, incident)
         ack = await tower.acks.ack(ident, request.by, request.note, jobs)
-        return view_ack(_known(ack, incident))
+        return view_ack(known(ack, incident))
 
     return router
-
-
-async def _find(tower: Tower, incident: str) -> str:
-    """Return the id of an incident. Raises HTTPException 404, AmbiguousIdError."""
-    return _known(await find_incident_id(tower, incident), incident)
-
-
-def _known(found: _Found | None, incident: str) -> _Found:
-    """Return `found`. Raises HTTPException 404 if it is None."""
-    if found is None:
-        raise HTTPException(404, f"there is no incident {incident!r}")
-    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -34,9 +34,10 @@ from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_REPORT_BYTES
-from watchtower.wire.dumps import DumpBatch, SentBatch
+from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
+from watchtower.wire.series import MAX_SERIES_BYTES, SeriesBatch
 
 LIGHT_REPORTS_S = 0.1
 """The reports of an address that used less time of the loop than this never wait for their turns,
@@ -54,7 +55,7 @@ slow."""
 RETRY_AFTER_S = 5
 """Seconds in the Retry-After header of a temporary refusal."""
 
-_Message = TypeVar("_Message", Report, DumpBatch)
+_Message = TypeVar("_Message", Report, DumpBatch, SeriesBatch)
 
 
 class _Envelope(msgspec.Struct):
@@ -148,47 +149,60 @@ class Intake:
 def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
     """Routes for agents."""
     reports, dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
-    encode = msgspec.json.Encoder().encode
+    series = msgspec.json.Decoder(SeriesBatch)
     waste = WasteAllowance()
     report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES), LIGHT_REPORTS_S)
     dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
 
-    async def get_report(_: Request) -> Response:
+    async def get_report(_: Request) -> ReportReply:
         """Confirm to `watchtower-agent --check` that the agent's token is valid."""
-        reply = ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
-        return Response(encode(reply), media_type="application/json")
+        return ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
 
-    async def post_report(request: Request) -> Response:
-        try:
-            async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as received:
-                reply = tower.take_report(received.message)
-                note_labels(tower, received.message)
-                received.charge()
-        except RefusedError as error:
-            return _answer(error)
-        except FleetFullError as error:
-            return problem(503, str(error))
-        return Response(encode(reply), media_type="application/json")
+    async def post_report(request: Request) -> ReportReply:
+        async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as received:
+            reply = tower.take_report(received.message)
+            note_labels(tower, received.message)
+            received.charge()
+        return reply
 
-    async def post_dumps(request: Request) -> Response:
-        try:
-            async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as received:
-                batch, body = received.message, received.body
-                taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
-                received.charge()
-                del batch, body, received  # free their memory before waiting for the disk
-                receipt = await taking
-        except RefusedError as error:
-            return _answer(error)
-        except StoreFailedError as error:
-            return problem(503, str(error))
-        return Response(encode(receipt), media_type="application/json")
+    async def post_dumps(request: Request) -> DumpReceipt:
+        async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as received:
+            batch, body = received.message, received.body
+            taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
+            received.charge()
+            del batch, body, received  # free their memory before waiting for the disk
+            return await taking
+
+    async def post_series(request: Request) -> DumpReceipt:
+        async with dump_intake.receive(request, series, MAX_SERIES_BYTES) as received:
+            taking = tower.traces.take(received.message, received.body)
+            received.charge()
+            del received
+            return await taking
 
     return [
-        Route("/ingest/v1/report", get_report, methods=["GET"]),
-        Route("/ingest/v1/report", post_report, methods=["POST"]),
-        Route("/ingest/v1/dumps", post_dumps, methods=["POST"]),
+        Route("/ingest/v1/report", _answering(get_report), methods=["GET"]),
+        Route("/ingest/v1/report", _answering(post_report), methods=["POST"]),
+        Route("/ingest/v1/dumps", _answering(post_dumps), methods=["POST"]),
+        Route("/ingest/v1/series", _answering(post_series), methods=["POST"]),
     ]
+
+
+def _answering(
+    handle: Callable[[Request], Awaitable[ReportReply | DumpReceipt]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that sends what `handle` returns as JSON, or why the message is refused."""
+
+    async def respond(request: Request) -> Response:
+        try:
+            answer = await handle(request)
+        except RefusedError as error:
+            return _refuse(error)
+        except (FleetFullError, StoreFailedError) as error:
+            return problem(503, str(error))
+        return Response(_encode(answer), media_type="application/json")
+
+    return respond
 
 
 def _without_arguments(batch: DumpBatch, body: bytes) -> bytes:
@@ -198,7 +212,7 @@ def _without_arguments(batch: DumpBatch, body: bytes) -> bytes:
     return body
 
 
-def _answer(error: RefusedError) -> Response:
+def _refuse(error: RefusedError) -> Response:
     response = problem(error.status, error.detail)
     if error.status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -3,7 +3,7 @@
 Servers decode a path before they route it. A request of job `x/verdict` as `x%2Fverdict` would then
 return the verdict of job `x`. So the path of a job is routed without decoding, and the name is
 decoded afterwards. A slash without encoding works, unless the name ends with a route such as
-`/verdict`.
+`/verdict`. The page of a job is at `/jobs/NAME`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 JOBS = "/api/v1/jobs"
+PAGES = "/jobs"
+
+_STARTS = tuple(f"{each}/".encode() for each in (JOBS, PAGES))
 
 
 class _JobName(Convertor[str]):
@@ -38,6 +41,6 @@ class RawJobPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request. The path of a job is the encoded path that the client sent."""
         raw: bytes = scope.get("raw_path") or b""
-        if scope["type"] == "http" and raw.startswith(f"{JOBS}/".encode()):
+        if scope["type"] == "http" and raw.startswith(_STARTS):
             scope = {**scope, "path": raw.decode("ascii", "replace")}
         await self._app(scope, receive, send)

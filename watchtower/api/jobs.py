@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
-from watchtower.api import examples
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api import examples, openapi, series_examples
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
 from watchtower.tower import history
+from watchtower.tower.job_steps import JobSteps, view_steps
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import (
     JobSummary,
     JobView,
     VerdictView,
-    live_verdict,
     summarize_jobs,
     view_job,
-    view_verdict,
 )
+from watchtower.wire.verdict import Status
+
+OfStatus = Annotated[Status | None, Query(description="Only jobs with this status.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +35,19 @@ class JobList:
     items: list[JobSummary]
 
 
-def job_routes(tower: Tower) -> APIRouter:
+def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
-    router = APIRouter(prefix=JOBS)
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
-    async def list_jobs(drills: WithDrills = False) -> JobList:
+    async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
         """List the jobs that agents report."""
-        return JobList(items=summarize_jobs(tower, drills))
+        return JobList(items=summarize_jobs(tower, drills, status))
 
     @router.get(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format that was asked for"),
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def get_verdict(
         job: JobName, shape: Format = VerdictFormat.JSON
@@ -53,11 +57,18 @@ def job_routes(tower: Tower) -> APIRouter:
         This is the current verdict of a live job. For a job that no agent reports, it is the
         verdict of its latest incident.
         """
-        verdict = live_verdict(tower, job) or await history.last_verdict(tower, job)
-        if verdict is None:
+        found = await history.job_verdict(tower, job)
+        if found is None:
             raise HTTPException(404, _unknown(job))
-        is_json = shape is VerdictFormat.JSON
-        return view_verdict(verdict) if is_json else write_verdict(verdict, shape)
+        return write_verdict(found, shape, links)
+
+    @router.get("/{job:job}/steps", responses=answer(series_examples.JOB_STEPS, "The step history"))
+    async def get_steps(job: JobName) -> JobSteps:
+        """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
+        steps = view_steps(tower, job)
+        if steps is None:
+            raise HTTPException(404, _unknown(job))
+        return steps
 
     @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
     async def get_job(job: JobName) -> JobView:

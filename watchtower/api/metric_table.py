@@ -184,6 +184,12 @@ NODE_INCIDENTS = gauge(
     "Incidents of the last 7 or 30 days (`window`: 7d, 30d) in which all ranks that were named are "
     "on this node, and whose `domain` is node, gpu or network. The 64 nodes with the most.",
 )
+VERDICT_FEEDBACK = gauge(
+    "watchtower_verdict_feedback",
+    "cause right",
+    'Incidents about whose verdict people answered "was this right?", by the cause of the verdict '
+    "and by their newest answer (`right`: true, false). Not of drills.",
+)
 AGENTS = gauge("watchtower_agents", "", "Known agents.")
 AGENTS_SILENT = gauge("watchtower_agents_silent", "", "Known agents that stopped reporting.")
 AGENT_SILENT = gauge(
@@ -270,7 +276,8 @@ REFUSED_REQUESTS = counter(
     "watchtower_refused_requests_total",
     "reason",
     "Refused requests, by reason: no_token, unknown_token, wrong_scope, wrong_host, cross_site, "
-    "bad_message, too_much_waste, busy, too_many_connections.",
+    "bad_message, too_much_waste, busy, too_many_connections, ended_session, stale_form, "
+    "too_many_logins.",
 )
 FAILED_TICKS = counter(
     "watchtower_failed_ticks_total",

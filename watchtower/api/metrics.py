@@ -195,6 +195,7 @@ class TowerCollector(Collector):
                 family.add_metric([text], count)
             yield family
         yield _count_by_node(tower)
+        yield _count_feedback(tower)
         yield histogram_of(table.DIAGNOSIS_DURATION, {(): tower.runner.durations})
         yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
@@ -212,6 +213,16 @@ def _count_by_node(tower: Tower) -> Metric:
     for window, window_s in WINDOWS.items():
         for node, count in tower.node_incidents.count(window_s, wall).most_common(MAX_NODES_SHOWN):
             family.add_metric([label(node), window], count)
+    return family
+
+
+def _count_feedback(tower: Tower) -> Metric:
+    family, counts = family_of(table.VERDICT_FEEDBACK), tower.feedback.count()
+    for cause in Cause:
+        right, wrong = counts[cause, True], counts[cause, False]
+        if right or wrong:
+            family.add_metric([cause.value, "true"], right)
+            family.add_metric([cause.value, "false"], wrong)
     return family
 
 

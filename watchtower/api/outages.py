@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import Limit, answer
 from watchtower.tower.outage_views import OutageView
 from watchtower.tower.outage_views import list_outages as view_outages
@@ -22,7 +22,7 @@ class OutageList:
 
 def outage_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/outages")
+    router = APIRouter(prefix="/api/v1/outages", tags=[openapi.INCIDENTS])
 
     @router.get("", responses=answer(examples.OUTAGES, "Outages, newest first"))
     async def list_outages(limit: Limit = 100) -> OutageList:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from fastapi import Path, Query
+
+NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 JobName = Annotated[str, Path(description="Name of the job, as /api/v1/jobs lists it.")]
 
@@ -23,6 +27,19 @@ WithDrills = Annotated[
 ]
 
 
-def answer(example: Any, description: str, media_type: str = "application/json") -> dict[Any, Any]:
-    """Return the `responses` of a route: its successful answer with an example."""
-    return {200: {"description": description, "content": {media_type: {"example": example}}}}
+def answer(example: Any, description: str, texts: Mapping[str, str] = NO_TEXTS) -> dict[Any, Any]:
+    """Return the `responses` of a route: its successful answer with an example.
+
+    `texts` are examples of the same answer as text, by media type.
+    """
+    made = answer_text(texts, description)
+    made[200]["content"]["application/json"] = {"example": example}
+    return made
+
+
+def answer_text(texts: Mapping[str, str], description: str) -> dict[Any, Any]:
+    """Return the `responses` of a route whose successful answer is text: examples by media type."""
+    content = {
+        kind: {"schema": {"type": "string"}, "example": text} for kind, text in texts.items()
+    }
+    return {200: {"description": description, "content": content}}

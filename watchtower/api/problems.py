@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
@@ -53,43 +53,11 @@ _MISTAKES = {
     "bool_type": "must be true or false",
     "string_type": "must be a text",
     "string_too_long": "must have at most {max_length} characters",
+    "datetime_from_date_parsing": "must be a time such as 2026-11-22T02:16:26Z",
+    "datetime_parsing": "must be a time such as 2026-11-22T02:16:26Z",
     "enum": "must be {expected}",
 }
 """Our sentences for pydantic's kinds of errors. The values in braces are pydantic's."""
-
-_PROBLEM_SCHEMA = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["title", "status", "detail"],
-    "description": "An error (RFC 9457).",
-    "properties": {
-        "type": {"type": "string", "description": "Always about:blank."},
-        "title": {"type": "string", "description": "The kind of error."},
-        "status": {"type": "integer", "description": "The HTTP status."},
-        "detail": {"type": "string", "description": "What happened, and what to do."},
-        "candidates": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "With status 409: incidents whose id begins with the given text.",
-        },
-    },
-}
-
-_PROBLEM_EXAMPLE = {
-    "type": "about:blank",
-    "title": "Not found",
-    "status": 404,
-    "detail": "there is no job 'llama': no agent reports it, and it has no incident",
-}
-
-
-_SCHEMES = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "A token for readers or operators. A tower without tokens asks for none.",
-    }
-}
 
 
 def problem(
@@ -118,15 +86,27 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no address {request.url.path}; see /docs for all addresses"
     elif detail == "Method Not Allowed":
         detail = f"{request.method} is not allowed on {request.url.path}"
-    return problem(error.status_code, detail, title)
+    response = problem(error.status_code, detail, title)
+    response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["Allow"] = ", ".join(sorted(_find_methods(request)))
+    return response
+
+
+def _find_methods(request: Request) -> set[str]:
+    """Return the methods of the address that a request names. It may have several routes."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
+    path = next((each.path for each in found), None)
+    return {method for each in routes if each.path == path for method in each.methods or ()}
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return problem(422, "; ".join(map(_describe_mistake, error.errors())))
+    return problem(422, "; ".join(map(describe_mistake, error.errors())))
 
 
-def _describe_mistake(error: dict[str, Any]) -> str:
+def describe_mistake(error: Mapping[str, Any]) -> str:
     """Return which parameter or field is wrong, and what it must be."""
     where = ".".join(str(part) for part in error["loc"][1:] if isinstance(part, str))
     name = f"`{where}`" if where else "the body"
@@ -182,7 +162,7 @@ class AnswersWhenStopped:
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of `app` a problem document, also in its OpenAPI description."""
+    """Make every error of `app` a problem document."""
     app.add_middleware(AnswersWhenStopped)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -190,30 +170,3 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AmbiguousIdError, _on_ambiguous_id)
     app.add_exception_handler(StoreFailedError, _on_store_failure)
     app.add_exception_handler(Exception, _on_failure)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            app.openapi_schema = _with_problems(schema)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
-    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM_SCHEMA
-    reference = {"$ref": "#/components/schemas/Problem"}
-    content = {"application/problem+json": {"schema": reference, "example": _PROBLEM_EXAMPLE}}
-    schema["components"]["securitySchemes"] = _SCHEMES
-    schema["security"] = [{"bearer": []}, {}]
-    for path in schema["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["4XX"] = {
-                "description": "An error (RFC 9457)",
-                "content": content,
-            }
-    return schema

@@ -1,4 +1,4 @@
-"""A verdict in the requested format."""
+"""Verdicts and documents in the requested format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import Query
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from watchtower.core.verdict_text import render_markdown, render_slack, render_text
-from watchtower.wire.verdict import Verdict
+from watchtower.alerts.links import AlertLinks
+from watchtower.core.documents import Document, write_html, write_markdown
+from watchtower.core.verdict_blocks import make_message
+from watchtower.core.verdict_text import About, render_markdown, render_slack, render_text
+from watchtower.tower.owners import OwnedVerdict
+from watchtower.tower.views import VerdictView, view_verdict
 
 
 class VerdictFormat(StrEnum):
@@ -20,26 +24,74 @@ class VerdictFormat(StrEnum):
     TEXT = "text"
     MARKDOWN = "markdown"
     SLACK = "slack"
+    SLACK_BLOCKS = "slack-blocks"
 
 
 Format = Annotated[
     VerdictFormat,
-    Query(alias="format", description="How the verdict is written: for programs or for people."),
+    Query(
+        alias="format",
+        description="How the verdict is written: for programs, for people, or as a message that "
+        "Slack accepts (`slack-blocks`).",
+    ),
 ]
 
 
-def _render_now(verdict: Verdict) -> str:
-    return render_text(verdict, time.time())
+class DocumentShape(StrEnum):
+    """How a document is written."""
+
+    MARKDOWN = "markdown"
+    HTML = "html"
 
 
-_RENDERERS = {
-    VerdictFormat.TEXT: (_render_now, "text/plain"),
-    VerdictFormat.MARKDOWN: (render_markdown, "text/markdown"),
-    VerdictFormat.SLACK: (render_slack, "text/plain"),
-}
+DocumentFormat = Annotated[
+    DocumentShape, Query(alias="format", description="How the document is written.")
+]
+
+ONLY_ITSELF = "default-src 'none'; img-src data:"
+"""Content-Security-Policy of a document: it loads and runs nothing, and contains its drawing."""
 
 
-def write_verdict(verdict: Verdict, shape: VerdictFormat) -> Response:
+def write_document(document: Document, shape: DocumentShape) -> Response:
+    """Write a document."""
+    if shape is DocumentShape.HTML:
+        headers = {"Content-Security-Policy": ONLY_ITSELF}
+        return HTMLResponse(write_html(document), headers=headers)
+    return PlainTextResponse(write_markdown(document), media_type="text/markdown")
+
+
+def write_verdict(
+    owned: OwnedVerdict, shape: VerdictFormat, links: AlertLinks
+) -> VerdictView | Response:
+    """Write a verdict in a format. `links` are the addresses for people."""
+    verdict = owned.verdict
+    if shape is VerdictFormat.JSON:
+        return view_verdict(verdict)
+    return write_for_people(owned, shape, links)
+
+
+def write_for_people(owned: OwnedVerdict, shape: VerdictFormat, links: AlertLinks) -> Response:
     """Write a verdict for a chat or a terminal."""
-    render, media_type = _RENDERERS[shape]
-    return PlainTextResponse(render(verdict), media_type=media_type)
+    verdict, about = owned.verdict, about_verdict(owned, links)
+    if shape is VerdictFormat.SLACK_BLOCKS:
+        return JSONResponse(make_message(verdict, about, find_buttons(owned, links)))
+    if shape is VerdictFormat.MARKDOWN:
+        return PlainTextResponse(render_markdown(verdict, about), media_type="text/markdown")
+    if shape is VerdictFormat.SLACK:
+        return PlainTextResponse(render_slack(verdict, about))
+    return PlainTextResponse(render_text(verdict, time.time(), about))
+
+
+def about_verdict(owned: OwnedVerdict, links: AlertLinks) -> About:
+    """Return the owner of a verdict's job, and the address of its incident."""
+    incident = owned.verdict.incident
+    return About(owner=owned.owner, link=links.details(incident) if incident else "")
+
+
+def find_buttons(owned: OwnedVerdict, links: AlertLinks) -> dict[str, str]:
+    """Return the addresses about a verdict, by the text of their buttons."""
+    incident = owned.verdict.incident
+    if not incident:
+        return {}
+    found = {"Details": links.details(incident), "Dashboard": links.dashboard(incident)}
+    return {text: url for text, url in found.items() if url}

@@ -1,11 +1,14 @@
 """Checks of every request, before its body is read: the scope that each route needs.
 
 /healthz, /readyz          no token; without one, /readyz omits the limits of agents
+/login, /logout            no token
+/static/...                no token: the style and the script of the pages
 /ingest/...                only agents
 GET and HEAD, elsewhere    readers and operators (also /metrics, /docs, /openapi.json)
 anything else              operators
 
-If the tower has no tokens, all requests are allowed except those of web pages of other sites.
+A person may have a session, or be named by a trusted proxy, instead of a token. If the tower has no
+tokens, all requests are allowed except those of web pages of other sites.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import MutableHeaders
@@ -20,15 +24,22 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access import scopes
-from watchtower.access.scopes import TokenBook
-from watchtower.api.browsers import find_refusal
+from watchtower.api.browsers import SAFE_METHODS, find_cross_site, find_refusal
 from watchtower.api.client_addresses import share_of
+from watchtower.api.local_paths import login_address, redirect
 from watchtower.api.problems import problem
+from watchtower.api.visitors import VISITOR, Visitor, Visitors, Way
 
 log = logging.getLogger("watchtower.api")
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Paths without a token: most orchestrators cannot send one."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", "/logout"})
+"""Paths without a token: most orchestrators cannot send one, and a person gets a session here."""
+
+STATIC = "/static/"
+"""Files of the product. They contain nothing of any job, and the page for login needs them."""
+
+FORM_TOKEN = b"x-form-token"
+"""Header in which the script of a page sends the form token of its person. A form has a field."""
 
 LOG_EVERY_S = 10.0
 """Seconds between two log lines about refused requests. /metrics has the count of all."""
@@ -40,14 +51,27 @@ REASONS = (
     "wrong_host",
     "cross_site",
     "bad_message",
+    "bad_signature",
     "too_much_waste",
     "busy",
     "too_many_connections",
+    "ended_session",
+    "stale_form",
+    "too_many_logins",
 )
 """Reasons of refusals: the values of a metric's label."""
 
-MAY_READ = "watchtower.may_read"
-"""Key in a request's ASGI scope: whether the request may read jobs."""
+STALE_FORM = "this page is out of date: open it again, then repeat what you did"
+
+_UNKNOWN = {
+    "no_token": "this call needs a token: send a valid one as `Authorization: Bearer TOKEN`",
+    "unknown_token": "the tower does not know this token: send a valid one as "
+    "`Authorization: Bearer TOKEN`",
+    "ended_session": "the session has ended: log in again at /login",
+}
+"""What an answer says about a request without rights, by reason."""
+
+ShowError = Callable[[Scope, int, str], Response]
 
 _AGENT = frozenset({scopes.Scope.AGENT})
 _READ = frozenset({scopes.Scope.READER, scopes.Scope.OPERATOR})
@@ -78,19 +102,24 @@ class Refusals:
 
 
 class Guard:
-    """ASGI middleware that checks tokens. If the tower has none, it refuses cross-site requests."""
+    """ASGI middleware that checks the rights of requests, and refuses those of other sites."""
 
     def __init__(
         self,
         app: ASGIApp,
-        book: TokenBook,
+        visitors: Visitors,
         refusals: Refusals,
         hosts: frozenset[str] | None = None,
         public_url: str = "",
+        show_error: ShowError | None = None,
     ) -> None:
-        """`hosts` are the tower's host names. None: every name is allowed."""
+        """`hosts` are the tower's host names. None: every name is allowed.
+
+        `show_error` writes a refusal as a page, for a person who opens one or sends its form.
+        """
+        self._show_error = show_error
         self._app = app
-        self._book = book
+        self._visitors = visitors
         self._refusals = refusals
         self._hosts, self._public_url = hosts, public_url
 
@@ -99,48 +128,67 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        response = self._refuse(scope)
-        if response is not None:
-            await response(scope, receive, _with_headers(send))
-        else:
-            await self._app(scope, receive, _with_headers(send))
+        visitor = scope[VISITOR] = self._visitors.identify(scope)
+        response = self._refuse(scope, visitor) or self._refuse_browser(scope, visitor)
+        await (response or self._app)(scope, receive, _with_headers(send))
 
-    def _refuse(self, scope: Scope) -> Response | None:
-        """Return the refusal of a request; None if it is allowed."""
-        if not self._book:
-            scope[MAY_READ] = True
-            return self._refuse_browser(scope)
-        shown = _bearer(scope)
-        known = None if shown is None else self._book.scope_of(shown)
-        scope[MAY_READ] = known in _READ
+    def _answer(self, scope: Scope, status: int, detail: str, title: str = "") -> Response:
+        if self._show_error is not None and _is_of_page(scope):
+            return self._show_error(scope, status, detail)
+        return problem(status, detail, title)
+
+    def _refuse(self, scope: Scope, visitor: Visitor) -> Response | None:
+        """Return the refusal of a request without the rights for it; None if it has them."""
         needed = _needed(scope)
-        if known in needed or not needed:
+        if not needed or visitor.scope in needed:
             return None
-        if known is not None:
-            return self._forbid(scope, known, needed)
-        reason = "no_token" if shown is None else "unknown_token"
-        self._refusals.add(reason, client_of(scope), time.monotonic())
-        what = "this call needs a token" if shown is None else "the tower does not know this token"
-        response = problem(401, f"{what}: send a valid one as `Authorization: Bearer TOKEN`")
+        if visitor.scope is not None:
+            return self._forbid(scope, visitor, needed)
+        if not self._visitors.book:
+            return None
+        if visitor.way is Way.NONE and _is_of_page(scope):
+            is_read = scope["method"] in ("GET", "HEAD")
+            return redirect(scope, login_address(scope) if is_read else "/login")
+        self._refusals.add(visitor.unknown, client_of(scope), time.monotonic())
+        response = problem(401, _UNKNOWN[visitor.unknown])
         response.headers["WWW-Authenticate"] = 'Bearer realm="watchtower"'
         return response
 
-    def _refuse_browser(self, scope: Scope) -> Response | None:
-        if self._hosts is None:
+    def _refuse_browser(self, scope: Scope, visitor: Visitor) -> Response | None:
+        """Return the refusal of a request that a page of another site may have caused."""
+        method, headers = scope["method"], scope["headers"]
+        if not visitor.is_ambient and self._visitors.book:
             return None
-        refusal = find_refusal(scope["method"], scope["headers"], self._hosts, self._public_url)
-        if refusal is None:
+        is_form, is_known = _is_form(scope), visitor.scope is not None
+        if self._hosts is not None and not self._visitors.book:
+            refusal = find_refusal(method, headers, self._hosts, self._public_url, is_form=is_form)
+        elif is_form or is_known:
+            must_be_own = method not in SAFE_METHODS
+            refusal = find_cross_site(method, headers, self._public_url, must_be_own=must_be_own)
+        else:
             return None
-        self._refusals.add(refusal.reason, client_of(scope), time.monotonic())
-        return problem(refusal.status, refusal.detail)
+        if refusal is not None:
+            self._refusals.add(refusal.reason, client_of(scope), time.monotonic())
+            return self._answer(scope, refusal.status, refusal.detail)
+        if is_known and not is_form and method not in SAFE_METHODS:
+            return self._check_form_token(scope, visitor)
+        return None
 
-    def _forbid(
-        self, scope: Scope, known: scopes.Scope, needed: frozenset[scopes.Scope]
-    ) -> Response:
+    def _check_form_token(self, scope: Scope, visitor: Visitor) -> Response | None:
+        sent = [bytes(value) for name, value in scope["headers"] if name == FORM_TOKEN]
+        if len(sent) == 1 and visitor.has_form_token(sent[0]):
+            return None
+        self._refusals.add("stale_form", client_of(scope), time.monotonic())
+        return problem(403, STALE_FORM)
+
+    def _forbid(self, scope: Scope, visitor: Visitor, needed: frozenset[scopes.Scope]) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
+        known = visitor.scope
         detail = f"this call needs a token for {wanted}, but the token is for {known}"
-        response = problem(403, detail, title="Not allowed with this token")
+        if visitor.way is not Way.TOKEN:
+            detail = f"this needs the rights of an {wanted}: you have those of a {known}"
+        response = self._answer(scope, 403, detail, "Not allowed with this token")
         response.headers["WWW-Authenticate"] = (
             'Bearer realm="watchtower", error="insufficient_scope"'
         )
@@ -156,20 +204,26 @@ def client_of(scope: Scope) -> str:
 def _needed(scope: Scope) -> frozenset[scopes.Scope]:
     """Return the scopes of which the request needs one; empty if it needs no token."""
     path: str = scope["path"]
-    if path in OPEN_PATHS:
+    if path in OPEN_PATHS or path.startswith(STATIC):
         return frozenset()
     if path.startswith("/ingest/"):
         return _AGENT
     return _READ if scope["method"] in ("GET", "HEAD") else _CHANGE
 
 
-def _bearer(scope: Scope) -> bytes | None:
-    """Return the token of a request; None if it has no token, or several."""
-    values = [value for name, value in scope["headers"] if name == b"authorization"]
-    if len(values) != 1:
-        return None
-    kind, _, token = bytes(values[0]).partition(b" ")
-    return token.strip() if kind.lower() == b"bearer" and token.strip() else None
+def _is_form(scope: Scope) -> bool:
+    """Return whether a request goes to a form of the pages. Its body is checked by `read_form`."""
+    return scope["method"] == "POST" and not scope["path"].startswith(("/api/", "/ingest/"))
+
+
+def _is_of_page(scope: Scope) -> bool:
+    """Return whether a person opens a page or sends its form, and no program or script does."""
+    if scope["path"].startswith(("/api/", "/ingest/")):
+        return False
+    headers = scope["headers"]
+    accepts = any(b"text/html" in value for name, value in headers if name == b"accept")
+    modes = [value for name, value in headers if name == b"sec-fetch-mode"]
+    return accepts and modes in ([], [b"navigate"])
 
 
 def _with_headers(send: Send) -> Send:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import Field
 
-from watchtower.api import examples
+from watchtower.api import examples, openapi
 from watchtower.api.parameters import answer
 from watchtower.tower.silences import SilenceView, Subject, view_silence
 from watchtower.tower.tower import Tower
@@ -22,7 +22,12 @@ class SilenceRequest:
     """One job, node or user to silence, for how long, and why."""
 
     for_s: Annotated[
-        float, Field(description=f"Seconds from now, 1 to {MAX_SILENCE_S:g}.", examples=[7200])
+        float,
+        Field(
+            strict=True,
+            description=f"Seconds from now, 1 to {MAX_SILENCE_S:g}.",
+            examples=[7200],
+        ),
     ]
     job: Annotated[
         str, Field(description="Name of a job, as /api/v1/jobs lists it.", examples=["llama-70b"])
@@ -54,7 +59,7 @@ class SilenceList:
 
 def silence_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
-    router = APIRouter(prefix="/api/v1/silences")
+    router = APIRouter(prefix="/api/v1/silences", tags=[openapi.SILENCES])
 
     @router.get("", responses=answer(examples.SILENCES, "Silences in force"))
     async def list_silences() -> SilenceList:

@@ -1,1 +1,1 @@
-"""What `watchtower` does at a terminal: asks a tower, silences, acknowledges, replays."""
+"""The commands of `watchtower` at a terminal: ask a tower, silence, acknowledge, replay."""

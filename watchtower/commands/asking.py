@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from watchtower.arguments import suggest
+from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
+from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, say_feedback
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
@@ -53,9 +55,11 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
     """List the live jobs."""
 
     def text(answer: dict[str, Any]) -> str:
-        return _jobs_text(answer["items"]) if answer["items"] else explain_no_jobs(client)
+        if answer["items"]:
+            return _jobs_text(answer["items"])
+        return f"No job is {args.status}." if args.status else explain_no_jobs(client)
 
-    _show(args, lambda: client.list_jobs(args.drills), text, paint_table)
+    _show(args, lambda: client.list_jobs(args.drills, args.status or ""), text, paint_table)
     return DONE
 
 
@@ -156,11 +160,11 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if not answer["items"]:
-            return explain_no_incidents(client, args.job)
+            return explain_no_incidents(client, listing.describe(args))
         return _incidents_text(answer["items"], time.time())
 
     def ask() -> dict[str, Any]:
-        return client.list_incidents(args.job, args.limit, args.drills)
+        return client.list_incidents(args.limit, **listing.find_filters(args, time.time()))
 
     _show(args, ask, text, paint_table)
     return DONE
@@ -187,22 +191,13 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
-        opened = f"incident {incident['id']}, opened {say_time(incident['opened_at'], now)}"
-        parts = [verdict, opened, *said, *history, *after]
+        before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
+        answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
+        outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
+        parts = [verdict, *said, *history, *after, *before, *answered, *outputs]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
-    return DONE
-
-
-def export(client: TowerClient, args: argparse.Namespace) -> int:
-    """Write an incident with everything that its verdict was made from."""
-    bundle = client.export(args.incident)
-    if args.output is None:
-        print(bundle)
-    else:
-        args.output.write_text(bundle, "utf-8")
-        print(f"{args.output}: {len(bundle) / 1000:.0f} KB. Diagnose it again: watchtower replay")
     return DONE
 
 
@@ -324,6 +319,13 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
         for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
+
+
+def _output_text(output: dict[str, Any], now: float) -> str:
+    """Return the last lines that a suspect wrote."""
+    written = say_time(output["written_at"], now)
+    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
+    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 
 
 def _stack_text(stack: dict[str, Any]) -> str:

@@ -40,6 +40,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 _JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
+_NODE = ("node", "has_agent", "is_silent")
 _OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 _SILENCE = ("id", "job", "node", "user", "until", "reason")
@@ -87,17 +88,21 @@ class TowerClient:
             ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
         )
 
-    def list_jobs(self, drills: bool = False) -> dict[str, Any]:
+    def list_jobs(self, drills: bool = False, status: str = "") -> dict[str, Any]:
         """The API's answer about live jobs."""
-        return self._list(f"/api/v1/jobs{'?drills=true' if drills else ''}", *_JOB)
+        query = ({"drills": "true"} if drills else {}) | ({"status": status} if status else {})
+        return self._list(f"/api/v1/jobs?{urlencode(query)}", *_JOB)
 
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
         return _items(self.list_jobs())
 
-    def agents(self) -> dict[str, Any]:
-        """The API's answer about connected agents."""
-        return self._json("/api/v1/agents", "items", "connected", "silent", "rank_count")
+    def nodes(self) -> dict[str, Any]:
+        """The API's answer about nodes and their agents, the worst first."""
+        answer = self._list("/api/v1/nodes", *_NODE)
+        if not _has(answer, ("connected", "silent", "rank_count")):
+            raise self._no_tower()
+        return answer
 
     def job(self, job: str) -> dict[str, Any]:
         """One live job with its ranks."""
@@ -128,17 +133,14 @@ class TowerClient:
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
         return self._json(path, "items", "left_out", "missing_evidence", method="POST", said={})
 
-    def list_incidents(
-        self, job: str | None = None, limit: int = 100, drills: bool = False
-    ) -> dict[str, Any]:
-        """The API's answer about incidents, newest first."""
-        query = {"limit": str(limit)} | ({"job": job} if job else {})
-        query |= {"drills": "true"} if drills else {}
+    def list_incidents(self, limit: int = 100, **chosen: str) -> dict[str, Any]:
+        """The API's answer about incidents, newest first. `chosen` are filters of the API."""
+        query = {"limit": str(limit)} | {name: text for name, text in chosen.items() if text}
         return self._list(f"/api/v1/incidents?{urlencode(query)}", *_INCIDENT)
 
     def incidents(self, job: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Incidents, newest first."""
-        return _items(self.list_incidents(job, limit))
+        return _items(self.list_incidents(limit, job=job or ""))
 
     def list_outages(self) -> dict[str, Any]:
         """The API's answer about outages, newest first."""
@@ -152,9 +154,23 @@ class TowerClient:
         """One incident's verdict as text, markdown or slack."""
         return self._get(f"/api/v1/incidents/{_quoted(incident)}?format={shape}")
 
-    def export(self, incident: str) -> str:
+    def similar(self, incident: str, limit: int) -> dict[str, Any]:
+        """Earlier incidents with the same node, line or cause."""
+        path = f"/api/v1/incidents/{_quoted(incident)}/similar?limit={limit}"
+        return self._json(path, "items", "node_counts")
+
+    def calibration(self) -> dict[str, Any]:
+        """How often verdicts were right, by their confidence."""
+        return self._json("/api/v1/calibration", "items", "causes", "right_count", "wrong_count")
+
+    def export(self, incident: str, *, redact: bool = False) -> str:
         """Everything one incident was concluded from, as a JSON document."""
-        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export")
+        query = "?redact=true" if redact else ""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/export{query}")
+
+    def postmortem(self, incident: str, shape: str) -> str:
+        """The post-mortem of one incident, as markdown or html."""
+        return self._get(f"/api/v1/incidents/{_quoted(incident)}/postmortem?format={shape}")
 
     def metrics(self) -> str:
         """The tower's metrics as Prometheus reads them."""
@@ -230,8 +246,8 @@ class TowerClient:
     def _no_answer(self, error: TowerError) -> str:
         if isinstance(error, NoReplyError):
             return (
-                f"the tower at {self.url} took the connection and did not answer in time: "
-                "it is stopped or overloaded, look at its log"
+                f"the tower at {self.url} accepted the connection and did not answer in time: "
+                "it is stopped or overloaded; read its log"
             )
         if isinstance(error, UnreachableError):
             return (

@@ -1,4 +1,4 @@
-"""What an empty list means: which agents are connected, and what they see."""
+"""Explains an empty list: which agents are connected, and what they have found."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ NO_RANK = 'See "No rank is found" in docs/install.md.'
 
 def explain_no_jobs(client: TowerClient) -> str:
     """Return why there is no job: no agent is connected, or agents have found no ranks."""
-    return f"No jobs. {_describe_agents(client.agents())} {NO_RANK}"
+    return f"No jobs. {_describe_agents(client.nodes())} {NO_RANK}"
 
 
-def explain_no_incidents(client: TowerClient, job: str | None) -> str:
-    """Return what the tower watches although there is no incident."""
-    of = f" of job {job}" if job else ""
-    return f"No incidents{of}. {_describe_agents(client.agents())}"
+def explain_no_incidents(client: TowerClient, chosen: str) -> str:
+    """Return what the tower watches although there is no incident. `chosen`: the filters."""
+    return f"No incidents{chosen}. {_describe_agents(client.nodes())}"
 
 
 def _describe_agents(answer: dict[str, Any]) -> str:
@@ -29,7 +28,7 @@ def _describe_agents(answer: dict[str, Any]) -> str:
     lost = f" {number_of(silent, 'agent')} stopped reporting." if silent else ""
     if not number:
         return f"No agent is connected.{lost}"
-    names = _list_names([str(one["node"]) for one in answer["items"]], number)
+    names = _list_names(list_connected(answer), number)
     is_one, ranks = number == 1, int(answer["rank_count"])
     if ranks:
         seen = f"{'watches' if is_one else 'watch'} {number_of(ranks, 'rank')}"
@@ -37,6 +36,12 @@ def _describe_agents(answer: dict[str, Any]) -> str:
         seen = f"{'it has' if is_one else 'they have'} found no ranks"
     verb = "is" if is_one else "are"
     return f"{number_of(number, 'agent')} {verb} connected ({names}) and {seen}.{lost}"
+
+
+def list_connected(answer: dict[str, Any]) -> list[str]:
+    """Return the nodes whose agents report, of those that the tower lists, by name."""
+    items = (one for one in answer["items"] if one["has_agent"] and not one["is_silent"])
+    return sorted(str(one["node"]) for one in items)
 
 
 def number_of(number: int, noun: str) -> str:

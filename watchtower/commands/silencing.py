@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import re
 import sys
 import time
 from typing import Any
@@ -12,27 +11,22 @@ from typing import Any
 from watchtower.arguments import Parser, name_or_id, suggest
 from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
+from watchtower.commands.empty import list_connected
 from watchtower.commands.exit_codes import DONE
+from watchtower.commands.listing import MAX_DURATION, read_duration
 from watchtower.commands.printing import as_json, clean, table
-from watchtower.core.times import say_time
+from watchtower.core.times import DAY, say_time
 from watchtower.wire.bounds import MAX_SILENCE_S
-
-_PARTS = re.compile(r"(?:\d+[smhd])+")
-_PART = re.compile(r"(\d+)([smhd]?)")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-MAX_DURATION = 32
-"""Characters of a duration."""
 
 
 def duration(text: str) -> float:
     """Read "90s", "30m", "2h", "1h30m" or "1d" as seconds; for argparse."""
-    if len(text) > MAX_DURATION or not _PARTS.fullmatch(text):
+    seconds = read_duration(text)
+    if seconds is None:
         shown = text[:MAX_DURATION]
         raise argparse.ArgumentTypeError(f"invalid duration {shown!r}: use 30m, 2h, 1h30m or 1d")
-    seconds = float(sum(int(n) * _UNITS[u] for n, u in _PART.findall(text)))
     if not 1 <= seconds <= MAX_SILENCE_S:
-        most = f"{MAX_SILENCE_S / _UNITS['d']:g}d"
+        most = f"{MAX_SILENCE_S / DAY:g}d"
         raise argparse.ArgumentTypeError(f"invalid duration {text!r}: must be 1s to {most}")
     return seconds
 
@@ -143,9 +137,9 @@ def _find_id(client: TowerClient, text: str) -> str:
 def _describe_unknown(client: TowerClient, kind: str, name: str) -> str:
     """Return a hint if no agent reports the name; empty if one does."""
     if kind == "node":
-        agents = client.agents()
-        names = [str(agent["node"]) for agent in agents["items"]]
-        if len(names) < int(agents["connected"]):
+        nodes = client.nodes()
+        names = list_connected(nodes)
+        if len(names) < int(nodes["connected"]):
             return ""  # the tower lists only some of them
         known = "connected agents are on"
     else:

@@ -16,6 +16,8 @@ from watchtower.access.tower_address import (
 from watchtower.arguments import Parser
 from watchtower.commands.client import TIMEOUT_S, TowerClient
 
+INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
+
 
 def add_tower(parser: Parser) -> None:
     """Add the options that name the tower and the token."""

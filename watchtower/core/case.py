@@ -60,7 +60,9 @@ class RankEvidence:
     dumps: tuple[RankDump, ...] = ()
     """Dumps of the current stall only: at most the last two, oldest first."""
     looks: int = 0
-    """Number of samples of this rank since the steps became slower. 0 if the job is not slow."""
+    """Number of samples of this rank since the steps became slower. 0 if the job is not slow.
+
+    The name is that of stored cases and of exports."""
     waits: int = 0
     """Number of these samples in which the rank waited for other ranks."""
     rivals: tuple[str, ...] = ()

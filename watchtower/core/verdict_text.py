@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from watchtower import slack_blocks
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment, say_time
@@ -50,24 +52,80 @@ _SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
 _MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
 
 
-def render_text(verdict: Verdict, now: float | None = None) -> str:
-    """Return a verdict as plain text. With `now`, in UNIX seconds, times have their age."""
-    say_at = say_moment if now is None else partial(say_time, now=now)
-    details = _details(verdict, MAX_LINES - 2, say_at)
-    lines = [*details.facts, *details.evidence, *details.rest]
-    lines += [f"next: {step}" for step in details.steps]
-    shown = [_headline(verdict), _line(verdict.summary), *(f"  {line}" for line in lines)]
-    return "\n".join(shown) + "\n"
+class _Details(NamedTuple):
+    """The lines below the summary, in their order."""
+
+    facts: list[str]
+    evidence: list[str]
+    rest: list[str]
+    steps: list[str]
 
 
-def render_markdown(verdict: Verdict) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a reader in a chat needs besides the verdict."""
+
+    owner: str = ""
+    """"alice (slurm 48213)"; empty if it is not known."""
+    link: str = ""
+    """Address of the incident for people; empty without an incident or a public address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """The parts of a verdict's text, in their order. All lines are clean and not escaped yet."""
+
+    headline: str
+    summary: str
+    details: _Details
+    about: list[str]
+    """The incident, its time and its owner; then its address."""
+
+    @property
+    def block(self) -> list[str]:
+        """Lines for a code block."""
+        return [*self.details.facts, *self.details.evidence]
+
+    @property
+    def prose(self) -> list[str]:
+        """Lines below the code block."""
+        return [*self.details.rest, *(f"Next: {step}" for step in self.details.steps)]
+
+
+def render_text(verdict: Verdict, now: float | None = None, about: About | None = None) -> str:
+    """Return a verdict as plain text. With `now`, in UNIX seconds, times have their age.
+
+    With `about`, the text also names the incident, its time, its owner and its address.
+    """
+    outline = outline_verdict(verdict, about, MAX_LINES - 2, now)
+    details = outline.details
+    lines = [*outline.block, *details.rest, *(f"next: {step}" for step in details.steps)]
+    indented = (f"  {line}" for line in (*lines, *outline.about))
+    return "\n".join([outline.headline, outline.summary, *indented]) + "\n"
+
+
+def render_markdown(verdict: Verdict, about: About | None = None) -> str:
     """Return a verdict as CommonMark. A message in a chat stays, so that its times have no age."""
-    return _render_chat(verdict, bold="**", escape=escape_markdown)
+    return _render_chat(verdict, about, bold="**", escape=escape_markdown)
 
 
-def render_slack(verdict: Verdict) -> str:
+def render_slack(verdict: Verdict, about: About | None = None) -> str:
     """Return a verdict as Slack's mrkdwn."""
-    return _render_chat(verdict, bold="*", escape=escape_slack)
+    return _render_chat(verdict, about, bold="*", escape=escape_slack)
+
+
+def outline_verdict(
+    verdict: Verdict, about: About | None, room: int, now: float | None = None
+) -> Outline:
+    """Return the parts of a verdict's text, with at most `room` lines below the summary."""
+    say_at = say_moment if now is None else partial(say_time, now=now)
+    origin = [] if about is None else _origin(verdict, about, say_at)
+    return Outline(
+        headline=_headline(verdict),
+        summary=_line(verdict.summary),
+        details=_details(verdict, room - len(origin), say_at),
+        about=origin,
+    )
 
 
 def escape_markdown(text: str) -> str:
@@ -81,14 +139,9 @@ def escape_slack(text: str) -> str:
     Slack has no escapes for its markup characters, so they are replaced by similar characters.
     """
     return _map_prose(
-        escape_slack_code(text),
+        slack_blocks.escape(text),
         lambda prose: _SLACK_MARKUP.sub(lambda mark: _LOOKALIKES[mark[0]], prose),
     )
-
-
-def escape_slack_code(text: str) -> str:
-    """Return text with the three characters escaped that Slack interprets even inside code."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _map_prose(text: str, change: Callable[[str], str]) -> str:
@@ -97,32 +150,42 @@ def _map_prose(text: str, change: Callable[[str], str]) -> str:
     return "`".join(pieces)
 
 
-def _render_chat(verdict: Verdict, *, bold: str, escape: Callable[[str], str]) -> str:
-    in_code = escape_slack_code if escape is escape_slack else str
-    details = _details(verdict, MAX_LINES - 2 - FENCES, say_moment)
-    shown = (*details.facts, *details.evidence)
-    block = [in_code(line.replace("`", "")) for line in shown]
+def _render_chat(
+    verdict: Verdict, about: About | None, *, bold: str, escape: Callable[[str], str]
+) -> str:
+    in_code = slack_blocks.escape if escape is escape_slack else str
+    outline = outline_verdict(verdict, about, MAX_LINES - 2 - FENCES)
+    block = [in_code(line.replace("`", "")) for line in outline.block]
     lines = [
-        f"{bold}{escape(_headline(verdict))}{bold}",
-        escape(_line(verdict.summary)),
+        f"{bold}{escape(outline.headline)}{bold}",
+        escape(outline.summary),
         *(["```", *block, "```"] if block else []),
-        *(escape(line) for line in details.rest),
-        *(f"Next: {escape(step)}" for step in details.steps),
+        *map(escape, outline.prose),
+        *(_escape_about(line, escape) for line in outline.about),
     ]
     return "\n".join(lines) + "\n"
 
 
-class _Details(NamedTuple):
-    """The lines below the summary, in their order."""
+def _escape_about(line: str, escape: Callable[[str], str]) -> str:
+    """Escape a line about the incident. Our own address stays a link."""
+    return line if line.startswith(("http://", "https://")) else escape(line)
 
-    facts: list[str]
-    evidence: list[str]
-    rest: list[str]
-    steps: list[str]
+
+def _origin(verdict: Verdict, about: About, say_at: Callable[[str], str]) -> list[str]:
+    """Return the lines about the incident: its id, time and owner, and its address."""
+    opened, diagnosed = verdict.opened_at, verdict.diagnosed_at
+    parts = [
+        f"incident {clean(verdict.incident, 64)}" if verdict.incident else "",
+        f"opened {say_at(clean(opened, 40))}" if opened else "",
+        f"diagnosed {say_at(clean(diagnosed, 40))}" if diagnosed and not opened else "",
+        f"owner: {clean(about.owner, 120)}" if about.owner else "",
+    ]
+    known = ", ".join(filter(None, parts))
+    return [*filter(None, [known, about.link if verdict.incident else ""])]
 
 
 def _details(verdict: Verdict, room: int, say_at: Callable[[str], str]) -> _Details:
-    """Return at most `room` lines. What does not fit is left out, the weakest evidence first.
+    """Return at most `room` lines. Lines that do not fit are left out, the weakest evidence first.
 
     `say_at` formats an RFC 3339 time.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,10 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.case_parts import CaseParts, join_case
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.diagnosis import diagnose_picture
+from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.summary.summarize import summarize
+from watchtower.diagnoser.summaries import write_summary
 from watchtower.wire.dumps import DumpBatch
 
 CPU_S = 2.0
@@ -26,6 +30,9 @@ ranks uses 0.01 s, and one of 16,384 ranks 1.7 s."""
 BRIEF_BYTES = 2 << 20
 BRIEF_BYTES_PER_RANK = 8192
 """Bytes of dumps with which a brief try begins at all. Two rounds of 16,384 ranks are 45 MB."""
+
+MAX_ERROR = 8192
+"""Characters sent from the end of a traceback, which contains the error."""
 
 MEMORY_BYTES = 1 << 30
 MEMORY_PER_RANK_BYTES = 64 * 1024
@@ -80,7 +87,9 @@ class Answer:
     evidence: bytes | None
     """The case as JSON; None if the request could not be decoded."""
     error: str = ""
-    """Traceback if the diagnosis failed, else empty."""
+    """Traceback if the diagnosis or the summary failed, else empty."""
+    summary: bytes | None = None
+    """The summary of the case (`summaries`); None without a diagnosis, or if it failed."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -113,12 +122,30 @@ def _read_earlier(earlier: bytes) -> Case | None:
 
 def write_success(case: Case) -> list[bytes]:
     """Diagnose a case and return the frames of the answer."""
-    return [_encode(diagnose(case)), msgspec.json.encode(case), b""]
+    picture = take_picture(case)
+    diagnosis = diagnose_picture(picture)
+    summary, error = b"", ""
+    try:
+        summary = write_summary(summarize(picture, diagnosis))
+    except Exception:  # the verdict is worth more than its picture
+        error = write_traceback()
+    return [
+        _encode(diagnosis),
+        msgspec.json.encode(case),
+        error.encode("utf-8", "replace"),
+        summary,
+    ]
 
 
 def write_failure(case: Case | None, error: str) -> list[bytes]:
     """Return the frames of an answer without a diagnosis."""
-    return [b"", msgspec.json.encode(case) if case else b"", error.encode("utf-8", "replace")]
+    evidence = msgspec.json.encode(case) if case else b""
+    return [b"", evidence, error.encode("utf-8", "replace"), b""]
+
+
+def write_traceback() -> str:
+    """Return the traceback of the error that is being handled."""
+    return traceback.format_exc()[-MAX_ERROR:]
 
 
 def write_gave_up() -> list[bytes]:
@@ -133,9 +160,10 @@ def read_answer(frames: Sequence[bytes]) -> Answer | None:
     """
     if not frames:
         return None
-    diagnosis, evidence, error = frames
+    diagnosis, evidence, error, summary = frames
     return Answer(
         diagnosis=_diagnoses.decode(diagnosis) if diagnosis else None,
         evidence=evidence or None,
         error=error.decode("utf-8", "replace"),
+        summary=summary or None,
     )

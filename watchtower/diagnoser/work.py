@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 
-from watchtower.diagnoser.messages import decode_case, write_failure, write_success
-
-MAX_ERROR = 8192
-"""Characters sent from the end of a traceback, which contains the error."""
+from watchtower.diagnoser.messages import (
+    decode_case,
+    write_failure,
+    write_success,
+    write_traceback,
+)
 
 
 def answer(frames: Sequence[bytes]) -> list[bytes]:
@@ -18,4 +19,4 @@ def answer(frames: Sequence[bytes]) -> list[bytes]:
         case = decode_case(frames)
         return write_success(case)
     except Exception:
-        return write_failure(case, traceback.format_exc()[-MAX_ERROR:])
+        return write_failure(case, write_traceback())

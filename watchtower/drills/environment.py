@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -42,6 +42,8 @@ class Environment:
         """Null: agents read the kernel log of this machine."""
         self.gpus: Gpus | None = None
         """Null: agents read the GPUs of this machine. Others need `kernel_logs`, too."""
+        self.agent_options: Sequence[str] = ()
+        """Further options of the agents."""
         self.shared = shared
         self.tower_url = ""
         self._nodes = nodes
@@ -123,6 +125,7 @@ class Environment:
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
             words = ["run", "--tower", url, "--node", name, *match, *interval]
+            words += self.agent_options
             variables: Mapping[str, str] = {}
             if self.kernel_logs is not None:
                 root = self.kernel_logs.make_root(name)

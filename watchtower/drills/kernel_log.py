@@ -27,7 +27,6 @@ class KernelLogs:
         (root / "dev").mkdir(parents=True)
         (root / "proc").symlink_to("/proc")
         (root / "dev/kmsg").touch()
-        (root / "dev/shm").symlink_to("/dev/shm")
         return root
 
     def write_lost_gpu(self, node: str, address: str) -> None:

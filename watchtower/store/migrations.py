@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
@@ -97,6 +97,29 @@ ALTER TABLE incidents ADD COLUMN shadow INTEGER NOT NULL DEFAULT 0;
     7: """
 ALTER TABLE incidents ADD COLUMN sharer TEXT NOT NULL DEFAULT '';
 ALTER TABLE dumps ADD COLUMN sharer TEXT NOT NULL DEFAULT '';
+""",
+    8: """
+ALTER TABLE incidents ADD COLUMN summary_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE incidents ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE incidents ADD COLUMN cause TEXT NOT NULL DEFAULT '';
+ALTER TABLE incidents ADD COLUMN domain TEXT NOT NULL DEFAULT '';
+ALTER TABLE incidents ADD COLUMN job_user TEXT NOT NULL DEFAULT '';
+UPDATE incidents SET cause = COALESCE(json_extract(verdict, '$.cause'), ''),
+    domain = COALESCE(json_extract(verdict, '$.domain'), '') WHERE json_valid(verdict);
+UPDATE incidents SET job_user = COALESCE(json_extract(identity, '$.user'), '')
+    WHERE json_valid(identity);
+CREATE TABLE suspects (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    place TEXT NOT NULL,
+    PRIMARY KEY (incident, node, place)
+);
+INSERT INTO suspects
+SELECT DISTINCT incidents.id, json_extract(suspect.value, '$.node'),
+    COALESCE(json_extract(suspect.value, '$.where'), '')
+FROM incidents, json_each(
+    CASE WHEN json_valid(verdict) THEN verdict ELSE '{}' END, '$.suspects') AS suspect
+WHERE suspect.key < 256 AND json_extract(suspect.value, '$.node') IS NOT NULL;
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

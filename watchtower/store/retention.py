@@ -1,7 +1,7 @@
 """Limits of the stored data. Data over a limit is deleted in small batches.
 
 Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
-owner do not push out those of another one. What an earlier release stored has no owner and counts
+owner do not push out those of another one. Rows of an earlier release have no owner and counts
 as one owner's.
 
 The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
@@ -53,6 +53,13 @@ class Retention:
         1_000_000,
         "MB of evidence of all incidents. Over it, the owner with the most loses its oldest.",
     )
+    summaries_mb: float = setting(
+        500,
+        1,
+        1_000_000,
+        "MB of summaries of evidence, which pages show. They stay when the evidence is deleted. "
+        "Over it, the owner with the most loses its oldest. One has 5 to 30 kB.",
+    )
     dumps_mb: float = setting(
         1_000,
         10,
@@ -68,6 +75,13 @@ class Retention:
         0.01,
         36_500,
         "Days after which dumps are deleted. The evidence of an incident is stored separately.",
+    )
+    series_mb: float = setting(
+        200,
+        1,
+        1_000_000,
+        "MB of series of all incidents (15 minutes of the suspects and of three healthy ranks). "
+        "Over it, the owner with the most loses its oldest. One incident has about 0.1 MB.",
     )
     jobs: float = setting(
         20_000,
@@ -133,17 +147,39 @@ def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) ->
 
 
 def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    deletable = "SUM(CASE WHEN closed_at IS NULL THEN 0 ELSE evidence_bytes END)"
-    limit = keep.evidence_mb * MB
-    excess, sharer = _find_excess(db, "incidents", "SUM(evidence_bytes)", limit, deletable)
+    return _remove_parts(db, "evidence", "evidence_bytes", keep.evidence_mb * MB)
+
+
+def _too_many_summaries(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    return _remove_parts(db, "summaries", "summary_bytes", keep.summaries_mb * MB)
+
+
+def _remove_parts(db: sqlite3.Connection, table: str, size: str, limit: float) -> bool:
+    """Delete rows of a table of parts of incidents. `size` is the column with their bytes."""
+    deletable = f"SUM(CASE WHEN closed_at IS NULL THEN 0 ELSE {size} END)"
+    excess, sharer = _find_excess(db, "incidents", f"SUM({size})", limit, deletable)
     oldest = (
-        "SELECT id, evidence_bytes FROM incidents WHERE sharer = ? AND evidence_bytes > 0"
+        f"SELECT id, {size} FROM incidents WHERE sharer = ? AND {size} > 0"
         " AND closed_at IS NOT NULL ORDER BY opened_at LIMIT ?"
     )
     ids = list(_until(excess, db.execute(oldest, (sharer, BITE)).fetchall()))
-    bare = "UPDATE incidents SET evidence_bytes = 0 WHERE id = ?"
+    bare = f"UPDATE incidents SET {size} = 0 WHERE id = ?"
     db.executemany(bare, [(ident,) for ident in ids])
-    return _remove(db, "evidence", "incident", ids)
+    return _remove(db, table, "incident", ids)
+
+
+def _too_many_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    excess, sharer = _find_excess(db, "series", "SUM(size_bytes)", keep.series_mb * MB)
+    oldest = "SELECT incident, size_bytes FROM series WHERE sharer = ? ORDER BY taken_at LIMIT ?"
+    rows = db.execute(oldest, (sharer, BITE)).fetchall()
+    return _remove(db, "series", "incident", _until(excess, rows))
+
+
+def _old_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+    """Delete series whose incident was never stored."""
+    oldest = "SELECT incident, size_bytes FROM series WHERE taken_at < ? LIMIT ?"
+    rows = db.execute(oldest, (wall - keep.incident_days * DAY_S, BITE)).fetchall()
+    return _remove(db, "series", "incident", _until(BITE_BYTES, rows))
 
 
 def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
@@ -219,7 +255,8 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
 
 def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
     idents = list(idents)
-    _remove(db, "evidence", "incident", idents)
+    for table in ("evidence", "summaries", "series", "suspects", "feedback", "deliveries"):
+        _remove(db, table, "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
 
@@ -236,6 +273,9 @@ _STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
     _old_incidents,
     _too_many_incidents,
     _too_much_evidence,
+    _too_many_summaries,
+    _old_series,
+    _too_many_series,
     _old_jobs,
     _too_many_jobs,
     _too_many_pauses,

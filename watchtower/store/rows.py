@@ -12,13 +12,17 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.fleet.generation import ProcessKey
+from watchtower.store.deliveries import note_delivery
 from watchtower.store.grouped_writes import Insert
+from watchtower.store.incident_filter import filter_columns, save_places
 from watchtower.store.values import (
+    NO_FACTS,
     AlertRow,
     Blame,
     GenerationRow,
     Identity,
     Incident,
+    JobFacts,
     PauseRow,
     Silence,
     SilenceKind,
@@ -36,6 +40,7 @@ _BATCHES = msgspec.json.Decoder(DumpBatch)
 _VERDICTS = msgspec.json.Decoder(Verdict)
 _HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
 _IDENTITIES = msgspec.json.Decoder(Identity)
+_FACTS = msgspec.json.Decoder(JobFacts)
 _CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
@@ -43,7 +48,12 @@ UNREADABLE = "the verdict of this incident cannot be read: another release may h
 
 INCIDENT = (
     "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer"
+    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, facts"
+)
+
+INCIDENT_WITHOUT_CASE = f"SELECT {INCIDENT}, NULL FROM incidents WHERE id = ?"
+INCIDENT_WITH_CASE = (
+    f"SELECT {INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id WHERE id = ?"
 )
 
 # A starting tower needs open incidents, and each job's latest one if the job ended in it.
@@ -85,16 +95,19 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
 """
 
 SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO incidents ({INCIDENT}, evidence_bytes, summary_bytes, cause, domain, job_user)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
     closed_at = excluded.closed_at, verdict = excluded.verdict,
     verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
+    facts = excluded.facts, cause = excluded.cause, domain = excluded.domain,
     acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
     acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
     ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
     evidence_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.evidence_bytes
-        ELSE excluded.evidence_bytes END
+        ELSE excluded.evidence_bytes END,
+    summary_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.summary_bytes
+        ELSE excluded.summary_bytes END
 """
 
 ALERTS = (
@@ -124,9 +137,22 @@ ON CONFLICT (incident) DO UPDATE SET body = excluded.body
 """
 
 
+SAVE_SUMMARY = """
+INSERT INTO summaries (incident, body) VALUES (?, ?)
+ON CONFLICT (incident) DO UPDATE SET body = excluded.body
+"""
+
+SUMMARY = "SELECT body FROM summaries WHERE incident = ?"
+
+REMOVE_SUMMARY = "DELETE FROM summaries WHERE incident = ?"
+
+
 def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
-    """Insert or update an incident. An update without ack or case does not remove a stored one."""
-    evidence, ack = incident.evidence, incident.ack
+    """Insert or update an incident. An update without ack or case does not remove a stored one.
+
+    A new case also replaces the stored summary.
+    """
+    evidence, summary, ack = incident.evidence, incident.summary, incident.ack
     row = (
         incident.id,
         incident.job,
@@ -142,11 +168,20 @@ def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
         incident.only_node,
         int(incident.shadow),
         incident.sharer,
+        encode(incident.facts),
         len(evidence or b""),
+        len(summary or b""),
+        *filter_columns(incident),
     )
     db.execute(SAVE_INCIDENT, row)
-    if evidence is not None:
-        db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+    save_places(db, incident)
+    if evidence is None:
+        return
+    db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
+    if summary is None:
+        db.execute(REMOVE_SUMMARY, (incident.id,))
+    else:
+        db.execute(SAVE_SUMMARY, (incident.id, _as_text(summary)))
 
 
 def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
@@ -184,6 +219,17 @@ def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
             row.updated_at,
         ),
     )
+    if row.delivered:
+        note_delivery(db, row.incident, row.destination, row.updated_at)
+
+
+def remove_alert(
+    db: sqlite3.Connection, destination: str, incident: str, delivered_at: float | None
+) -> None:
+    """Remove an alert. If its end was delivered, this may have been the first delivery."""
+    db.execute(REMOVE_ALERT, (destination, incident))
+    if delivered_at is not None:
+        note_delivery(db, incident, destination, delivered_at)
 
 
 def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
@@ -228,7 +274,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
     without it. Raises msgspec.MsgspecError if other columns are unreadable.
     """
     ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, evidence = rest
+    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, *last = rest
+    facts, evidence = last
     known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
     return msgspec.convert(
         {
@@ -260,6 +307,8 @@ def read_incident(row: tuple[object, ...]) -> Incident:
             "only_node": only_node,
             "shadow": bool(shadow),
             "sharer": sharer,
+            "facts": _try_read(ident, "facts", lambda text: decode(text, _FACTS), facts)
+            or NO_FACTS,
             "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
         },
         Incident,
@@ -291,6 +340,12 @@ def read_case(incident: Incident) -> Case | None:
     return _try_read(
         incident.id, "evidence", lambda text: decode(text, _CASES), incident.evidence.decode()
     )
+
+
+def read_summary(db: sqlite3.Connection, incident: str) -> bytes | None:
+    """Return the stored summary of an incident's case; None if there is none."""
+    row = db.execute(SUMMARY, (incident,)).fetchone()
+    return str(row[0]).encode() if row else None
 
 
 def read_batch(text: object) -> SentBatch:

@@ -1,4 +1,4 @@
--- Version 8. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Version 9. Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -17,14 +17,53 @@ CREATE TABLE IF NOT EXISTS incidents (
     identity TEXT NOT NULL DEFAULT '{}',
     only_node TEXT NOT NULL DEFAULT '',
     shadow INTEGER NOT NULL DEFAULT 0,
-    sharer TEXT NOT NULL DEFAULT ''
+    sharer TEXT NOT NULL DEFAULT '',
+    summary_bytes INTEGER NOT NULL DEFAULT 0,
+    facts TEXT NOT NULL DEFAULT '{}',
+    cause TEXT NOT NULL DEFAULT '',
+    domain TEXT NOT NULL DEFAULT '',
+    job_user TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS incidents_by_job ON incidents (job, opened_at);
 CREATE INDEX IF NOT EXISTS incidents_by_age ON incidents (opened_at, evidence_bytes);
 CREATE INDEX IF NOT EXISTS incidents_by_sharer
     ON incidents (sharer, opened_at, closed_at, evidence_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_summary
+    ON incidents (sharer, opened_at, closed_at, summary_bytes);
+CREATE INDEX IF NOT EXISTS incidents_by_status ON incidents (status, opened_at, id);
+CREATE INDEX IF NOT EXISTS incidents_by_cause ON incidents (cause, opened_at, id);
+CREATE INDEX IF NOT EXISTS incidents_by_domain ON incidents (domain, opened_at, id);
+CREATE INDEX IF NOT EXISTS incidents_by_user ON incidents (job_user, opened_at, id);
+-- The nodes and lines of the ranks that a verdict names, by which incidents are found.
+CREATE TABLE IF NOT EXISTS suspects (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    place TEXT NOT NULL,
+    PRIMARY KEY (incident, node, place)
+);
+CREATE INDEX IF NOT EXISTS suspects_by_node ON suspects (node, incident);
+CREATE INDEX IF NOT EXISTS suspects_by_place ON suspects (place, incident);
+-- What people answered to "was this right?": the newest answer about each incident.
+CREATE TABLE IF NOT EXISTS feedback (
+    incident TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    answered_at DOUBLE PRECISION NOT NULL,
+    is_right INTEGER NOT NULL,
+    true_rank INTEGER,
+    true_cause TEXT NOT NULL,
+    answered_by TEXT NOT NULL,
+    note TEXT NOT NULL,
+    verdict_cause TEXT NOT NULL,
+    verdict_confidence DOUBLE PRECISION NOT NULL
+);
+CREATE INDEX IF NOT EXISTS feedback_by_age ON feedback (answered_at);
 -- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
+    incident TEXT PRIMARY KEY,
+    body TEXT NOT NULL
+);
+-- What pages show of that evidence. It stays when retention deletes the evidence.
+CREATE TABLE IF NOT EXISTS summaries (
     incident TEXT PRIMARY KEY,
     body TEXT NOT NULL
 );
@@ -41,6 +80,17 @@ CREATE TABLE IF NOT EXISTS dumps (
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_sharer ON dumps (sharer, received_at, size_bytes);
+-- What the traced ranks of an incident did before it: one message of each node.
+CREATE TABLE IF NOT EXISTS series (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    sharer TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (incident, node)
+);
+CREATE INDEX IF NOT EXISTS series_by_sharer ON series (sharer, taken_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (
     job TEXT NOT NULL,
     phase TEXT NOT NULL,
@@ -66,6 +116,12 @@ CREATE TABLE IF NOT EXISTS silences (
     reason TEXT NOT NULL,
     silenced_by TEXT NOT NULL,
     PRIMARY KEY (kind, name)
+);
+CREATE TABLE IF NOT EXISTS deliveries (
+    incident TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (incident, destination)
 );
 CREATE TABLE IF NOT EXISTS alerts (
     destination TEXT NOT NULL,

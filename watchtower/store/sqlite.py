@@ -6,8 +6,6 @@ Data over the limits is deleted in small batches between the writes.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import sqlite3
@@ -19,18 +17,24 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.core.fleet.generation import PastGeneration
-from watchtower.core.fleet.pace import Pause
+from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.daemon_executor import DaemonExecutor
-from watchtower.store import rows
+from watchtower.store import rows, series_rows
+from watchtower.store.deliveries import read_deliveries
+from watchtower.store.feedback_rows import save_feedback
+from watchtower.store.file_state import advise, inode_of, is_damaged, lacks_room, lock_file
 from watchtower.store.grouped_writes import GroupedWrites
+from watchtower.store.incident_filter import as_sql
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
-from watchtower.store.private_files import make_private_file, make_private_folder
 from watchtower.store.retention import MB, Retention, prune
+from watchtower.store.series_rows import SeriesRow
+from watchtower.store.startup_state import recall_state
 from watchtower.store.values import (
     Ack,
     AlertRow,
+    Delivery,
     DumpRow,
+    Feedback,
     GenerationRow,
     Incident,
     PauseRow,
@@ -40,12 +44,6 @@ from watchtower.store.values import (
 from watchtower.wire.dumps import SentBatch
 
 log = logging.getLogger("watchtower.store")
-
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-"""Errors that may be temporary: they prevent writes, and the tower still starts and detects."""
-
-DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 CLOSE_S = 1.0
 """Seconds to close the file. After that the kernel closes it, and no acknowledged write is lost."""
@@ -81,14 +79,14 @@ class SqliteStore:
         self._thread = DaemonExecutor("store")
         self._writes = GroupedWrites(self._thread, self._find_file)
         try:
-            self._lock = _lock(path)
+            self._lock = lock_file(path)
             self._thread.submit(self._begin).result()
         except (sqlite3.Error, OSError) as error:
             if self._lock is not None and lacks_room(error):
                 self.failure = error
                 return
             self._release()
-            raise StoreError(f"cannot open the store {path}: {error}; {_advise(error)}") from error
+            raise StoreError(f"cannot open the store {path}: {error}; {advise(error)}") from error
         except StoreError:
             self._release()
             raise
@@ -135,13 +133,13 @@ class SqliteStore:
         """The database, for the writer thread only. It is opened now if it is not open yet."""
         if self._open is None:
             self._open = open_file(self._path)
-            self._inode = _inode_of(self._path)
+            self._inode = inode_of(self._path)
         return self._open
 
     def _find_file(self) -> sqlite3.Connection:
         """Return the database. Raises OSError if its path leads to another file or to none."""
         db = self._db
-        if _inode_of(self._path) != self._inode:
+        if inode_of(self._path) != self._inode:
             raise OSError(
                 f"{self._path} was removed, replaced or hidden by a mount: restore it, or "
                 "restart the tower to create a new one"
@@ -183,6 +181,14 @@ class SqliteStore:
             self.prune(received_at)
         return future
 
+    def save_series(self, row: SeriesRow) -> Future[None]:
+        """Store the series of one node for an incident, in place of earlier ones."""
+        return self._write(lambda db: series_rows.save(db, row))
+
+    def series(self, incident: str) -> Future[list[SeriesRow]]:
+        """Read the series of an incident, by node."""
+        return self._thread.submit(lambda: series_rows.read(self._db, incident))
+
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
     ) -> Future[list[DumpRow]]:
@@ -220,14 +226,23 @@ class SqliteStore:
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
+    def save_feedback(self, given: Feedback) -> Future[None]:
+        """Store an answer about an incident, in place of an earlier one."""
+        return self._write(lambda db: save_feedback(db, given))
+
     def save_alert(self, row: AlertRow) -> Future[None]:
         """Store what a destination must show about an incident, and what it has received."""
         return self._write(lambda db: rows.save_alert(db, row))
 
-    def remove_alert(self, destination: str, incident: str) -> Future[None]:
-        """Remove an alert whose end was delivered."""
-        row = (destination, incident)
-        return self._write(lambda db: db.execute(rows.REMOVE_ALERT, row))
+    def remove_alert(
+        self, destination: str, incident: str, delivered_at: float | None = None
+    ) -> Future[None]:
+        """Remove an alert: its end was delivered at this time, or it is given up."""
+        return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
+
+    def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
+        """Read the first message to each destination about an incident, earliest first."""
+        return self._thread.submit(lambda: read_deliveries(self._db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
         """Store a silence, in place of an earlier one of the same job, node or user."""
@@ -267,34 +282,29 @@ class SqliteStore:
         return self._thread.submit(check)
 
     def incidents(
-        self, job: str | None = None, limit: int = 100, without: str = ""
+        self, chosen: IncidentFilter = ALL_INCIDENTS, limit: int = 100
     ) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases.
-
-        Incidents of jobs whose names begin with `without` are left out.
-        """
-        where, values = "WHERE substr(job, 1, ?) <> ?", [len(without), without or " "]
-        if job is not None:
-            where, values = "WHERE job = ?", [job]
-        query = (
-            f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} ORDER BY opened_at DESC LIMIT ?"
-        )
+        """Read incidents, newest first, without their cases."""
+        where, values = as_sql(chosen)
+        order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
+        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} {order}"
         return self._thread.submit(
             lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
         )
 
-    def incident(self, incident_id: str) -> Future[Incident | None]:
-        """Read one incident with its case; None if the id is unknown."""
-        query = (
-            f"SELECT {rows.INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id"
-            " WHERE id = ?"
-        )
+    def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
+        """Read one incident, with its case if wanted; None if the id is unknown."""
+        query = rows.INCIDENT_WITH_CASE if with_case else rows.INCIDENT_WITHOUT_CASE
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()
             return rows.read_incident(row) if row else None
 
         return self._thread.submit(read)
+
+    def summary(self, incident_id: str) -> Future[bytes | None]:
+        """Read the summary of an incident's case; None if there is none."""
+        return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
@@ -310,86 +320,17 @@ class SqliteStore:
 
     def _recall_or_begin(self) -> StartupState:
         try:
-            return self._recall(self._db)
+            return recall_state(self._db)
         except sqlite3.DatabaseError as error:
             if not is_damaged(error):
                 raise
             self._set_aside(error)
-            return self._recall(self._db)
+            return recall_state(self._db)
 
     def _recall_without_room(self) -> StartupState:
         try:
             with contextlib.closing(read_file(self._path)) as db:
-                return self._recall(db)
+                return recall_state(db)
         except Exception as error:
             log.error("cannot read the state of the last run from %s: %s", self._path, error)
             return StartupState(pauses={}, generations={}, incidents=())
-
-    def _recall(self, db: sqlite3.Connection) -> StartupState:
-        pauses: dict[str, tuple[Pause, ...]] = {}
-        for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
-            pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
-            pauses[job] = (*pauses.get(job, ()), pause)
-        columns = "job, number, typical_step_s, processes, owner"
-        return StartupState(
-            pauses=pauses,
-            generations={
-                job: PastGeneration(
-                    number=number,
-                    typical_step_s=typical_step_s,
-                    processes=rows.read_processes(job, processes),
-                    owner=owner,
-                )
-                for job, number, typical_step_s, processes, owner in db.execute(
-                    f"SELECT {columns} FROM generations"
-                )
-            },
-            incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
-            silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
-            alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
-            blames=rows.read_blames(db.execute(rows.BLAMES)),
-        )
-
-
-def _advise(error: sqlite3.Error | OSError) -> str:
-    """Return what an operator can do about an error of the disk or of the file."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_ERROR:
-        return "it is damaged or another program changed it: move it away to start with a new one"
-    return "this user must have write permission for the file and its folder"
-
-
-def is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the file is permanently damaged."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
-
-
-def lacks_room(error: sqlite3.Error | OSError) -> bool:
-    """Return whether the disk is full or fails temporarily, as opposed to an unusable file."""
-    if isinstance(error, OSError):
-        return error.errno in NO_ROOM
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
-
-
-def _inode_of(path: Path) -> tuple[int, int]:
-    """Return device and inode of a file; (0, 0) if it does not exist."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return (0, 0)
-    return found.st_dev, found.st_ino
-
-
-def _lock(path: Path) -> TextIO:
-    """Lock the store for this process. The kernel releases the lock when the process ends."""
-    make_private_folder(path.parent, prefix=f"{path.stem}.")
-    make_private_file(path.with_suffix(".lock"))
-    lock = path.with_suffix(".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise StoreError(
-            f"another tower uses {path.parent}: use a different --data-dir for each tower"
-        ) from None
-    return lock

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.dumps import SentBatch
-from watchtower.wire.verdict import Domain, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Cause, Domain, Status, Verdict, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,63 @@ class Identity:
     """User of the job by its scheduler; empty if it is not known."""
     outage: str = ""
     """Id of the first incident of its outage; empty without a shared cause."""
+    suspect_at: float | None = None
+    """When the job became suspect; None if it did not, or if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The first message about an incident to a destination of alerts."""
+
+    destination: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What the tower knows of a job besides its verdict. None or empty: not known.
+
+    An incident keeps the facts of its time, because the job may not be live any more when a person
+    reads about it.
+    """
+
+    ranks: int | None = None
+    """World size."""
+    nodes: int | None = None
+    """Nodes that report its ranks."""
+    scheduler: str = ""
+    scheduler_id: str = ""
+    name: str = ""
+    """Its name in the scheduler."""
+    user: str = ""
+    partition: str = ""
+    namespace: str = ""
+    dumps_in: int | None = None
+    """Reporting ranks of which a dump of this stall has arrived."""
+    dumps_wanted: int | None = None
+    """Ranks that report."""
+    checkpoint_step: int | None = None
+    """Step at which the last checkpoint was complete."""
+    step_s: float | None = None
+    """Seconds that a step usually takes."""
+    founder: str = ""
+    """Node that reported it first."""
+
+    def or_before(self, before: JobFacts) -> JobFacts:
+        """Return these facts. What is not known any more stays as before.
+
+        The number of reporting ranks falls while a job is killed, so the larger one stays.
+        """
+        now = {each.name: getattr(self, each.name) for each in fields(self)}
+        then = {name: getattr(before, name) for name in now}
+        known = {name: then[name] if now[name] in (None, "", 0) else now[name] for name in now}
+        if (before.dumps_wanted or 0) > (self.dumps_wanted or 0):
+            known |= {"dumps_in": before.dumps_in, "dumps_wanted": before.dumps_wanted}
+        return JobFacts(**known)
+
+
+NO_FACTS = JobFacts()
+"""Of a job that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +121,9 @@ class Incident:
     closed_at: float | None = None
     evidence: bytes | None = None
     """The case of the verdict as JSON; None in lists of incidents."""
+    summary: bytes | None = None
+    """The summary of that case, as text. Only of an incident that is to be stored: the store
+    returns it by itself."""
     ack: Ack | None = None
     identity: Identity = Identity()
     verdicts: tuple[VerdictEntry, ...] = ()
@@ -77,6 +137,8 @@ class Incident:
     sharer: str = ""
     """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
     earlier releases."""
+    facts: JobFacts = NO_FACTS
+    """What was known of the job while the incident was open."""
 
 
 class SilenceKind(Enum):
@@ -154,6 +216,26 @@ class Blame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a person answered to "was this right?" about the verdict of an incident."""
+
+    incident: str
+    job: str
+    at: float
+    right: bool
+    rank: int | None = None
+    """The rank that really held up the job; None if it was not given."""
+    cause: Cause | None = None
+    """The real cause; None if it was not given."""
+    by: str = ""
+    note: str = ""
+    verdict_cause: Cause
+    """Cause of the verdict that was judged."""
+    confidence: float
+    """Its confidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupState:
     """The stored state that a starting tower needs."""
 
@@ -169,3 +251,5 @@ class StartupState:
     """Alerts that are not over, or whose end was not delivered."""
     blames: tuple[Blame, ...] = ()
     """The latest incidents with one node to blame, oldest first; none of shadow mode or drills."""
+    feedback: tuple[Feedback, ...] = ()
+    """The newest answers about verdicts, oldest first."""

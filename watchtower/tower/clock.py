@@ -7,6 +7,9 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+STEADY_S = 1.0
+"""A smaller change of the wall clock against the monotonic clock does not matter to people."""
+
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -21,6 +24,24 @@ class Clock:
     def wall(self) -> float:
         """Return UNIX seconds."""
         return time.time()
+
+
+class SteadyWall:
+    """Converts times of the monotonic clock to UNIX seconds, always with the same result.
+
+    The two clocks are read one after the other, so that their difference varies by microseconds.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_s = clock.wall() - clock.now()
+
+    def of(self, at: float) -> float:
+        """Return the UNIX seconds of a time of the monotonic clock."""
+        offset_s = self._clock.wall() - self._clock.now()
+        if abs(offset_s - self._offset_s) >= STEADY_S:  # the wall clock was set
+            self._offset_s = offset_s
+        return at + self._offset_s
 
 
 def rfc3339(wall: float) -> str:

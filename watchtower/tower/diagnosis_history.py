@@ -21,6 +21,8 @@ class DiagnosisHistory:
 
     evidence: bytes | None = None
     """Case of the accepted diagnosis, as JSON."""
+    summary: bytes | None = None
+    """Summary of that case. It stays when the store has both."""
     earlier: bytes | None = None
     """Evidence of an open incident from the tower's last run, as JSON."""
     diagnosed_at: float = 0.0
@@ -34,18 +36,19 @@ class DiagnosisHistory:
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes of the cases in memory."""
+        """Bytes of the cases and summaries in memory."""
         return sum(map(len, {id(case): case for case in self._cases()}.values()))
 
     def drop(self, excess: int) -> None:
-        """Drop the cases. An incident that opens with this diagnosis then has no case."""
-        self.evidence = self.earlier = None
+        """Drop the cases and summaries. An incident that opens with this diagnosis then has
+        neither."""
+        self.evidence = self.summary = self.earlier = None
         if self._latest is not None:
-            self._latest = replace(self._latest, evidence=None)
+            self._latest = replace(self._latest, evidence=None, summary=None)
 
     def _cases(self) -> Iterator[bytes]:
-        latest = self._latest.evidence if self._latest else None
-        return filter(None, (self.evidence, self.earlier, latest))
+        latest = (self._latest.evidence, self._latest.summary) if self._latest else ()
+        return filter(None, (self.evidence, self.summary, self.earlier, *latest))
 
     def resume(self, incident: Incident, question: Question) -> None:
         """Continue with the open incident of the tower's last run."""
@@ -63,13 +66,14 @@ class DiagnosisHistory:
             return
         if self._question != question:
             self.verdicts, self._question = (), question
-        self.evidence, self.diagnosed_at = latest.evidence, self._latest_at
+        self.evidence, self.summary = latest.evidence, latest.summary
+        self.diagnosed_at = self._latest_at
         self.verdicts = add_entry(self.verdicts, latest.diagnosis, self._latest_at)
         self._latest = None
 
     def drop_unused(self) -> None:
         """Drop the case and the latest diagnosis: the next incident begins with another one."""
-        self.evidence = self._latest = None
+        self.evidence = self.summary = self._latest = None
 
     def drop_earlier(self) -> None:
         """Drop the evidence from the tower's last run, because the incident is over."""

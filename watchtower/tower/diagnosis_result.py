@@ -27,6 +27,8 @@ class DiagnosisResult:
     """If the diagnosis failed, its `why_not` contains the reason."""
     evidence: bytes | None
     """The case of the diagnosis as JSON; None if no case could be made."""
+    summary: bytes | None = None
+    """The summary of the case (`diagnoser.summaries`); None if there is none."""
 
 
 async def run_diagnosis(
@@ -56,7 +58,12 @@ async def run_diagnosis(
         answer = await runner.run(job, owner, founder, freeze, again=again)
         evidence = answer.evidence
         if answer.diagnosis is not None:
-            return DiagnosisResult(diagnosis=answer.diagnosis, evidence=evidence)
+            if answer.error:
+                failed = DiagnosisError(answer.error)
+                log.error("job %s: the summary failed", job, exc_info=failed, extra=extra)
+            return DiagnosisResult(
+                diagnosis=answer.diagnosis, evidence=evidence, summary=answer.summary
+            )
         why = "it failed: see the traceback in the tower's log"
         part = "the diagnosis failed" if evidence else "no case could be made"
         log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)

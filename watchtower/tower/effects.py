@@ -25,7 +25,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.outages import Outages
-from watchtower.store.values import Incident
+from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis
@@ -98,7 +98,7 @@ class Effects:
                     self._fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
                     facts = find_job_facts(job, live)
-                    change, incident = self._change_incident(live, effect, sharer, facts.user, now)
+                    change, incident = self._change_incident(live, effect, sharer, facts, now)
                     self._feed.publish(change, incident, facts)
 
     def _change_incident(
@@ -106,23 +106,23 @@ class Effects:
         live: LiveJob,
         effect: IncidentOpened | IncidentUpdated | IncidentClosed,
         sharer: str,
-        user: str,
+        facts: JobFacts,
         now: float,
     ) -> tuple[Change, Incident | None]:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(now, wall, self.outages, sharer, user)
+                incident = live.open_incident(now, wall, self.outages, sharer, facts)
                 self._counters.count_incident(incident)
                 return Change.OPENED, incident
             case IncidentUpdated():
                 was_shadow = live.incident is not None and live.incident.shadow
-                updated = live.update_incident(now, wall)
+                updated = live.update_incident(now, wall, facts)
                 if updated is not None and was_shadow and not updated.shadow:
                     self._counters.count_incident(updated)
                 return Change.UPDATED, updated
             case IncidentClosed():
-                return Change.CLOSED, live.close_incident(live.watch.status, wall)
+                return Change.CLOSED, live.close_incident(live.watch.status, wall, facts)
 
     def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         """Order dumps of an attempt from the agents that report its ranks."""

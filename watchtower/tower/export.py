@@ -12,6 +12,7 @@ from watchtower.store.rows import read_case
 from watchtower.store.values import DumpRow, Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.history import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.dumps import DumpBatch
@@ -62,6 +63,10 @@ class Bundle:
     dumps_are_all: bool
     verdicts: tuple[VerdictEntry, ...] = ()
     """All verdicts with their times, oldest first."""
+    redacted: bool = False
+    """Names were replaced by placeholders."""
+    feedback: FeedbackView | None = None
+    """What a person answered about the verdict."""
 
 
 async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
@@ -69,7 +74,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
 
     Raises StoreFailedError.
     """
-    incident = await read_incident(tower, incident_id)
+    incident = await read_incident(tower, incident_id, with_case=True)
     if incident is None:
         return None
     dumps, are_all = await _read_dumps(tower, incident)
@@ -89,6 +94,7 @@ async def export_incident(tower: Tower, incident_id: str) -> bytes | None:
         case=read_case(incident),
         dumps=tuple(dumps[:MAX_BATCHES]),
         dumps_are_all=are_all and len(dumps) <= MAX_BATCHES,
+        feedback=view_feedback(given) if (given := tower.feedback.find(incident.id)) else None,
     )
     return msgspec.json.encode(bundle)
 

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from watchtower.store.values import Incident
-from watchtower.tower.job_facts import JobFacts
+from watchtower.store.values import NO_FACTS, Incident, JobFacts
 
 log = logging.getLogger("watchtower.tower")
-
-
-NOT_LIVE = JobFacts()
-"""The facts about a job that is not live: none."""
 
 
 class Change(Enum):
@@ -42,7 +37,7 @@ class IncidentEvent:
 
     change: Change
     incident: Incident
-    job: JobFacts = NOT_LIVE
+    job: JobFacts = NO_FACTS
     sharer: str = ""
     """Owner of the job, or else its founding node. Owners share every resource of a listener."""
 
@@ -59,12 +54,14 @@ class IncidentFeed:
 
     def __init__(self, listeners: Sequence[IncidentListener]) -> None:
         self._listeners = tuple(listeners)
+        self.count = 0
+        """Number of events so far. While it is the same, no closed incident has changed."""
 
     def publish(
         self,
         change: Change,
         incident: Incident | None,
-        job: JobFacts = NOT_LIVE,
+        job: JobFacts = NO_FACTS,
     ) -> None:
         """Pass an event to every listener. An error of one does not affect the others.
 
@@ -72,6 +69,7 @@ class IncidentFeed:
         """
         if incident is None:
             return
+        self.count += 1
         event = IncidentEvent(change=change, incident=incident, job=job, sharer=incident.sharer)
         for listener in self._listeners:
             try:

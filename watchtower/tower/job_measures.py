@@ -34,7 +34,7 @@ class WaitShares(NamedTuple):
     quantiles: Mapping[float, float]
     """Over all sampled ranks. Empty unless the job is slow."""
     by_rank: Mapping[int, float]
-    """Of the ranks that slow down the job."""
+    """Share of samples in which the ranks that slow down the job waited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

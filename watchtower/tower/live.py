@@ -10,12 +10,14 @@ from watchtower.core.detection.condition import ConditionKind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.stall_context import StallContext
+from watchtower.core.detection.step_history import StepHistory, find_phase
+from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
-from watchtower.store.values import Identity, Incident, IncidentKind
+from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import make_id, rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
@@ -30,7 +32,7 @@ from watchtower.tower.verdicts import (
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Suspect, Verdict
 
-CASES, PAUSES = "cases of", "pauses of"
+CASES, PAUSES, STEPS = "cases of", "pauses of", "steps of"
 """Names in the account of bytes for data of a job besides its ranks."""
 
 CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
@@ -58,6 +60,10 @@ class LiveJob:
     """Time at which the tower resumed that incident; None after a later step."""
     stepped_at: float | None = None
     """Time at which an accused rank first stepped although the incident is open."""
+    steps: StepHistory = field(default_factory=StepHistory)
+    """The steps of the job, also of its earlier attempts."""
+    tracing: Tracing = field(default_factory=Tracing)
+    """Which series of the incident were ordered."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
@@ -101,6 +107,7 @@ class LiveJob:
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(incident, evidence=None)  # the store has it
+        self.tracing.resume(incident.id, choose_suspects(incident.verdict))
         if incident.closed_at is not None:
             self.watch.status = Status.ENDED  # the verdict on its end was already published
             return
@@ -149,6 +156,14 @@ class LiveJob:
             self.diagnoses.drop_unused()
         self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None
+
+    def note_steps(self, gen: Generation, now: float) -> bool:
+        """Add a point to the step history if one is due. Return whether it was."""
+        status = self.watch.status
+        if status is Status.ENDED or not self.steps.is_due(now):
+            return False
+        self.steps.note(gen.step(), status, find_phase(gen.live()), now)
+        return True
 
     def may_be_over(self, gen: Generation, now: float) -> bool:
         """Return whether an accused rank has just stepped again: the job may have recovered.
@@ -214,19 +229,21 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(
-        self, now: float, wall: float, outages: Outages, sharer: str, user: str
+        self, now: float, wall: float, outages: Outages, sharer: str, facts: JobFacts
     ) -> Incident:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
-        store it uses, and `user` the user of the job.
+        store it uses.
 
-        The end of a job and a drill are in no outage: nobody can repair what is over, and no
+        The end of a job and a drill are in no outage: a job that is over needs no repair, and no
         person is notified of a drill.
         """
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         ident, status = make_id(wall), self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
-        identity = _identify(status, verdict, user)
+        identity = _identify(status, verdict, facts.user)
+        if status is Status.HUNG:
+            identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
         if status is not Status.ENDED and not is_drill(self.name):
             identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
@@ -243,12 +260,16 @@ class LiveJob:
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
+            summary=self.diagnoses.summary,
             sharer=sharer,
+            facts=facts,
         )
-        self.incident = replace(incident, evidence=None)  # the store has it
+        self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
 
-    def update_incident(self, now: float, wall: float) -> Incident | None:
+    def update_incident(
+        self, now: float, wall: float, facts: JobFacts = NO_FACTS
+    ) -> Incident | None:
         """Update the open incident. Its evidence changes only if cause or suspects changed."""
         incident, diagnosis = self.incident, self.watch.diagnosis
         if incident is None:
@@ -274,11 +295,16 @@ class LiveJob:
             if _find_only_node(verdict.suspects) == incident.only_node
             else "",
             evidence=None,
+            facts=facts.or_before(incident.facts),
         )
         self.incident = self.shadow_mode.settle(self.incident)
-        return replace(self.incident, evidence=None if is_same else evidence)
+        if is_same or evidence is None:
+            return self.incident
+        return replace(self.incident, evidence=evidence, summary=self.diagnoses.summary)
 
-    def close_incident(self, status: Status, wall: float) -> Incident | None:
+    def close_incident(
+        self, status: Status, wall: float, facts: JobFacts = NO_FACTS
+    ) -> Incident | None:
         """Close the open incident with a status such as recovered or ended. Its verdict stays."""
         incident = self.incident
         if incident is None or incident.closed_at is not None:
@@ -286,7 +312,8 @@ class LiveJob:
         verdict = incident.verdict
         stalled_for_s = verdict.stalled_for_s + max(0.0, wall - incident.updated_at)
         verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
-        self.incident = close(replace(incident, verdict=verdict), status, wall)
+        facts = facts.or_before(incident.facts)
+        self.incident = close(replace(incident, verdict=verdict, facts=facts), status, wall)
         self.diagnoses.drop_earlier()
         return self.incident
 

@@ -14,5 +14,8 @@ def check_texts(**texts: tuple[str, int]) -> None:
     for field, (text, limit) in texts.items():
         try:
             check_text(field, text, limit)
+            text.encode()
+        except UnicodeEncodeError:  # JSON can contain it, and the store cannot
+            raise RequestRefusedError(f"`{field}` contains half of a character") from None
         except ValueError as error:
             raise RequestRefusedError(str(error)) from None

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from watchtower.core.case import Case
-from watchtower.core.ranksets import format_ranks, name_ranks
+from watchtower.core.case_summary import StackBranch, StackTree
+from watchtower.core.diagnosis.summary.stacks import main_digest
+from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.core.reading.native import say_native
 from watchtower.core.reading.threads import index_stacks
 from watchtower.wire.dumps import RankDump, ThreadDump
@@ -86,6 +88,45 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
         left_out=max(0, len(order) - MAX_ITEMS),
         missing_evidence=[f"{name_ranks(r)}: {why}" for why, r in sorted(without.items())],
     )
+
+
+Stacks = tuple[tuple[str, tuple[Frame, ...]], ...]
+"""Distinct stacks, the rarest first: a rank set, and frames, innermost first."""
+
+
+def list_main_stacks(case: Case) -> Stacks:
+    """Return the main-thread stacks of the last dumps of a case."""
+    frames = {stack.digest: stack.frames for stack in case.stacks}
+    ranks: dict[str, list[int]] = {}
+    for item in case.ranks:
+        digest = main_digest(item.dumps[-1], frames) if item.dumps else None
+        if digest is not None:
+            ranks.setdefault(digest, []).append(item.rank)
+    found = [(members, frames[digest]) for digest, members in ranks.items()]
+    return _rarest_first(found)
+
+
+def list_whole_stacks(tree: StackTree) -> Stacks | None:
+    """Return the same stacks from a summary; None if its tree does not contain all of them."""
+    if tree.stacks_left_out:
+        return None
+    found: list[tuple[list[int], tuple[Frame, ...]]] = []
+    waiting: list[tuple[StackBranch, tuple[int, ...]]] = [(one, ()) for one in tree.branches]
+    while waiting:
+        branch, above = waiting.pop()
+        path = above + branch.frame_numbers
+        if not branch.ending.is_whole:
+            return None
+        if branch.ending.count:
+            frames = tuple(tree.frames[number] for number in reversed(path))
+            found.append((sorted(parse_ranks(branch.ending.text)), frames))
+        waiting += [(child, path) for child in branch.branches]
+    return _rarest_first(found)
+
+
+def _rarest_first(found: list[tuple[list[int], tuple[Frame, ...]]]) -> Stacks:
+    rarest = sorted(found, key=lambda item: (len(item[0]), item[0]))
+    return tuple((format_ranks(members), frames) for members, frames in rarest)
 
 
 def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:

@@ -14,6 +14,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.pace import Pause
+from watchtower.store.series_rows import SeriesRow
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import DumpRow, GenerationRow, Incident, PauseRow
 from watchtower.tower.clock import Clock
@@ -23,6 +24,7 @@ from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
 from watchtower.tower.pending_rows import PendingRows
 from watchtower.tower.unsaved import Unsaved
 from watchtower.wire.dumps import SentBatch
+from watchtower.wire.series import SeriesBatch
 
 log = logging.getLogger("watchtower.tower")
 
@@ -126,6 +128,24 @@ class StoreWriter:
         future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
+        return future
+
+    def begin_series(self, batch: SeriesBatch, body: bytes, sharer: str) -> Future[None]:
+        """Start to store the series of an incident and return the future for `wait`.
+
+        Raises StoreFailedError while an earlier write hangs.
+        """
+        row = SeriesRow(
+            incident=batch.incident,
+            node=batch.node,
+            sharer=sharer,
+            taken_at=self._clock.wall() - batch.held_s,
+            body=body,
+        )
+        self._dump_writes.take_done()
+        future = self._dump_writes.begin(batch.id, partial(self.store.save_series, row))
+        if future is None:
+            raise StoreFailedError("the series could not be stored: the store hangs")
         return future
 
     async def wait(self, future: Future[_T], what: str) -> _T:

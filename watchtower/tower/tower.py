@@ -11,20 +11,18 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.condition import Condition, ConditionKind
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.effects import (
-    DumpsWanted,
-)
+from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.core.detection.totals import JobTotals
-from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
+from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -36,14 +34,19 @@ from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
+from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
+from watchtower.tower.learned_pauses import LearnedPauses
 from watchtower.tower.left_incidents import LeftIncidents
-from watchtower.tower.live import CASES, PAUSES, LiveJob
+from watchtower.tower.live import CASES, STEPS, LiveJob
+from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
+from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
-from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
+from watchtower.tower.store_writer import StoreWriter, recall_dumps
+from watchtower.tower.tracing import TraceOrders
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
@@ -97,6 +100,9 @@ class Tower:
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)
+        self.similar = RecentAnswers[Any]()
+        """Which earlier incidents are like one, by incident and what is compared."""
+        self.feedback = Feedbacks(self.store_writer, startup.feedback, clock)
         self.acks = Acks(self.store_writer, self.feed, clock)
         self.clock = clock
         self.id = make_id(clock.wall())
@@ -104,10 +110,7 @@ class Tower:
         self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
-        self._pauses = {job: Pauses(known) for job, known in startup.pauses.items()}
-        for job, known in self._pauses.items():
-            self.fleet.count_kept(PAUSES, job, known)
-        self._faded_on = int(clock.wall() // DAY_S)
+        self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
         self.runner = DiagnosisRunner(clock, start_diagnoser)
         self.effects = Effects(
             self.fleet,
@@ -119,9 +122,11 @@ class Tower:
             self.live,
             self.counters,
         )
+        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock)
         self.examinations = Examinations(
             self.fleet, self.detector, clock, self.effects, self.runner, self.live
         )
+        self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
         self._dirty: set[str] = set()
         self._judging: asyncio.TimerHandle | None = None
@@ -151,7 +156,8 @@ class Tower:
         for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
-        deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
+        pauses = self._pauses.by_job
+        deadlines = find_deadlines(report, self.fleet, self.detector, pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
@@ -159,6 +165,7 @@ class Tower:
             orders=self.effects.orders.collect((report.node, report.agent_id), now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=self.fleet.nodes[report.node].missing,
+            series=self.traces.collect((report.node, report.agent_id)),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
@@ -208,7 +215,7 @@ class Tower:
             self._guard(job, "counting its steps", partial(self._count, job, now))
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
-        self._fade_pauses()
+        self._pauses.fade()
         self._left.tick(now)
         self.store_writer.tick(now)
         self.counters.last_tick_at = now
@@ -241,6 +248,8 @@ class Tower:
         live, gen = self.live.get(job.name), job.generation
         if live is None:
             return
+        if live.note_steps(gen, now):
+            self.fleet.count_kept(STEPS, job.name, live.steps)
         totals, stall = self.totals.setdefault(job.name, JobTotals()), live.watch.stall
         since = stall.since if stall else None
         lost_s = totals.advance(gen.number, gen.step(), live.watch.status, since, now)
@@ -254,9 +263,10 @@ class Tower:
         if live is not None:
             live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
             self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
-        pauses = self._pauses.setdefault(job.name, Pauses())
+        pauses = self._pauses.of(job.name)
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         begun.shadow_mode = self.shadow
+        begun.steps = live.steps if live is not None else begun.steps
         left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
@@ -285,6 +295,7 @@ class Tower:
         self.effects.carry_out(live, gen, effects, now)
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
+        self.traces.check(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live.diagnoses)
         if gen.is_paced or condition.kind is ConditionKind.CHANGING:
@@ -352,35 +363,16 @@ class Tower:
         ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
         lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
         if ended or lost:
-            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall())
-            self.feed.publish(Change.CLOSED, closed, find_job_facts(job, live))
+            facts = find_job_facts(job, live)
+            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
+            self.feed.publish(Change.CLOSED, closed, facts)
             self.fleet.forget(job.name)
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)
+            self.traces.drop(job.name)
             self.runner.forget(job.name)
-            self._retain_pauses(job.name)
+            self._pauses.retain(job.name)
             self.fleet.account.remove((CASES, job.name))
+            self.fleet.account.remove((STEPS, job.name))
             del self.live[job.name]
             self.totals.pop(job.name, None)
-
-    def _fade_pauses(self) -> None:
-        """Shorten all learned pauses once a day."""
-        days = int(self.clock.wall() // DAY_S) - self._faded_on
-        if days > 0:
-            self._faded_on += days
-            for pauses in self._pauses.values():
-                pauses.fade(FADE_A_DAY**days)
-            self.store_writer.fade_pauses(FADE_A_DAY**days)
-
-    def _retain_pauses(self, name: str) -> None:
-        """Keep the pauses of a job that is over. If there are too many, drop those of jobs that the
-        fleet does not know any more."""
-        pauses = self._pauses.get(name)
-        if pauses:
-            self.fleet.count_kept(PAUSES, name, pauses)
-        else:
-            self._pauses.pop(name, None)
-        if len(self._pauses) > 2 * (MAX_PAST + MAX_JOBS):
-            for gone in self._pauses.keys() - self.fleet.past.keys() - self.fleet.jobs.keys():
-                del self._pauses[gone]
-                self.fleet.account.remove((PAUSES, gone))

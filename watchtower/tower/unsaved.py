@@ -38,7 +38,7 @@ class Unsaved:
     def put(self, incident: Incident) -> bool:
         """Add an incident, in place of an earlier state of it. Return False if there are too many.
 
-        An incident without its case gets the case of the earlier state.
+        An incident without its case gets the case and the summary of the earlier state.
         """
         earlier = self._incidents.get(incident.id)
         if earlier is None:
@@ -46,11 +46,11 @@ class Unsaved:
                 return False
             self._quota.add(incident.sharer, 1)
         elif incident.evidence is None:
-            incident = replace(incident, evidence=earlier.evidence)
+            incident = replace(incident, evidence=earlier.evidence, summary=earlier.summary)
         self._set(incident)
         while self._evidence_bytes > MAX_EVIDENCE_BYTES:
             largest = max(self._incidents.values(), key=_evidence_bytes)
-            self._set(replace(largest, evidence=None))
+            self._set(replace(largest, evidence=None, summary=None))
         return True
 
     def note_ack(self, incident: Incident) -> None:
@@ -74,4 +74,4 @@ class Unsaved:
 
 
 def _evidence_bytes(incident: Incident) -> int:
-    return len(incident.evidence or b"")
+    return len(incident.evidence or b"") + len(incident.summary or b"")

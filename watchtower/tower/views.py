@@ -188,10 +188,13 @@ def _view_agent(name: str, node: NodeRecord, now: float) -> AgentView:
     )
 
 
-def summarize_jobs(tower: Tower, with_drills: bool = False) -> list[JobSummary]:
-    """Return a summary of every live job, by name."""
+def summarize_jobs(
+    tower: Tower, with_drills: bool = False, status: Status | None = None
+) -> list[JobSummary]:
+    """Return a summary of every live job, by name. With `status`: of every job that has it."""
     names = sorted(name for name in tower.live if with_drills or not is_drill(name))
-    return [_summarize(tower, tower.live[name]) for name in names]
+    jobs = (tower.live[name] for name in names)
+    return [_summarize(tower, live) for live in jobs if status in (None, live.watch.status)]
 
 
 def view_job(tower: Tower, name: str) -> JobView | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from watchtower.wire.bounds import check_age, check_count, check_rank, check_text
 from watchtower.wire.report import ProcessId
+from watchtower.wire.series import SeriesOrder
 
 MAX_ORDERS = 64
 """Orders in one reply. A node runs a few jobs at most."""
@@ -52,7 +53,8 @@ class Order:
     ranks: tuple[int, ...] = ()
     glance: bool = False
     """Take a stack sample: one round, without child processes. The tower orders one every 30 s if
-    no rank has heartbeats. An agent that does not know this field takes an ordinary dump."""
+    no rank has heartbeats. An agent that does not know this field takes an ordinary dump. The name
+    is that of the first release that had it, so that agents and towers of all releases agree."""
     owner: str = ""
     """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
     jitter_s: float = 0.0
@@ -82,6 +84,8 @@ class ReportReply:
     missing: tuple[ProcessId, ...] = ()
     """Live ranks of this node, as far as the tower knows, that the report does not contain. The
     next report says which of them do not exist any more."""
+    series: tuple[SeriesOrder, ...] = ()
+    """Orders for series of incidents."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -89,3 +93,4 @@ class ReportReply:
         check_age("report_interval_s", self.report_interval_s)
         check_count("deadlines", len(self.deadlines), MAX_DEADLINES)
         check_count("orders", len(self.orders), MAX_ORDERS)
+        check_count("series", len(self.series), MAX_ORDERS)

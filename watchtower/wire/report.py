@@ -33,7 +33,7 @@ shuts down. The agent sets it, because the program cannot."""
 class ProcessState(Enum):
     """Scheduler state of a process: the letter in field 3 of /proc/PID/stat (proc(5))."""
 
-    # Of the singleton, in C. Enum hashes the name in Python; a case looks up each rank many times.
+    # Hash the singleton, in C. Enum hashes the name in Python, and a case hashes each many times.
     __hash__ = object.__hash__
 
     RUNNING = "R"
@@ -318,6 +318,8 @@ class Report:
     """This is the agent's last report: the next agent of the node may report its ranks at once."""
     observations: tuple[Observation, ...] = ()
     """All recent observations of the node. A later report replaces them."""
+    release: str = ""
+    """Release of the agent; empty from releases that do not report it."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -325,6 +327,7 @@ class Report:
         check_count("gone", len(self.gone), MAX_RANKS_PER_NODE)
         check_text("agent_id", self.agent_id)
         check_text("boot", self.boot)
+        check_text("release", self.release)
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("observations", len(self.observations), MAX_OBSERVATIONS)

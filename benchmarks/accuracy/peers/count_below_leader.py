@@ -32,7 +32,7 @@ def judge(evidence: Evidence) -> Opinion:
             said.append(f"group {group.members}: {sorted(behind)} below {leader}")
         accused |= behind
     return Opinion(
-        accused=tuple(sorted(accused)), said="; ".join(said) or "nobody is below the leader"
+        accused=tuple(sorted(accused)), said="; ".join(said) or "no rank is below the leader"
     )
 
 

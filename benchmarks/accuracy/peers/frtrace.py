@@ -115,8 +115,8 @@ def _accuses(line: str) -> bool:
 AS_SHIPPED = Peer(
     name="torchfrtrace",
     about="`torchfrtrace --prefix rank_ FOLDER` of the installed torch, on the flight recorder "
-    "dump of every rank, asked from the ranks while they hung. Accused is whoever it calls a "
-    "missing rank or a culprit; of a rank whose dump is missing it says itself that it cannot "
+    "dump of every rank, asked from the ranks while they hung. Accused are the ranks that it calls "
+    "missing or culprits. About a rank whose dump is missing it reports that it cannot "
     "decide. Where ranks called different operations it calls those culprits that differ from the "
     "rank whose file it happens to read first.",
     applies=applies,
@@ -125,7 +125,7 @@ AS_SHIPPED = Peer(
 
 REPAIRED = Peer(
     name="torchfrtrace_repaired",
-    about="The same, with its input repaired: `pg_config`, which gloo leaves empty, says each "
+    about="The same, with its input repaired: `pg_config`, which gloo leaves empty, has each "
     "group's true members, groups have the same name on all members, and "
     "`--allow-incomplete-ranks` is given where a rank's dump is missing.",
     applies=applies,

@@ -43,8 +43,8 @@ def _write(frame: Frame) -> str:
 PEER = Peer(
     name="stack_majority",
     about="Ranks are grouped by the whole stack of their main thread (function, file and line of "
-    "every frame), from the last py-spy dump that watchtower took of each; everybody outside of "
-    "the largest group is accused, nobody on a tie. Ranks without a stack are a group of their "
+    "every frame), from the last py-spy dump that watchtower took of each; all ranks outside of "
+    "the largest group are accused, and none on a tie. Ranks without a stack are a group of their "
     "own.",
     applies=always,
     judge=judge,

@@ -23,6 +23,12 @@ def test_a_stepping_job_is_stepping():
     assert running().judge().kind is ConditionKind.STEPPING
 
 
+def test_the_reason_of_a_stepping_job_does_not_change_with_each_step():
+    world = running()
+    reasons = {world.step().reason for _ in range(3)}
+    assert len(reasons) == 1
+
+
 def test_a_rank_is_late_after_the_floor_and_five_typical_steps():
     world = running()
     assert world.report(5).kind is ConditionKind.STEPPING

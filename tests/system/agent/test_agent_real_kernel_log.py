@@ -1,88 +1,91 @@
-"""The real kernel log of this machine: lines of the kernel count, lines of processes do not."""
+"""The kernel log of this machine: a forged line, and a real crash."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.collectors.kernel_log import KernelLog
-from tests.agent.agent_scene import wait_until
-from watchtower.drills.compiling import compile_library, find_compiler
+from tests.towers import wait_until
 from watchtower.wire.observations import Observation
 
 KMSG = Path("/dev/kmsg")
-TRACES = Path("/proc/sys/debug/exception-trace")
 
-pytestmark = pytest.mark.skipif(
-    not os.access(KMSG, os.R_OK | os.W_OK), reason="the kernel log needs root"
-)
+CRASHES = "void watchtower_crash(void) { *(volatile int *)0 = 1; }"
+
+CALL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).watchtower_crash()"
 
 
 @pytest.fixture
-def log() -> Iterator[KernelLog]:
-    made = KernelLog()
-    collect(made)
-    if not made.can_read:
-        pytest.skip(made.gap())
-    yield made
-    made.stop()
+def log() -> KernelLog:
+    if not os.access(KMSG, os.R_OK):
+        pytest.skip("/dev/kmsg cannot be read on this machine")
+    log = KernelLog()
+    list(log.collect(time.monotonic()))
+    assert log.can_read
+    return log
 
 
 def collect(log: KernelLog) -> list[Observation]:
     return list(log.collect(time.monotonic()))
 
 
-def read_new(reader: int) -> str:
-    """The records since the last call."""
-    found = b""
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            found += os.read(reader, 8192)
-    return found.decode("utf-8", "replace")
-
-
-@pytest.mark.parametrize("prefix", ["", "<3>", "<0>"])
-def test_a_process_that_writes_the_line_of_an_error_forges_nothing(log: KernelLog, prefix: str):
-    """The kernel gives its records another facility, whatever it asks for."""
-    mark = uuid.uuid4().hex
-    line = f"{prefix}NVRM: Xid (PCI:0000:3b:00): 79, pid={os.getpid()}, name={mark}, GPU has fallen"
+def test_a_program_cannot_forge_an_error_of_a_gpu(log: KernelLog):
+    if not os.access(KMSG, os.W_OK):
+        pytest.skip("/dev/kmsg cannot be written: this needs root")
+    line = f"NVRM: Xid (PCI:0000:3b:00): 79, pid={os.getpid()}, GPU has fallen off the bus."
     reader = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_written() -> bool:
+        # The kernel drops some lines of programs (kernel.printk_devkmsg), so it is repeated.
+        with KMSG.open("wb", buffering=0) as device:
+            device.write(b"<0>" + line.encode())  # the kernel makes facility 1 of it
+        return _contains(reader, line)
+
     try:
-        os.lseek(reader, 0, os.SEEK_END)
-        KMSG.write_text(f"{line}\n")  # without its end, a record waits for the next one
-        wait_until(lambda: mark in read_new(reader), "the line is in the log")
+        wait_until(is_written, "the line is in the kernel log", patience_s=30)
     finally:
         os.close(reader)
-    assert not any(mark in each.text for each in collect(log))
+    assert not [each for each in collect(log) if f"pid={os.getpid()}" in each.text]
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
-@pytest.mark.skipif(
-    platform.machine() != "x86_64" or not TRACES.exists() or TRACES.read_text().strip() == "0",
-    reason="this kernel does not log segmentation faults",
-)
-def test_a_crash_in_a_library_is_found_with_the_name_of_the_library(log: KernelLog, tmp_path: Path):
-    source = tmp_path / "crash.c"
-    source.write_text("int crash(void) { return *(volatile int *)0; }\n")
+def test_a_crash_in_a_library_of_nccl_is_reported_with_its_process(log: KernelLog, tmp_path: Path):
+    flag = Path("/proc/sys/debug/exception-trace")
+    if not flag.exists() or flag.read_text().strip() != "1":
+        pytest.skip("this kernel does not log crashes of programs (debug.exception-trace)")
     library = tmp_path / "libnccl.so.2"
-    compile_library(source, library)
-    program = f"import ctypes; ctypes.CDLL({str(library)!r}).crash()"
-    with subprocess.Popen([sys.executable, "-c", program]) as crashed:
-        crashed.wait()
+    source = tmp_path / "crash.c"
+    source.write_text(CRASHES)
+    built = subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-o", library, source], capture_output=True, check=False
+    )
+    if built.returncode:
+        pytest.skip("gcc is not installed")
+    # Crashes are logged at a limited rate, for all programs together.
+    pids: set[int] = set()
 
-    def find() -> Observation | None:
-        return next((each for each in collect(log) if each.pid == crashed.pid), None)
+    def is_reported() -> bool:
+        with subprocess.Popen([sys.executable, "-c", CALL, library]) as crashing:
+            pids.add(crashing.pid)
+        return any(each.pid in pids and "libnccl.so.2" in each.text for each in collect(log))
 
-    found = wait_until(find, "the crash is in the log")
-    assert (found.name, found.subject) == ("segfault", f"pid:{crashed.pid}")
-    assert "libnccl.so.2" in found.text
+    wait_until(is_reported, "the kernel reports the crash", patience_s=30)
+    (found, *_) = (each for each in collect(log) if each.pid in pids)
+    assert found.family == "segfault"
     assert found.age_s < 60
+
+
+def _contains(reader: int, line: str) -> bool:
+    while True:
+        try:
+            if line.encode() in os.read(reader, 8192):
+                return True
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            continue

@@ -33,7 +33,7 @@ from agent.collectors import make_collectors
 from dashboards import node
 
 (collector,) = (each for each in make_collectors("/") if each.name == "open_files")
-sys.modules[type(collector).__module__].MANY = 0.0
+sys.modules[type(collector).__module__].FULL = 0.0
 (observation,) = collector.collect(1.0)
 (sample,) = collector.samples(0.0)
 titles = [panel["title"] for each in node.BOARD.rows for _, panel in each.panels]
@@ -54,7 +54,7 @@ def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
     (line,) = answer(ASK_COLLECTOR, tmp_path, patch_of("open_files.py")).splitlines()
     name, text, metric, *titles = line.split("|")
     assert (name, metric) == ("open_files", "watchtower_open_files_ratio")
-    assert " files are open of " in text
+    assert text.startswith("the node has ")
     assert "Open files" in titles
 
 

@@ -139,5 +139,5 @@ def test_a_tower_that_is_stopped_is_told_from_one_that_is_away(
     with running_tower(tmp_path) as tower:
         tower.process.send_signal(signal.SIGSTOP)
         err = say(tower.url, "jobs")[2]
-        assert "took the connection and did not answer in time" in err
+        assert "accepted the connection and did not answer in time" in err
         assert "watchtower serve" not in err

@@ -1,6 +1,6 @@
 """PagerDuty, by its Events API v2. The deduplication key is the incident.
 
-So a corrected verdict changes the alert of PagerDuty, and notifies nobody again.
+So a corrected verdict changes the alert of PagerDuty, and sends no second notification.
 https://developer.pagerduty.com/docs/events-api-v2/trigger-events/
 """
 

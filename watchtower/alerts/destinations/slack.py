@@ -7,12 +7,12 @@ Links are buttons. https://docs.slack.dev/messaging/formatting-message-text
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 from dataclasses import dataclass, field
 
 import msgspec
 
+from watchtower import slack_blocks
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.http_post import post
@@ -20,9 +20,6 @@ from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 from watchtower.settings_file import ConfigError
 
 API = "https://slack.com/api"
-
-MAX_BLOCK, MAX_URL = 3000, 3000
-"""Characters that Slack accepts in the text of a block and in the URL of a button."""
 
 TEMPORARY = frozenset(
     {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"}
@@ -152,39 +149,15 @@ def summarize(alert: Alert) -> str:
 
 def make_message(alert: Alert) -> dict[str, object]:
     """Return the message: a block for each line, and a button for each link."""
-    lines = [escape(line) for line in alert.lines]
-    blocks: list[dict[str, object]] = [
-        {"type": "section", "text": _plain(line[:MAX_BLOCK])} for line in lines
-    ]
-    buttons = [
-        {"type": "button", "text": _plain(text), "url": url}
-        for text, url in alert.facts.links.items()
-        if len(url) <= MAX_URL
-    ]
-    if buttons:
-        blocks.append({"type": "actions", "elements": buttons})
-    return _without_markup("\n".join(lines)) | {"blocks": blocks}
+    blocks = [slack_blocks.section(line) for line in alert.lines]
+    text = slack_blocks.escape("\n".join(alert.lines))
+    return slack_blocks.message(text, [*blocks, *slack_blocks.buttons(alert.facts.links)])
 
 
 def make_reply(alert: Alert) -> dict[str, object]:
     """Return the short message for the thread."""
-    line = escape(alert.lines[0])
-    return _without_markup(line) | {"blocks": [{"type": "section", "text": _plain(line)}]}
-
-
-def escape(text: str) -> str:
-    """Return text in which Slack finds no link and no mention."""
-    return html.escape(text, quote=False)
-
-
-def _without_markup(text: str) -> dict[str, object]:
-    """Return the text of a notification. Slack reads no markup in it and opens no link of it."""
-    quiet = dict.fromkeys(("mrkdwn", "link_names", "unfurl_links", "unfurl_media"), False)
-    return {"text": text, "parse": "none", **quiet}
-
-
-def _plain(text: str) -> dict[str, object]:
-    return {"type": "plain_text", "text": text, "emoji": False}
+    line = alert.lines[0]
+    return slack_blocks.message(slack_blocks.escape(line), [slack_blocks.section(line)])
 
 
 def _write(receipt: _Receipt) -> str:

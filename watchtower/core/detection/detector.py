@@ -184,7 +184,7 @@ class Detector:
         if pace.most_slowdown >= self.policy.slow_factor:
             text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
-        return Condition(kind=ConditionKind.STEPPING, reason=f"step {gen.step()}")
+        return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
 
     def _find_stepless(
         self, gen: Generation, reporting: list[RankRecord], now: float

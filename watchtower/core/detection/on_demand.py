@@ -24,7 +24,7 @@ def collect_on_demand(
     rank at or after `fresh_since` if that is earlier.
     """
     dumps = (at for record in gen.live() for at, _ in record.dumps if at >= fresh_since)
-    dumped_at, beaten_at = min(dumps, default=now), gen.last_beat_of_all()
-    since = dumped_at if beaten_at is None else min(beaten_at, dumped_at)
+    dumped_at, beat_at = min(dumps, default=now), gen.last_beat_of_all()
+    since = dumped_at if beat_at is None else min(beat_at, dumped_at)
     stall = Stall(why=Why.OVERDUE, since=since, ranks=frozenset())
     return collect_case_inputs(gen, nodes, detector, stall, None, now)

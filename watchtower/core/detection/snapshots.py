@@ -125,12 +125,12 @@ def _judge(
         return Status.ENDED, "its ranks ended during the snapshot"
     if all(record.vitals.state is ProcessState.STOPPED for record in live):
         return Status.SUSPENDED, "every rank is stopped (SIGSTOP)"
-    beaten_at = gen.last_beat_of_all()
-    if beaten_at is None:
+    beat_at = gen.last_beat_of_all()
+    if beat_at is None:
         return _judge_positions(gen, batches, now)
     if before is not None and gen.step() > before:
         return Status.HEALTHY, f"it made step {gen.step()} during the snapshot"
-    age_s = now - beaten_at
+    age_s = now - beat_at
     if age_s < policy.suspect_floor_s:
         ago = say_duration(age_s)
         return Status.HEALTHY, f"the last heartbeat of every rank is at most {ago} old"

@@ -25,6 +25,11 @@ class JobTotals:
     _at: float | None = None
     _was_hung: bool = False
 
+    @property
+    def trained_share(self) -> float | None:
+        """Share of the watched time in which the job was not hung; None before it was watched."""
+        return 1 - self.lost_s / self.watched_s if self.watched_s > 0 else None
+
     def advance(
         self, attempt: int, step: int, status: Status, stalled_since: float | None, now: float
     ) -> float:

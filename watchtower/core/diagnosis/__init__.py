@@ -1,1 +1,1 @@
-"""Who hung it, where and why: evidence read, rules run, a verdict's content."""
+"""Which rank hung the job, where and why: from the evidence to the content of a verdict."""

@@ -72,7 +72,7 @@ class ReasonKind(Enum):
     WORKER = "children", "a worker that does not deliver"
     MOVEMENT = "movement", "CPU use and traffic"
     SOCKET = "network", "a network call"
-    UNANSWERED = "network", "a connection that nobody answers"
+    UNANSWERED = "network", "a connection that is not answered"
     GIL = "gil", "the thread that holds the GIL"
     ENDING = "ending", "how a rank ended"
     LINGERS = "ending", "a program that is over"

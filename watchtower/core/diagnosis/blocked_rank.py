@@ -1,4 +1,4 @@
-"""What blocks one rank: the kernel waits of the rank and of the child processes it waits for."""
+"""Finds out what blocks one rank: its kernel wait, and those of the children that it waits for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import cached_property
 from watchtower.core.diagnosis.bystanders import Worker, find_children
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.shared_cause import find_dead_mounts, is_storage
+from watchtower.core.diagnosis.shared_cause import find_dead_mounts
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
+from watchtower.core.reading.mounts import is_storage
 from watchtower.core.reading.sockets import read_ends
 from watchtower.wire.dumps import ChildDump, KernelWait
 from watchtower.wire.report import ProcessState

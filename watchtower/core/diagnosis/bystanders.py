@@ -1,6 +1,6 @@
 """Other threads and children of a suspect: which of them it may wait for, as facts to quote.
 
-Most weigh nothing. That a thread stays somewhere does not show that it is the one waited for.
+Most weigh nothing: a thread that stays somewhere need not be the one that is waited for.
 """
 
 from __future__ import annotations

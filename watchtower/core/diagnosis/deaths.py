@@ -79,7 +79,7 @@ def is_before(one: Death, other: Death) -> bool:
 
 
 class Earliest:
-    """The first of some deaths on each node: enough to tell what came after any of them."""
+    """The first of some deaths on each node: enough to know what came after any of them."""
 
     def __init__(self, deaths: Iterable[Death]) -> None:
         self._of_node: dict[str, Death] = {}

@@ -50,7 +50,14 @@ MAX_EVIDENCE = 24
 
 def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
     """Name the suspects of a case, or say that it does not show them."""
-    picture = take_picture(case)
+    return diagnose_picture(take_picture(case), rules)
+
+
+def diagnose_picture(
+    picture: Picture, rules: Sequence[tuple[str, Rule]] | None = None
+) -> Diagnosis:
+    """Name the suspects of a case whose picture was taken."""
+    case = picture.case
     is_slow = case.slowdown > 1
     if rules is None:
         rules = SLOW_RULES if is_slow else RULES
@@ -73,7 +80,7 @@ def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
     """Choose among the accusations. Raises `NotWrittenError` if a chosen one has no sentences."""
     ranked = sorted(found, key=lambda each: (each.tier, -each.confidence))
     sure = [each for each in ranked if each.confidence >= MIN_CONFIDENCE]
-    return _accuse(picture, ranked, sure) if sure else _conclude_unknown(picture, ranked)
+    return _accuse(picture, ranked, sure) if sure else _diagnose_unknown(picture, ranked)
 
 
 def _say_broken(name: str, error: BaseException) -> str:
@@ -104,7 +111,7 @@ def _accuse(
     written = write_together(picture, chosen)
     told = {(rank, each.cause) for each in chosen for rank in each.ranks}
     return replace(
-        _conclude(picture, chosen[0].cause, written, accused),
+        _make_diagnosis(picture, chosen[0].cause, written, accused),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
@@ -140,7 +147,7 @@ def _without(accused: Set[int], accusation: Accusation) -> Accusation:
     return replace(accusation, suspects=suspects, reasons=reasons, advice=())
 
 
-def _conclude_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
+def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
     likeliest = sorted(ranked, key=lambda each: -each.confidence)
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()
@@ -153,14 +160,14 @@ def _conclude_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
             next_steps=first.next_steps if first else advise_by_hand(picture),
         )
     return replace(
-        _conclude(picture, Cause.UNKNOWN, written, candidates),
+        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=() if explained else _list_alternatives(likeliest, Cause.UNKNOWN, set()),
     )
 
 
-def _conclude(
+def _make_diagnosis(
     picture: Picture, cause: Cause, written: Written, accused: Sequence[Position]
 ) -> Diagnosis:
     """Return what is known of the accused, or of the candidates, and of those that wait."""

@@ -22,12 +22,12 @@ class Doubt(NamedTuple):
     """It contradicts the accusation: what else speaks for it counts half."""
 
 
-# Of every accusation
+# Every accusation
 NO_HEARTBEATS = Doubt("no_heartbeats", 0.85)
 STACK_MISSING = Doubt("stack_missing", 0.85)
 SEVERAL_DEATHS = Doubt("several_deaths", 0.9)
 
-# Of ranks that are elsewhere while others wait
+# Ranks that are elsewhere while others wait
 LEADS = Doubt("leads", 1.0, halves=True)
 MAY_NOT_BE_AWAITED = Doubt("may_not_be_awaited", CANDIDATE)
 CAME_OUT = Doubt("came_out", CANDIDATE)
@@ -45,13 +45,13 @@ NO_ANSWER = Doubt("no_answer", CANDIDATE)
 FED_BY_PROCESS = Doubt("fed_by_process", 0.8)
 GIL_INSIDE_CALL = Doubt("gil_inside_call", 0.6)
 
-# Of set-up
+# Set-up
 LATECOMER = Doubt("latecomer", 0.7)
 MOST_LATECOMERS = Doubt("most_latecomers", CANDIDATE)
 MOST_OUTSIDE = Doubt("most_outside", CANDIDATE)
 MOST_MISSING = Doubt("most_missing", CANDIDATE)
 
-# Of ends, nodes and held ranks
+# Ends, nodes and held ranks
 CONNECTION_LOST = Doubt("connection_lost", 0.6)
 CONNECTION_LOST_AMONG_OTHERS = Doubt("connection_lost_among_others", CANDIDATE)
 LEFT_AFTERWARDS = Doubt("left_afterwards", 0.75)
@@ -64,7 +64,7 @@ GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75)
 GPUS_UNKNOWN = Doubt("gpus_unknown", 0.6)
 GPU_ERROR_BESIDE = Doubt("gpu_error_beside", CANDIDATE)
 
-# Of ranks in different calls
+# Ranks in different calls
 LINES_ALONE = Doubt("lines_alone", 0.75)
 LINES_MAY_FIT = Doubt("lines_may_fit", CANDIDATE)
 CONDITION_UNKNOWN = Doubt("condition_unknown", 0.8)
@@ -75,7 +75,7 @@ CYCLE_UNPROVEN = Doubt("cycle_unproven", CANDIDATE)
 MIXED_CYCLE = Doubt("mixed_cycle", 0.55)
 ONE_OF_CYCLE = Doubt("one_of_cycle", 0.55)
 
-# Of jobs without a laggard
+# Jobs in which every rank waits
 SAME_LINE = Doubt("same_line", 0.7)
 SOME_LEFT = Doubt("some_left", 0.7)
 CALL_QUEUED = Doubt("call_queued", CANDIDATE)
@@ -84,6 +84,6 @@ LINK_MAY_BE_UNUSED = Doubt("link_may_be_unused", 0.85)
 COUNTS_APART = Doubt("counts_apart", CANDIDATE)
 ROOTS_MAY_DIFFER = Doubt("roots_may_differ", CANDIDATE)
 
-# Of slow jobs
+# Slow jobs
 ONE_OF_TWO = Doubt("one_of_two", 0.7)
 UNCOUNTED = Doubt("uncounted", CANDIDATE)

@@ -1,8 +1,8 @@
-"""Orders the deaths of a job: who died first-hand, and who only because a peer had gone.
+"""Orders the deaths of a job: which are first-hand, and which only followed another one.
 
-Victims die louder than culprits: a rank that calls `_exit(3)` leaves no word, its peers raise
-connection errors, and the launcher kills the rest. What is left after that is ordered by time on
-each node. Between nodes, and within what time cannot tell, deaths are ordered by kind.
+Victims report more than culprits: a rank that calls `_exit(3)` reports nothing, its peers raise
+connection errors, and the launcher kills the rest. The other deaths are ordered by time on
+each node. Between nodes, and where the times are too close, deaths are ordered by kind.
 """
 
 from __future__ import annotations

@@ -159,14 +159,14 @@ class Position:
 
     @property
     def spins(self) -> bool:
-        """Return whether its main thread computes without a pause, as far as every look shows."""
+        """Return whether its main thread computes without a pause in every sample."""
         if self.asleep or self.waits_for_device:
             return False
         return uses_a_core(self.evidence.movement, always_runs=self.always_runs)
 
     @property
     def always_runs(self) -> bool:
-        """Return whether every look finds its main thread running, or ready to run."""
+        """Return whether every sample finds its main thread running, or ready to run."""
         states = [dump.kernel.state for dump in self.evidence.dumps] + [self.state]
         return all(state is ProcessState.RUNNING for state in states)
 
@@ -181,7 +181,7 @@ class Position:
 
     @property
     def is_motionless(self) -> bool:
-        """Return whether nothing of it moves. On a crowded machine a rank that computes hardly uses
+        """Return whether nothing of it moves. On a busy machine a rank that computes hardly uses
         CPU, but it is not asleep.
         """
         runs = self.active or self.state is ProcessState.RUNNING
@@ -208,7 +208,7 @@ class Position:
 
     @property
     def step(self) -> int | None:
-        """Last step beaten, null when none is known."""
+        """Step of the last heartbeat, null when none is known."""
         beat = self.evidence.beat
         return None if beat is None or beat.step < 0 else beat.step
 

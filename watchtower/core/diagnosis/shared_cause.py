@@ -1,4 +1,4 @@
-"""What holds up a job and may hold up other jobs, too: a mount, a node.
+"""Finds a mount or node that holds up a job and may hold up other jobs, too.
 
 It is read from the evidence of one job alone, so that it does not depend on which other jobs are
 there. Jobs with the same name for it can be grouped by comparing names.
@@ -8,40 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.kernel import classify_wait
-from watchtower.core.reading.patterns import TextPattern, whole
+from watchtower.core.reading.mounts import CLUSTER, file_system_of, find_mount
 from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.dumps import KernelWait, Mount, RankDump
-from watchtower.wire.report import ProcessState
+from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.verdict import MOUNT, NODE, Cause, SharedCause, Suspect
 
 OF_THE_NODE = frozenset({Cause.NODE_LOST, Cause.GPU_FAULT, Cause.GPU_DRIVER_STUCK})
 """Causes that every job on the node of the suspect has a part in."""
-
-ANY_STORAGE = frozenset({"", "file", "io"})
-"""Classes of waits that fit each file system: a read of a network file system also waits for a page
-of memory (`folio_wait_bit`), as a read of a disk does."""
-
-WITHOUT_STATE = frozenset({"fuse", "nfs"})
-"""Classes of waits that suffice without state D: a thread may wait for FUSE in ordinary sleep."""
-
-
-class _FileSystem(NamedTuple):
-    kind: TextPattern
-    scope: str
-    wait: str
-
-
-_FILE_SYSTEMS = tuple(
-    _FileSystem(whole(entry["kind"]), entry["scope"], entry["wait"])
-    for entry in read_facts("file_systems")["file_system"]
-)
-_DISK = _FileSystem(whole(".*"), "node", "io")
 
 
 def find_shared_cause(
@@ -79,33 +56,16 @@ def _blocked_in(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
             yield pid, name
 
 
-def is_storage(mount: Mount) -> bool:
-    """Return whether a file call on this mount may wait for storage, and not only for memory."""
-    return _file_system_of(mount).scope != "none"
-
-
 def name_mount(wait: KernelWait, node: str) -> str:
     """Return the name of the only mount that a thread can be blocked on; empty if not known.
 
-    "nfs1:/data" is the same storage on every node. What only its node knows has the node's name:
+    "nfs1:/data" is the same storage on every node. Storage of one node has the node's name:
     "gpu-042:/dev/nvme0n1p1", or the mount point if the source is not a device.
     """
-    wait_class = classify_wait(wait).wait_class
-    if wait.state is not ProcessState.UNINTERRUPTIBLE and wait_class not in WITHOUT_STATE:
+    mount = find_mount(wait, classify_wait(wait).wait_class)
+    if mount is None:
         return ""
-    fitting = {name: None for each in wait.mounts if (name := _name(each, wait_class, node))}
-    return next(iter(fitting)) if len(fitting) == 1 else ""
-
-
-def _file_system_of(mount: Mount) -> _FileSystem:
-    return next((each for each in _FILE_SYSTEMS if each.kind.matches(mount.kind)), _DISK)
-
-
-def _name(mount: Mount, wait_class: str, node: str) -> str:
-    known = _file_system_of(mount)
-    if known.scope == "none" or wait_class not in ANY_STORAGE | {known.wait}:
-        return ""
-    if known.scope == "cluster":
+    if file_system_of(mount).scope == CLUSTER:
         return clean(mount.source, MAX_NAME)
     place = mount.source if mount.source.startswith("/dev/") else mount.point
     return clean(f"{node}:{place}", MAX_NAME)

@@ -1,4 +1,4 @@
-"""What reasons and accusations are about: the values that their sentences are made of."""
+"""Subjects of reasons and accusations: the values that their sentences are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fleet forgets if it knows too many nodes or too many ended jobs. Pure."""
+"""Decides what the fleet forgets if it has too many nodes or too many ended jobs. Pure."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ class NodeRecord:
 
     reporter: Reporter
     gaps: AgentGaps
+    release: str = ""
+    """Release of the agent; empty if it is not known."""
     shared_at: float = float("-inf")
     """When two agents last alternated in reporting under this name."""
     previous_agent: str = ""
@@ -55,7 +57,7 @@ class NodeRecord:
             held_until=now if report.stopping else now + hold_s,
             silent_from=now + max(silence_s, SILENT_INTERVALS * report.interval_s),
         )
-        node = cls(reporter, report.limits)
+        node = cls(reporter, report.limits, report.release)
         known = previous.observations if previous is not None else NodeObservations()
         node.observations = known.updated(report.observations, reporter)
         if previous is not None:
@@ -105,8 +107,8 @@ class NodeRecord:
         """Return whether this agent can see that the process of a rank does not exist any more.
 
         The pids of two boots or of two pid namespaces cannot be compared. If a container was
-        replaced, its pid namespace ended, and with it each process in it. Of two agents that share
-        the name of a node, each may run on a machine of its own.
+        replaced, its pid namespace ended, and with it each process in it. Two agents that
+        share the name of a node may run on two machines.
         """
         before, mine = record.reporter, self.reporter
         is_comparable = before.contained is mine.contained and before.may_be_followed_by(mine)

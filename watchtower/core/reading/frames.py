@@ -21,7 +21,7 @@ from watchtower.wire.stacks import Frame
 class FrameClass(Enum):
     """The work or wait of a rank with a frame of this class."""
 
-    # Of the singleton, in C. Enum hashes the name in Python; a case looks up each rank many times.
+    # Hash the singleton, in C. Enum hashes the name in Python, and a case hashes each many times.
     __hash__ = object.__hash__
 
     INIT = "init"

@@ -1,4 +1,4 @@
-"""What the GPU of a rank does, from the observations of its node."""
+"""Reads what the GPU of a rank does, from the observations of its node."""
 
 from __future__ import annotations
 

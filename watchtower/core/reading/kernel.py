@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.mounts import describe_mount, file_system_of, find_mount
 from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.core.reading.sockets import UNANSWERED
 from watchtower.core.text import clean
-from watchtower.wire.dumps import KernelWait
+from watchtower.wire.dumps import KernelWait, Mount
 from watchtower.wire.report import ProcessState
 
 
@@ -58,9 +59,11 @@ def classify_wait(wait: KernelWait) -> WaitReading:
     if wait.frozen:
         return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")
     pattern = _find_pattern(wait)
+    call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
+    if mount := find_mount(wait, pattern.wait_class if pattern else ""):
+        return _read_blocked_on_mount(wait, mount, call)
     if pattern is None:
         return WaitReading(wait_class="", says="")
-    call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
     says = pattern.says.format(call=call)
     if not wait.target:
         return WaitReading(wait_class=pattern.wait_class, says=says)
@@ -72,10 +75,19 @@ def classify_wait(wait: KernelWait) -> WaitReading:
     )
 
 
+def _read_blocked_on_mount(wait: KernelWait, mount: Mount, call: str) -> WaitReading:
+    """Read a wait for the storage of a mount. The kernel function alone may be that of a disk."""
+    wait_class = file_system_of(mount).wait
+    says = next(each.says for each in _WAITS if each.wait_class == wait_class)
+    waits = says.format(call=call) if call else says.partition(", in ")[0]
+    place = name_target(wait) or describe_mount(mount)
+    return WaitReading(wait_class=wait_class, says=f"{waits} on {place}")
+
+
 def name_target(wait: KernelWait) -> str:
     """Return the file or socket that a thread is blocked on; empty if not known.
 
-    An epoll or event descriptor stands for others: nobody can check it.
+    An epoll or event descriptor refers to other descriptors, so that it cannot be checked.
     """
     target = wait.target.removesuffix(f" {UNANSWERED}")
     return "" if target.startswith("anon_inode:") else clean(target, 120)

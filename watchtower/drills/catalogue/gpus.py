@@ -1,4 +1,4 @@
-"""Drills that only the GPUs of the nodes explain: in the host, all ranks look alike."""
+"""Drills that only the GPUs of the nodes explain: in the host, all ranks are alike."""
 
 from __future__ import annotations
 

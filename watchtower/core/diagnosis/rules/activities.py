@@ -33,6 +33,9 @@ NOT_AGAINST_PHASE = WITHOUT_PURPOSE | {FrameClass.NETWORK, FrameClass.CHILD}
 RUNS_CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
 """Native places in which a spinning rank computes."""
 
+MESSAGE_CALLS = ("send", "recv", "receive")
+"""Parts of the names of calls that exchange messages between two ranks."""
+
 PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
 """Phases by which a job itself says that it saves."""
 
@@ -187,8 +190,17 @@ def _advise_lock(picture: Picture, first: Position) -> tuple[str, ...]:
     if first.wait_place:
         return "wait_place", "dump_threads"
     # In the kernel, a wait for a message of another rank is a wait for a lock, too.
-    may_be_message = first.rank in picture.uncertain
+    may_be_message = first.rank in picture.uncertain or _exchanges_messages(picture, first)
     return "read_lock_or_message" if may_be_message else "read_lock", "dump_threads"
+
+
+def _exchanges_messages(picture: Picture, first: Position) -> bool:
+    """Return whether ranks of the job send to each other: this rank by its log, others by stack."""
+    logs = picture.collective_logs
+    if logs is not None and logs.transfers.get(first.rank):
+        return True
+    calls = {item.reading.what for item in picture.waiting if item.reading is not None}
+    return any(word in call for call in calls for word in MESSAGE_CALLS)
 
 
 _LOCKED = Activity(

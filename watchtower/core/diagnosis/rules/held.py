@@ -17,6 +17,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
 from watchtower.core.diagnosis.subjects import Held
+from watchtower.core.reading.mounts import find_mounts, is_remote
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 
@@ -62,7 +63,7 @@ STATES = (
     HeldState(Cause.PROCESS_FROZEN, _is_frozen, 0.9, ("find_cgroup", "no_signal_reaches")),
     HeldState(Cause.UNINTERRUPTIBLE_IO, _stays_uninterruptible, 0.85, ("blocked", "no_kill")),
 )
-"""Of the rows of one cause, the first that holds any rank counts."""
+"""If a cause has several rows, the first that holds any rank counts."""
 
 BLOCKED_ON = frozenset({"fuse", "nfs", "gpu", "io", "child"})
 """Classes of kernel waits that have advice of their own, `blocked_fuse` and so on."""
@@ -92,9 +93,9 @@ def _accuse(row: HeldState, picture: Picture, held: Sequence[Position]) -> Accus
         )
         reasons += step_reason(picture, item)
         reasons += stack_reason(item, 0.0)  # where a held process happens to be proves nothing
-    advice, wait = row.advice, held[0].wait.wait_class
-    if advice[0] == "blocked" and wait in BLOCKED_ON:
-        advice = (f"blocked_{wait}", *advice[1:])
+    advice = row.advice
+    if advice[0] == "blocked":
+        advice = (_advise_blocked(held[0]), *advice[1:])
     is_shared = row.cause is Cause.UNINTERRUPTIBLE_IO and _is_every_node(picture, held)
     return Accusation(
         cause=row.cause,
@@ -104,6 +105,14 @@ def _accuse(row: HeldState, picture: Picture, held: Sequence[Position]) -> Accus
         doubts=(doubts.ALL_BLOCKED,) if is_shared else (),
         advice=advice,
     )
+
+
+def _advise_blocked(first: Position) -> str:
+    wait_class = first.wait.wait_class
+    mounts = find_mounts(first.kernel, wait_class)
+    if len(mounts) > 1 and is_remote(mounts[0]):
+        return "blocked_mounts"
+    return f"blocked_{wait_class}" if wait_class in BLOCKED_ON else "blocked"
 
 
 def _is_every_node(picture: Picture, held: Sequence[Position]) -> bool:

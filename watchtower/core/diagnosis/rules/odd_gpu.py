@@ -1,7 +1,7 @@
 """All hosts wait for their GPUs, and one GPU does what no other does: it holds up the job.
 
 The GPUs of the others only wait: a kernel is resident, and hardly uses memory or power. In the host
-all ranks look alike then, so that nothing else can name the rank.
+all ranks are alike then, so that nothing else can name the rank.
 
 A GPU that works may still finish: its rank is behind the others. A GPU without work, of which the
 host waits for the end of work, has failed.
@@ -20,7 +20,7 @@ from watchtower.wire.verdict import Cause
 LOAD_WEIGHT = 0.8
 
 LEAST_WAITING = 2
-"""GPUs that must wait. Of two GPUs that differ, either may be the odd one."""
+"""GPUs that must wait. If two GPUs differ, either may be the odd one."""
 
 
 def find_working(picture: Picture) -> Accusation | None:

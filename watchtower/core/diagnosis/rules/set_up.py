@@ -1,7 +1,7 @@
 """Process group set-up: ranks that never came, and ranks that keep the others waiting in it.
 
-A rank that trains on a node without an agent looks missing, too: once any rank has stepped, the
-missing ones must be there, and only unwatched.
+A rank that trains on a node without an agent seems to be missing, too: once any rank has stepped,
+the missing ones must be there, and only unwatched.
 """
 
 from __future__ import annotations

@@ -104,9 +104,9 @@ def _waits_little(position: Position, usual: float, among: int) -> bool:
     return share_of(position) <= WAITS_LEAST * usual and chance <= MAX_CHANCE
 
 
-def find_chance(waits: int, looks: int, usual: float) -> float:
-    """Chance of at most `waits` of `looks` for a rank that waits as the usual one does."""
-    return sum(comb(looks, n) * usual**n * (1 - usual) ** (looks - n) for n in range(waits + 1))
+def find_chance(waits: int, samples: int, usual: float) -> float:
+    """Chance of at most `waits` of `samples` for a rank that waits as the usual one does."""
+    return sum(comb(samples, n) * usual**n * (1 - usual) ** (samples - n) for n in range(waits + 1))
 
 
 def share_of(position: Position) -> float:

@@ -41,7 +41,7 @@ ADVICE = ("look_at_network", "try_other_nodes")
 
 
 def find(picture: Picture) -> Accusation | None:
-    """Say that no rank is the laggard, where that is known of every live rank."""
+    """Say that no rank holds up the job, where that is known of every live rank."""
     live = picture.live
     if len(live) < 2 or len(picture.waiting) < len(live) or picture.split:
         return None
@@ -66,7 +66,7 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
         return None
     if len(picture.graph.blocked_in) < len(picture.live):
         return None
-    # A call that is only queued may have not begun on one device: then that one is the laggard.
+    # A call that is only queued may have not begun on one device: then that one holds up the job.
     certain = all(end.certain for end in ends)
     points = [point for end in ends for point in end.points if point.group is not None]
     left, ahead = _find_left(picture.collective_logs, points)

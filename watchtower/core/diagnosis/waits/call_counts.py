@@ -20,9 +20,9 @@ ranks use more often for good reason are further apart after a few steps."""
 SEND, RECEIVE = "send", "recv"
 
 Role = tuple[str, int, str]
-"""What groups of one kind have in common: the name without its numbers, the size, and the shape
-where a group has one. "tp3" of four ranks has the role of "tp0". Of messages: SEND or RECEIVE, and
-the number of peers."""
+"""Common to groups of one kind: the name without its numbers, the size, and the shape where a group
+has one. "tp3" of four ranks has the role of "tp0". The role of messages is SEND or RECEIVE, and the
+number of peers."""
 
 CallCounts = Mapping[Role, int]
 """How many calls a rank has made in all of its groups of each role."""

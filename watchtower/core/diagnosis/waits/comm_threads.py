@@ -1,9 +1,10 @@
 """Source of waits: communication threads, in which a job makes its collectives.
 
 A program may hand its tensors to a thread that calls all_reduce, and wait for the event of that
-thread. All main threads then sleep at one place, that of the odd rank too. One rank alone looks
-like a checkpoint thread beside a main thread that hangs at a lock of its own. Most ranks together
-do not, as long as no main thread waits for other ranks itself.
+thread. All main threads then sleep at one place, that of the odd rank too. If this is so on
+one rank alone, the thread may also be a checkpoint thread, beside a main thread that hangs at a
+lock of its own. If it is so on most ranks, it is not, as long as no main thread waits for other
+ranks itself.
 """
 
 from __future__ import annotations

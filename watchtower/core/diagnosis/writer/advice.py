@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from string import Formatter
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from watchtower.core.diagnosis.writer.words import (
 )
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.kernel import name_target
+from watchtower.core.reading.mounts import describe_mount, find_mounts
 from watchtower.core.text import clean, join_words
 from watchtower.wire.dumps import ChildDump
 from watchtower.wire.verdict import Cause
@@ -47,6 +48,9 @@ WAIT_PLACE = "wait_place"
 ABOUT_OTHER_END = frozenset({WAIT_PLACE, "look_at_destination"})
 """Advice to check whatever is at the other end of a pipe or queue."""
 
+
+MAX_MOUNTS = 4
+"""Mounts named in one sentence, those of a network first."""
 
 OF_A_PROCESS = frozenset({"pid", "worker", "child", "thread", "tracer"})
 """Names in a sentence of advice that need a process that still runs."""
@@ -71,7 +75,18 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
     shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
     templates = [_template(closer or name, first) for closer, name in shown]
     steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
-    return tuple(step for step in steps if step.lasts or first is None or first.live)
+    useful = [step for step in steps if step.lasts or first is None or first.live]
+    return tuple(_without_repeated_commands(useful))
+
+
+def _without_repeated_commands(steps: Iterable[Step]) -> Iterator[Step]:
+    """Leave out steps whose commands an earlier step has named."""
+    named: set[str] = set()
+    for step in steps:
+        commands = {*step.text.split("`")[1::2]}
+        if not commands or not commands <= named:
+            yield step
+        named |= commands
 
 
 def lasts(template: str) -> bool:
@@ -105,6 +120,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
     """Return what the sentences may name of the first suspect."""
     made = picture.step if first.step is not None else None
     worker, target = find_stuck_worker(picture.stacks, first), name_target(first.kernel)
+    mounts = find_mounts(first.kernel, first.wait.wait_class)
     return {
         "rank": first.rank,
         "pid": first.evidence.pid,
@@ -112,8 +128,10 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "place": where_of(first) or "its stack",
         "target": target or "its descriptor",
         "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
+        "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
+        "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),
         "destination": target or "the checkpoint's destination",
-        # Of a suspect without heartbeats it is not known that it has made that step.
+        # Without heartbeats it is not known that the suspect has made that step.
         "before_step": "" if made is None else f" before step {made}",
         "peer": _name_peer(first),
         "worker": worker.pid if worker else "",

@@ -380,5 +380,5 @@ TEXTS = {
     Cause.STRAGGLER: Text(_why_straggler, _summarise_straggler),
     Cause.JOB_SLOW: Text(_no_suspects, _summarise_slow),
 }
-"""Of every other cause, suspects are elsewhere while the others wait; or no rank is to blame, and
-the first reason says why."""
+"""For every other cause, suspects are elsewhere while the others wait; or no rank is to blame, and
+the first reason shows why."""

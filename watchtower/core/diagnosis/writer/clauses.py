@@ -1,4 +1,4 @@
-"""What shows which side of a disagreement is wrong, in words."""
+"""Clauses on the proof of which side of a disagreement is wrong."""
 
 from __future__ import annotations
 

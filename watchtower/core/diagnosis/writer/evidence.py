@@ -138,17 +138,17 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
         at = f" at {clean(item.reading.what_at)}" if item.reading else ""
         by_place[f"{name_wait([item])}{at}"].append(item)
     places = sorted(by_place.items(), key=lambda each: (-len(each[1]), each[1][0].rank))
-    told, rest = places[:MAX_WAITS], [item for _, items in places[MAX_WAITS:] for item in items]
-    return dict(told) | ({"other calls": rest} if rest else {})
+    shown, rest = places[:MAX_WAITS], [item for _, items in places[MAX_WAITS:] for item in items]
+    return dict(shown) | ({"other calls": rest} if rest else {})
 
 
 def _say_wait_counts(_: Picture, found: WaitShares) -> str:
     slow, shares = found.slow, found.others
-    looks, waits = slow.evidence.looks, slow.evidence.waits
+    samples, waits = slow.evidence.looks, slow.evidence.waits
     least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
     others = least if least == most else f"{least} to {most}"
     return (
-        f"found waiting for other ranks: rank {slow.rank} in {waits / looks:.0%} of {looks} "
+        f"found waiting for other ranks: rank {slow.rank} in {waits / samples:.0%} of {samples} "
         f"samples, the others in {others}"
     )
 

@@ -98,7 +98,7 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
 
 
 def _may_run_native_code(position: Position) -> bool:
-    """Return whether it runs and nobody knows in which library: it may wait for its device."""
+    """Return whether it runs and its library is not known: it may wait for its device."""
     return position.native is None and position.last_dump is not None and not position.asleep
 
 

@@ -1,7 +1,7 @@
-"""What is said where no rank is accused: that it is not a fault, or what is seen all the same.
+"""Writes the verdict where no rank is accused: it is not a fault, or the fault is not found.
 
-The kernel's words and the heartbeats need no py-spy. Of ranks with a stack their places are told.
-The ranks that differ from the others come first: a person would look at these.
+Kernel states and heartbeats need no py-spy. Ranks with a stack are shown with their places. The
+ranks that differ from the others come first: a person would check these.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _say_unseen(unseen: Sequence[Position]) -> Iterator[str]:
 def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
     """Quote stacks, and what kernel and heartbeats say of ranks without one, alike ones together.
 
-    Steps are told where there is no stack, or where they differ.
+    Steps are shown where there is no stack, or where they differ.
     """
     bare = [item for item in picture.live if item.stack is None]
     seen = [item for item in picture.live if item.stack is not None]
@@ -108,7 +108,7 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
 
 
 def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
-    """Say which rank to look at by hand."""
+    """Say which rank to check by hand."""
     live = picture.live
     if not live:
         text = "read the end of the job's own log: no process of the job is left"
@@ -116,14 +116,14 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
     first = max(groups[0], key=lambda item: item.age_s)
     pid = first.evidence.pid
-    look = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
+    check = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
     if first.stack is not None:
-        return (look,)
+        return (check,)
     otherwise = (
         f"if py-spy returns no stack, run there: `watchtower-agent check`, `py-spy --version`, "
         f"`cat /proc/{pid}/stack` as root"
     )
-    return (look, Step(otherwise, lasts=False))
+    return (check, Step(otherwise, lasts=False))
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

@@ -1,5 +1,5 @@
 """Evidence of collectors that no reason of the verdict contains: lines of the kernel log, what NVML
-says about GPUs, CPU limits, and links that were lost."""
+says about GPUs, limits of CPU and memory, lost links, and more."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ SOURCES = {
     "clock": "clock",
     "cpu_limit": "CPU limit",
     "kernel_log": "kernel log",
-    "memory": "memory",
-    "nvml": "NVML",
+    "memory_limit": "memory limit",
     "network": "network interfaces",
+    "nvml": "NVML",
+    "pressure": "pressure",
     "shared_memory": "shared memory",
 }
 """Collectors whose events are shown, and the name of each in a verdict."""

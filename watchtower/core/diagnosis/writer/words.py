@@ -176,8 +176,8 @@ def name_waits(waiting: Sequence[Position]) -> str:
     if len(by_call) < 2:
         return name_wait(waiting)
     calls = sorted(by_call.items(), key=lambda found: (-len(found[1]), found[1][0].rank))
-    told = [f"{call} ({name_ranks(i.rank for i in items)})" for call, items in calls[:MAX_WAITS]]
-    return join_words([*told, *(["other calls"] if len(calls) > MAX_WAITS else [])])
+    named = [f"{call} ({name_ranks(i.rank for i in items)})" for call, items in calls[:MAX_WAITS]]
+    return join_words([*named, *(["other calls"] if len(calls) > MAX_WAITS else [])])
 
 
 def _by_call(waiting: Sequence[Position]) -> dict[str, list[Position]]:

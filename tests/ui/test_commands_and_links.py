@@ -1,0 +1,74 @@
+"""Commands to copy and links to other systems, with names that nobody reviewed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from watchtower.settings_file import ConfigError
+from watchtower.store.values import JobFacts
+from watchtower.ui.commands import write_commands
+from watchtower.ui.links import LinkSubject, check_links, fill_links
+from watchtower.ui.settings import PageSettings
+from watchtower.wire.verdict import Domain
+
+SUBJECT = LinkSubject(job="a/b&c", incident="01A", node="gpu-1", began_at=1.7e9, ended_at=None)
+
+
+def test_commands_are_those_of_the_scheduler():
+    slurm = JobFacts(scheduler="slurm", scheduler_id="48213")
+    texts = [each.text for each in write_commands(slurm, Domain.DATA, "gpu-1")]
+    assert texts == ["scontrol requeue 48213", "scancel 48213"]
+    drain = write_commands(slurm, Domain.GPU, "gpu-1")[0].text
+    assert drain == "scontrol update NodeName=gpu-1 State=DRAIN Reason=watchtower"
+    assert write_commands(JobFacts(scheduler="ray", scheduler_id="1"), Domain.GPU, "") == []
+    for name in ("pbs", "lsf", "flux"):
+        assert len(write_commands(replace(slurm, scheduler=name), Domain.NODE, "n1")) >= 2
+
+
+@pytest.mark.parametrize("name", ["", "-x", "1\n2", "\u202e1", "1" * 129, "1\x1b[2J"])
+def test_a_name_that_may_deceive_makes_no_command(name):
+    assert write_commands(JobFacts(scheduler="slurm", scheduler_id=name), Domain.GPU, "n1") == []
+
+
+def test_a_name_is_quoted_in_a_command():
+    facts = JobFacts(scheduler="slurm", scheduler_id="1; rm -rf /")
+    assert write_commands(facts, Domain.DATA, "")[1].text == "scancel '1; rm -rf /'"
+
+
+def test_values_in_links_are_escaped():
+    links = {"logs": "https://logs.example/{job}?n={node}&f={from_ms}&t={to}"}
+    (link,) = fill_links(links, SUBJECT)
+    assert link.url == (
+        "https://logs.example/a%2Fb%26c?n=gpu-1&f=1699999100000&t=2023-11-14T23%3A13%3A20.000Z"
+    )
+
+
+def test_a_link_without_its_value_is_left_out():
+    assert fill_links({"user": "https://who.example/{user}"}, SUBJECT) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("javascript:alert({job})", "must begin with"),
+        ("https://{job}.example/", "without a placeholder"),
+        ("https://x@logs.example/", "a user or a password"),
+        ("//logs.example", "must begin with"),
+        ("https://logs.example/{pod}", "unknown placeholder {pod}"),
+        ("https://logs.example/{job", "a brace"),
+        ("https://logs.example/ x", "without spaces"),
+        ("https://logs.example:0/", "must begin with"),
+        ("https://logs.example/" + "x" * 1024, "1024"),
+    ],
+)
+def test_a_wrong_template_is_refused(template, words):
+    with pytest.raises(ConfigError, match=words):
+        PageSettings(links={"logs": template})
+
+
+def test_too_many_links_and_strange_names_are_refused():
+    for links in ({str(n): "https://x.example/" for n in range(9)}, {"a\n": "https://x.example/"}):
+        with pytest.raises(ConfigError):
+            check_links(links)

@@ -1,0 +1,101 @@
+"""Pages as a browser gets them, from a tower in process."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.diagnosers import InThread
+from tests.tower.test_api import recorded
+from tests.ui.browsing import Page
+from watchtower.access.scopes import Scope, TokenBook
+from watchtower.api.visitors import Visitors
+from watchtower.app import make_app
+from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.clock import Clock
+from watchtower.tower.tower import Tower
+from watchtower.ui.pages import HEADERS
+
+UNKNOWN = "01KAPY3V7QH8M2T4W6Z9B1C5D7"
+PATHS = ("/", "/nodes", "/incidents", f"/incidents/{UNKNOWN}", "/jobs/unknown")
+
+
+@pytest.fixture
+def tower(tmp_path):
+    store = SqliteStore(tmp_path / "watchtower.db")
+    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
+    store.close()
+
+
+@pytest.fixture
+def client(tower):
+    with TestClient(make_app(tower)) as client:
+        yield client
+
+
+def test_an_empty_tower_has_pages(client):
+    assert "No job is reported" in client.get("/").text
+    assert "No agent has reported" in client.get("/nodes").text
+    assert "There is no incident" in client.get("/incidents").text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_has_a_strict_policy(client, path):
+    headers = client.get(path).headers
+    for name, value in HEADERS.items():
+        assert headers[name] == value
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", PATHS[3:])
+def test_what_is_not_known_is_a_page_with_a_sentence(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "there is no" in Page(answer.text).text
+
+
+def test_a_page_is_sent_again_only_if_it_changed(client):
+    first = client.get("/")
+    again = client.get("/", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    assert client.head("/").headers["etag"] == first.headers["etag"]
+
+
+def test_static_files_need_no_token_and_are_kept_by_browsers(tower):
+    book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "a" * 43})
+    assert Scope.READER in book.scopes
+    with TestClient(make_app(tower, Visitors(book))) as client:
+        assert client.get("/").status_code == 401
+        page = client.get("/", headers={"Authorization": f"Bearer {'a' * 43}"}).text
+        links = [each for each in Page(page).addresses if "static/" in each]
+        assert len(links) == 5
+        for link in links:
+            answer = client.get(link.removeprefix("."))
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+            assert "immutable" not in client.get(link.removeprefix(".") + "0").headers.values()
+
+
+def test_a_static_file_is_one_of_a_few(client):
+    assert client.get("/static/nothing.css").status_code == 404
+    assert client.get("/static/..%2fpages.py").status_code == 404
+    assert client.get("/static/%2e%2e/pages.py").status_code == 404
+
+
+def test_links_of_a_page_are_relative_to_its_own_depth(client):
+    client.post("/ingest/v1/report", content=recorded("report.json"))
+    for path, root in (("/", "./"), ("/nodes", "./"), ("/jobs/llama-70b", "../")):
+        page = Page(client.get(path).text)
+        assert f"{root}incidents" in page.addresses
+
+
+def test_the_page_of_a_job_is_found_with_any_name(client):
+    client.post("/ingest/v1/report", content=recorded("report.json"))
+    links = [each for each in Page(client.get("/").text).addresses if "jobs/" in each]
+    assert links == ["./jobs/llama-70b"]
+    assert "llama-70b" in client.get("/jobs/llama-70b").text
+    assert client.get("/jobs/a%2Fb").status_code == 404
+    assert Page(client.get("/jobs/a/b").text).addresses[0].startswith("../../")

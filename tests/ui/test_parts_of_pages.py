@@ -1,0 +1,366 @@
+"""The pure parts of the pages: what they show of given values."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ui.browsing import Page
+from watchtower.alerts.links import NO_LINKS
+from watchtower.api.visitors import Way
+from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
+from watchtower.tower.fleet_accounts import FleetJob
+from watchtower.tower.health import Health
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.job_accounts import JobAccount, NodeOfJob
+from watchtower.tower.node_accounts import NodeAccount
+from watchtower.ui.environment import make_environment, mark_sentence, mark_step
+from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
+from watchtower.ui.incident_page import MAX_LINES, show_incident
+from watchtower.ui.job_page import MAX_NODES, show_job
+from watchtower.ui.nodes_page import show_nodes
+from watchtower.ui.pages import Reader
+from watchtower.ui.words import say_percent, say_step_time, stamp
+from watchtower.wire.verdict import (
+    Aftermath,
+    Alternative,
+    Cause,
+    Domain,
+    Doubt,
+    Evidence,
+    Progress,
+    Status,
+    Suspect,
+    Verdict,
+    VerdictEntry,
+)
+
+HEALTH = Health(
+    ready=True,
+    detail="able to decide",
+    store="works",
+    agents=1,
+    agents_silent=0,
+    limits=[],
+    notes=[],
+)
+
+
+def a_verdict(**changes) -> Verdict:
+    values = dict(
+        job="llama",
+        generation=1,
+        status=Status.HUNG,
+        summary="Rank 2 (n1) has been in `read` at data.py:31 for 17 s.",
+        cause=Cause.DATALOADER_STALL,
+        domain=Domain.DATA,
+        confidence=0.9,
+        suspects=(Suspect(rank=2, node="n1", cause=Cause.DATALOADER_STALL, why="Reads."),),
+    )
+    return Verdict(**(values | changes))
+
+
+def an_account(**changes) -> IncidentAccount:
+    verdict = changes.pop("verdict", a_verdict())
+    incident = Incident(
+        id="01A",
+        job="llama",
+        generation=1,
+        status=changes.pop("status", Status.HUNG),
+        opened_at=1.7e9 + 20,
+        updated_at=1.7e9 + 30,
+        closed_at=changes.pop("closed_at", None),
+        verdict=verdict,
+        identity=Identity(kind=changes.pop("kind", IncidentKind.HUNG)),
+        verdicts=changes.pop("verdicts", ()),
+        ack=changes.pop("ack", None),
+    )
+    values = dict(
+        incident=incident,
+        verdict=verdict,
+        facts=JobFacts(ranks=8, dumps_in=8, dumps_wanted=8),
+        stalled_at=1.7e9,
+        silence=None,
+        is_over=incident.closed_at is not None,
+    )
+    return IncidentAccount(**(values | changes))
+
+
+def show(account: IncidentAccount):
+    return show_incident(account, NO_LINKS, {})
+
+
+def render(template: str, **values) -> str:
+    environment = make_environment()
+    environment.globals |= {"static": str, "version": "0"}
+    reader = Reader(way=Way.NONE, may_read=True, may_change=True)
+    person = {"reader": reader, "form_token": "token", "person": "", "here": "", "etag": ""}
+    return environment.get_template(template).render(root="./", **person, **values)
+
+
+def a_job(name: str, status: Status, **changes) -> FleetJob:
+    values = dict(
+        job=name,
+        sharer="uid:1",
+        is_drill=False,
+        labels={},
+        attempt=1,
+        status=status,
+        sentence="",
+        since=None,
+        world_size=8,
+        typical_step_s=1.0,
+        has_steps=True,
+        incident=None,
+        cause=None,
+        domain=None,
+        acked_by=None,
+        is_silenced=False,
+        step=None,
+    )
+    return FleetJob(**(values | changes))
+
+
+# The page of an incident
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer"),
+    [
+        (JobFacts(ranks=8, dumps_in=8, dumps_wanted=8), "yes"),
+        (JobFacts(ranks=8, dumps_in=7, dumps_wanted=8), "not yet"),
+        (JobFacts(ranks=8), "not known"),
+    ],
+)
+def test_whether_a_job_is_safe_to_kill(facts, answer):
+    shown = show(an_account(facts=facts))
+    assert shown.kill is not None
+    assert shown.kill.answer == answer
+
+
+def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed():
+    facts = JobFacts(scheduler="slurm", scheduler_id="48213", ranks=8)
+    assert show(an_account(facts=facts)).commands
+    shown = show(an_account(facts=facts, closed_at=1.7e9 + 60, status=Status.RECOVERED))
+    assert (shown.commands, shown.kill, shown.headline, shown.tone) == (
+        [],
+        None,
+        "Recovered",
+        "good",
+    )
+    assert shown.call.startswith("If it happens again")
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline", "tone"),
+    [
+        ({}, "Hung", "bad"),
+        ({"ack": Ack(at=1.7e9 + 40, by="bob")}, "Hung", "warn"),
+        ({"kind": IncidentKind.NEVER_STARTED}, "Never started", "bad"),
+        ({"closed_at": 1.7e9 + 60, "status": Status.ENDED}, "Hung, then ended", "over"),
+        ({"closed_at": 1.7e9, "kind": IncidentKind.ENDED, "stalled_at": None}, "Job died", "over"),
+    ],
+)
+def test_the_headline_of_an_incident(changes, headline, tone):
+    shown = show(an_account(**changes))
+    assert (shown.headline, shown.tone) == (headline, tone)
+    Page(render("incident.html", page=shown, parts=[]))
+
+
+def test_the_timeline_is_in_the_order_of_time():
+    entry = VerdictEntry(
+        at="2023-11-14T22:13:27Z", cause=Cause.UNKNOWN, confidence=0.0, suspects="", summary="x"
+    )
+    aftermath = (Aftermath(at="2023-11-14T22:20:00Z", ranks="0-7", text="ended by SIGTERM"),)
+    shown = show(
+        an_account(
+            verdict=a_verdict(aftermath=aftermath, step=9),
+            verdicts=(entry,),
+            ack=Ack(at=1.7e9 + 40, by="bob", note="checking NFS"),
+            closed_at=1.7e9 + 500,
+            status=Status.ENDED,
+        )
+    )
+    assert [each.kind for each in shown.events] == [
+        "step",
+        "verdict",
+        "opened",
+        "ack",
+        "after",
+        "closed",
+    ]
+    assert shown.events[3].text == "Acknowledged by bob: checking NFS"
+    assert shown.events[4].text == "Ranks 0-7 ended by SIGTERM"
+
+
+def test_a_verdict_without_a_rank_and_of_an_unknown_cause_has_a_page():
+    verdict = a_verdict(
+        cause=Cause.UNKNOWN,
+        suspects=(),
+        alternatives=(Alternative(cause=Cause.GIL_HELD, suspects=(1, 2), confidence=0.4),),
+        doubts=(Doubt(kind="presumed", text="no stack of rank 2 is known"),),
+    )
+    shown = show(an_account(verdict=verdict))
+    assert shown.confidence is None
+    assert shown.alternatives == ["gil held of ranks 1-2 (40 %)"]
+    text = Page(render("incident.html", page=shown, parts=[])).text
+    assert "No rank is blamed." in text
+    assert "Not certain because no stack of rank 2 is known" in text
+
+
+def test_the_page_of_16384_ranks_is_small():
+    suspects = tuple(
+        Suspect(rank=rank, node=f"n{rank}", cause=Cause.STRAGGLER, why="Reads." * 9)
+        for rank in range(0, 16_384, 2)
+    )
+    verdict = a_verdict(
+        suspects=suspects,
+        waiting=",".join(map(str, range(1, 16_384, 2))),
+        evidence=tuple(Evidence(source="stacks", text="x" * 500, weight=0.5) for _ in range(999)),
+        missing_evidence=("py-spy is not installed " * 20,) * 2048,
+    )
+    shown = show(an_account(verdict=verdict))
+    assert shown.waiting == 8192
+    assert shown.more_not_known == 2048 - MAX_LINES
+    assert len(render("incident.html", page=shown, parts=[])) < 60_000
+
+
+# Fleet, jobs and nodes
+
+
+def test_the_worst_jobs_are_first():
+    jobs = [
+        a_job("healthy", Status.HEALTHY),
+        a_job("acked", Status.HUNG, acked_by="bob", incident="01A"),
+        a_job("small", Status.HUNG, world_size=4),
+        a_job("slow", Status.SLOW),
+        a_job("large", Status.HUNG, world_size=512),
+        a_job("drill:x", Status.HUNG, is_drill=True),
+        a_job("ended", Status.ENDED),
+    ]
+    shown = show_fleet(jobs, [], HEALTH)
+    assert [each.job for each in shown.jobs] == [
+        "large",
+        "small",
+        "acked",
+        "slow",
+        "healthy",
+        "ended",
+    ]
+    assert (shown.hung, shown.idle_ranks) == (3, 524)
+    assert [each.job for each in shown.drills] == ["drill:x"]
+    assert shown.counts[0] == ("hung", 3, "bad")
+
+
+def test_a_fleet_of_thousands_of_jobs_is_a_small_page():
+    jobs = [a_job(f"job-{n}", Status.HUNG, sentence="x" * 900) for n in range(4096)]
+    shown = show_fleet(jobs, [], HEALTH)
+    assert (len(shown.jobs), shown.hidden) == (MAX_JOBS, 4096 - MAX_JOBS)
+    assert len(render("fleet.html", page=shown)) < 200_000
+
+
+def test_many_hung_jobs_of_one_owner_do_not_hide_the_job_of_another():
+    jobs = [a_job(f"job-{n}", Status.HUNG, world_size=512) for n in range(4096)]
+    shown = show_fleet([*jobs, a_job("mine", Status.SLOW, sharer="uid:2")], [], HEALTH)
+    assert "mine" in [each.job for each in shown.jobs]
+
+
+def a_node_of_job(number: int, **changes) -> NodeOfJob:
+    values = dict(
+        node=f"n{number}",
+        ranks=8,
+        ended=0,
+        first_rank=8 * number,
+        last_rank=8 * number + 7,
+        lowest_step=9,
+        highest_step=9,
+        silent_since=None,
+        limits=[],
+    )
+    return NodeOfJob(**(values | changes))
+
+
+def a_job_account(**changes) -> JobAccount:
+    values = dict(
+        summary=a_job("llama", Status.SLOW, typical_step_s=1.0),
+        facts=JobFacts(ranks=16, nodes=2),
+        began_at=1.7e9,
+        verdict=a_verdict(status=Status.SLOW, evidence=(Evidence(source="peers", text="x"),)),
+        progress=Progress.STEPPING,
+        step=9,
+        slowdown=2.1,
+        phases={"": 15, "checkpoint": 1},
+        ended=0,
+        missing=1,
+        rivals=0,
+        evidence={"process": 1.0, "heartbeat": 0.5, "stacks": 1.0},
+        waits={2: 0.05, 7: 0.6},
+        trained_share=0.995,
+        nodes=[a_node_of_job(0), a_node_of_job(1, silent_since=1.7e9)],
+        silence=None,
+        hung_at=None,
+        hung_because="",
+    )
+    return JobAccount(**(values | changes))
+
+
+def test_a_slow_job_shows_which_ranks_wait_least():
+    shown = show_job(a_job_account(), [])
+    assert shown.waits == [(2, 5), (7, 60)]
+    assert shown.pace == "1 s a step usually, now 2.1 times as long"
+    assert shown.evidence_health == [("Reported", 100), ("Heartbeats", 50)]
+    assert shown.trained == "99 %"
+    assert shown.size == ["8 ranks", "2 nodes", "1 rank is not reported"]
+    assert shown.phases == ["checkpoint: 1 rank"]
+    assert [each.rank for each in shown.suspects] == [2]
+    text = Page(render("job.html", page=shown, parts=[])).text
+    assert "Which ranks wait least" in text
+
+
+def test_nodes_with_trouble_are_first_on_the_page_of_their_job():
+    nodes = [a_node_of_job(number) for number in range(2048)]
+    nodes[77] = a_node_of_job(77, ended=2, limits=["py-spy is not installed"])
+    shown = show_job(a_job_account(nodes=nodes), [])
+    assert shown.nodes[0].node == "n77"
+    assert shown.nodes[0].trouble == ["2 ranks ended", "py-spy is not installed"]
+    assert shown.hidden_nodes == 2048 - MAX_NODES
+
+
+def test_silent_nodes_are_first():
+    def a_node(name: str, silent_since=None, incidents=0) -> NodeAccount:
+        return NodeAccount(
+            node=name,
+            has_agent=True,
+            release="0.1.0",
+            silent_since=silent_since,
+            report_interval_s=1.0,
+            rank_count=8,
+            jobs=["llama"],
+            limits=[],
+            incidents=incidents,
+        )
+
+    shown = show_nodes([a_node("a"), a_node("b", incidents=3), a_node("c", silent_since=1.7e9)])
+    assert [each.node for each in shown.nodes] == ["c", "b", "a"]
+    assert (shown.reporting, shown.silent) == (2, 1)
+    text = Page(render("nodes.html", page=shown)).text
+    assert "2 agents report, 1 is silent." in text
+
+
+# Words
+
+
+def test_code_spans_of_our_sentences_become_code():
+    assert mark_sentence("in `read` <b>") == "in <code>read</code> &lt;b&gt;"
+    assert mark_sentence("a ` b") == "a &#39; b"
+    assert "<button" in mark_step("run `py-spy dump --pid 1` there")
+    assert "<button" not in mark_step("see `read`")
+    assert "<code>" not in mark_sentence("x" * 30 + " `abc`", 33)
+
+
+def test_numbers_in_words():
+    assert say_percent(0.999) == "99 %"
+    assert say_step_time(0) == ""
+    assert say_step_time(1.234) == "1.2 s a step"
+    assert say_step_time(123.4) == "123 s a step"
+    assert stamp(1.7e9 + 0.9) == "2023-11-14T22:13:20Z"
+    assert stamp(None) is None

@@ -1,0 +1,242 @@
+"""The description of the API: /openapi.json, complete with errors, media types and examples.
+
+FastAPI describes what it knows: parameters, bodies and the answers of the routes. This module adds
+what comes from elsewhere: errors of the guard and of the handlers, and routes of Starlette.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from watchtower.api.field_texts import describe_fields
+
+PROBLEM = "application/problem+json"
+
+JOBS, INCIDENTS, NODES, SILENCES, TOWER = "Jobs", "Incidents", "Nodes", "Silences", "Tower"
+
+_TAGS = {
+    JOBS: "Live jobs: their verdicts, ranks and stacks.",
+    INCIDENTS: "Hangs and ends of jobs, open and past, and what people say about them.",
+    NODES: "Nodes, and the agents on them.",
+    SILENCES: "Jobs, nodes and users whose alerts do not fire for a while.",
+    TOWER: "The state of the tower itself, and this description.",
+}
+
+_ABOUT = """\
+The tower of watchtower: which rank hung a distributed training job, where and why.
+
+* A tower with tokens needs one: `Authorization: Bearer TOKEN`. GET needs a token for readers or
+  operators, everything else one for operators. /healthz and /readyz need none.
+* Every error is a problem document (RFC 9457): title, status and detail. The detail says what to
+  do.
+* Answers to GET have an `ETag`. Send it as `If-None-Match` and get 304 while nothing changed.
+* Times are RFC 3339 in UTC. Numbers have their unit in their name: `_s` is seconds.
+* New fields may be added to every answer. Ignore those that you do not know.
+"""
+
+_PROBLEM_SCHEMA = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["title", "status", "detail"],
+    "description": "An error (RFC 9457).",
+    "properties": {
+        "type": {"type": "string", "description": "Always about:blank."},
+        "title": {"type": "string", "description": "The kind of error."},
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "detail": {"type": "string", "description": "What happened, and what to do."},
+        "candidates": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "With status 409: incidents whose id begins with the given text.",
+        },
+    },
+}
+
+_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token for readers or operators. A tower without tokens asks for none.",
+    }
+}
+
+_ERRORS: dict[int, tuple[str, str, str]] = {
+    400: ("Bad request", "The body is not text in UTF-8.", "There was an error parsing the body"),
+    401: (
+        "Token needed",
+        "There is no token, or the tower does not know it.",
+        "this call needs a token: send a valid one as `Authorization: Bearer TOKEN`",
+    ),
+    403: (
+        "Forbidden",
+        "The token has other rights, or a page of another site sent the request.",
+        "this call needs a token for operator, but the token is for reader",
+    ),
+    404: (
+        "Not found",
+        "There is no such job, incident or silence.",
+        "there is no job 'llama': no agent reports it, and it has no incident",
+    ),
+    409: (
+        "Ambiguous id",
+        "Several incidents begin with the given text.",
+        "several incidents begin with '01': 01KAPY3V7QH8M2T4W6Z9B1C5D7 (job llama-70b) and more",
+    ),
+    413: (
+        "Body too large",
+        "The body is larger than any valid one.",
+        "the body is larger than 65536 bytes, the limit of this address",
+    ),
+    415: (
+        "Not JSON",
+        "The body is not JSON by its header.",
+        "the body must be JSON: send it with `Content-Type: application/json`",
+    ),
+    421: (
+        "Unknown name of the tower",
+        "A tower without tokens does not know the name in the header `Host`.",
+        "'tower.example' is not a known name of this tower: add it to `allowed_hosts` in [tower]",
+    ),
+    422: (
+        "Invalid parameter",
+        "A parameter or a field of the body is not valid.",
+        "`limit` must be 1000 or less",
+    ),
+    500: (
+        "Internal error",
+        "The tower failed. Its log has the reason.",
+        "the tower failed (KeyError): see the traceback in its log",
+    ),
+    503: (
+        "Not available",
+        "The store cannot be read or written now, or the tower is stopping.",
+        "the store could not be read: no answer within 10 s",
+    ),
+}
+"""By status: title, description and the detail of an example."""
+
+_OPEN = ("/healthz", "/readyz")
+
+_TEXT = {"type": "string"}
+
+
+def describe_api(app: FastAPI, *, needs_token: bool) -> None:
+    """Let `app` describe its API completely. `needs_token`: whether the tower has tokens."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            for route in app.routes:
+                if isinstance(route, APIRoute):
+                    route.operation_id = route.name
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=_ABOUT,
+                routes=app.routes,
+                tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+            )
+            _complete(document, needs_token=needs_token)
+            describe_fields(document, app.routes)
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(schema: dict[str, Any], *, needs_token: bool) -> None:
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Problem"] = _PROBLEM_SCHEMA
+    schema["components"]["securitySchemes"] = _SCHEMES
+    schema["security"] = [{"bearer": []}] if needs_token else []
+    schema["paths"] |= _OTHERS
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            if path in _OPEN:
+                operation["security"] = []
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status in sorted(_find_errors(path, method, operation)):
+                responses.setdefault(str(status), _describe_error(status))
+
+
+def _find_errors(path: str, method: str, operation: dict[str, Any]) -> set[int]:
+    """Return the statuses of the errors that an operation may answer."""
+    if path in _OPEN:
+        return {500}
+    errors = {401, 403, 421, 500, 503}
+    if operation.get("parameters"):
+        errors.add(422)
+    if "{" in path:
+        errors.add(404)
+    if "{incident}" in path:
+        errors.add(409)
+    if method == "post":
+        errors |= {413, 415}
+    if "requestBody" in operation:
+        errors |= {400, 422}
+    return errors
+
+
+def _describe_error(status: int) -> dict[str, Any]:
+    title, description, detail = _ERRORS[status]
+    example: dict[str, Any] = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail,
+    }
+    if status == 409:
+        example["candidates"] = ["01KAPY3V7QH8M2T4W6Z9B1C5D7"]
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        "description": description,
+        "content": {PROBLEM: {"schema": schema, "example": example}},
+    }
+
+
+def _page(
+    name: str, summary: str, description: str, media_type: str, example: object
+) -> dict[str, Any]:
+    """Return the description of a route of Starlette: GET without parameters."""
+    kind = {"type": "object"} if media_type == "application/json" else _TEXT
+    content = {media_type: {"schema": kind, "example": example}}
+    return {
+        "get": {
+            "tags": [TOWER],
+            "operationId": name,
+            "summary": summary,
+            "description": description,
+            "responses": {"200": {"description": summary, "content": content}},
+        }
+    }
+
+
+_OTHERS = {
+    "/metrics": _page(
+        "get_metrics",
+        "Get Metrics",
+        "Return the metrics of the tower and of its jobs, as Prometheus reads them.",
+        "text/plain",
+        'watchtower_job_status{status="hung",training_job="llama-70b"} 1.0\n',
+    ),
+    "/docs": _page(
+        "get_reference",
+        "Get Reference",
+        "Return this description as one page, without scripts and without other sites.",
+        "text/html",
+        "<!doctype html><html lang=en><title>watchtower</title>",
+    ),
+    "/openapi.json": _page(
+        "get_openapi",
+        "Get Openapi",
+        "Return this description for programs, as OpenAPI 3.1.",
+        "application/json",
+        {"openapi": "3.1.0", "info": {"title": "watchtower", "version": "0.1.0"}, "paths": {}},
+    ),
+}

@@ -1,0 +1,113 @@
+"""Routes about every rank of a job or incident, and about what the evidence shows of them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from watchtower.api import evidence_examples, openapi
+from watchtower.api.incident_lookup import find_known_id
+from watchtower.api.job_paths import JOBS
+from watchtower.api.parameters import IncidentId, JobName, answer, answer_text
+from watchtower.core.case_summary import CaseSummary, RankGrid
+from watchtower.core.graph_svg import draw_graph
+from watchtower.tower.history import read_summary
+from watchtower.tower.summary_views import EvidenceView, RanksView, view_evidence, view_grid
+from watchtower.tower.tower import Tower
+
+BYTES, SVG = "application/octet-stream", "image/svg+xml"
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""Of a picture that is opened by itself: it has a style, and nothing else that acts."""
+
+NO_SUMMARY = (
+    "incident {incident!r} has no summary of its evidence: an earlier release stored it, or "
+    "retention has deleted it"
+)
+
+
+def rank_routes(tower: Tower) -> list[BaseRoute]:
+    """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
+    return [*_job_routes(tower).routes, *_incident_routes(tower).routes]
+
+
+def _job_routes(tower: Tower) -> APIRouter:
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
+
+    def grid_of(job: str) -> RankGrid:
+        grid = tower.grids.find(job)
+        if grid is None:
+            raise HTTPException(404, f"there is no live job {job!r}: no agent reports it")
+        return grid
+
+    @router.get(
+        "/{job:job}/ranks.bin",
+        response_class=Response,
+        responses=answer_text({BYTES: "\x09\x00\x00"}, "Three bytes for each rank"),
+    )
+    async def get_job_ranks(job: JobName) -> Response:
+        """Return every rank of a live job in three bytes: state, steps behind, phase.
+
+        `/ranks` describes the bytes. The ranks are as last reported, at most 2 s ago.
+        """
+        return Response(grid_of(job).cells, media_type=BYTES)
+
+    @router.get(
+        "/{job:job}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
+    )
+    async def describe_job_ranks(job: JobName) -> RanksView:
+        """Return what the bytes of `/ranks.bin` mean, and the ranks of a live job in groups."""
+        return view_grid(grid_of(job))
+
+    return router
+
+
+def _incident_routes(tower: Tower) -> APIRouter:
+    router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
+
+    async def summary_of(incident: str) -> CaseSummary:
+        summary = await read_summary(tower, await find_known_id(tower, incident))
+        if summary is None:
+            raise HTTPException(404, NO_SUMMARY.format(incident=incident))
+        return summary
+
+    @router.get(
+        "/{incident}/ranks.bin",
+        response_class=Response,
+        responses=answer_text({BYTES: "\x01\x00\x00"}, "Three bytes for each rank"),
+    )
+    async def get_incident_ranks(incident: IncidentId) -> Response:
+        """Return every rank in three bytes, as the evidence of an incident shows it.
+
+        `/ranks` describes the bytes.
+        """
+        return Response((await summary_of(incident)).ranks.cells, media_type=BYTES)
+
+    @router.get(
+        "/{incident}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
+    )
+    async def describe_incident_ranks(incident: IncidentId) -> RanksView:
+        """Return what the bytes of `/ranks.bin` mean, and the ranks of an incident in groups."""
+        return view_grid((await summary_of(incident)).ranks)
+
+    @router.get(
+        "/{incident}/evidence",
+        responses=answer(evidence_examples.EVIDENCE, "Waits, stacks and differences"),
+    )
+    async def get_evidence(incident: IncidentId) -> EvidenceView:
+        """Return which ranks wait for which, all stacks as a tree, and how the suspect differs."""
+        return view_evidence(await summary_of(incident))
+
+    @router.get(
+        "/{incident}/graph.svg",
+        response_class=Response,
+        responses=answer_text({SVG: "<svg ...></svg>"}, "The picture"),
+    )
+    async def get_graph(incident: IncidentId) -> Response:
+        """Return a picture of which ranks wait for which. Its description is the same in words."""
+        picture = draw_graph((await summary_of(incident)).waits, is_file=True)
+        headers = {"Content-Security-Policy": POLICY}
+        return Response(picture, media_type=SVG, headers=headers)
+
+    return router

@@ -1,0 +1,167 @@
+"""Answers the slash command of Slack: `/watchtower why JOB`, `jobs`, `incidents`, `ack ID`, `help`.
+
+Each answer is a message that only the asking person sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower import slack_blocks
+from watchtower.alerts.links import AlertLinks
+from watchtower.api.rendering import about_verdict, find_buttons
+from watchtower.core.incident_filter import IncidentFilter
+from watchtower.core.text import clean
+from watchtower.core.times import say_moment
+from watchtower.core.verdict_blocks import make_message
+from watchtower.tower import history
+from watchtower.tower.history import IncidentSummary
+from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
+from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.tower import Tower
+from watchtower.tower.views import JobSummary, summarize_jobs
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.verdict import Status
+
+MAX_ROWS = 20
+"""Rows of a list: more do not fit into a code block of Slack."""
+
+MAX_JOB = 60
+"""Characters of a job in a list."""
+
+HELP = (
+    "why JOB - which rank hung the job, where and why",
+    "jobs - the live jobs, those in trouble first",
+    "incidents - the newest incidents",
+    "ack ID [NOTE] - acknowledge an incident: its alert ends",
+    "help - this list",
+)
+
+_URGENT = (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A command as Slack sends it."""
+
+    text: str
+    user: str
+    """Slack's id of the person: "U0123ABCD"."""
+    name: str
+    """The name of the person in Slack."""
+    command: str = "/watchtower"
+
+
+class SlackAnswers:
+    """Answers the commands of people about one tower."""
+
+    def __init__(self, tower: Tower, links: AlertLinks, ack_users: frozenset[str]) -> None:
+        """`ack_users` are Slack's ids of the people who may acknowledge."""
+        self._tower, self._links, self._ack_users = tower, links, ack_users
+
+    async def answer(self, asked: Asked) -> slack_blocks.Block:
+        """Return the message."""
+        word, _, rest = asked.text.strip().partition(" ")
+        try:
+            match word.lower():
+                case "why":
+                    return await self._why(rest.strip())
+                case "jobs":
+                    return self._jobs()
+                case "incidents":
+                    return await self._incidents()
+                case "ack":
+                    return await self._ack(asked, rest.strip())
+                case "" | "help":
+                    return _say(f"{asked.command} COMMAND", HELP)
+        except (AmbiguousIdError, RequestRefusedError, StoreFailedError) as error:
+            return _say(str(error))
+        return _say(f"There is no command {clean(word, 32)!r}.", HELP)
+
+    async def _why(self, name: str) -> slack_blocks.Block:
+        if not name:
+            return _say("Name a job: why JOB", _rows(self._list_jobs()))
+        found = await history.job_verdict(self._tower, self._find_job(name))
+        if found is None:
+            return _say(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
+        buttons = find_buttons(found, self._links)
+        return make_message(found.verdict, about_verdict(found, self._links), buttons)
+
+    def _find_job(self, name: str) -> str:
+        """Return the job with this name, or the only one that its scheduler calls so."""
+        jobs = self._list_jobs()
+        called = [
+            each.job
+            for each in jobs
+            if name in (each.labels.get("name"), each.labels.get("scheduler_id"))
+        ]
+        is_known = any(each.job == name for each in jobs)
+        return called[0] if len(called) == 1 and not is_known else name
+
+    def _list_jobs(self) -> list[JobSummary]:
+        return sorted(summarize_jobs(self._tower), key=_urgency)
+
+    def _jobs(self) -> slack_blocks.Block:
+        jobs = self._list_jobs()
+        troubled = sum(each.status in _URGENT for each in jobs)
+        number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        return _say(f"{number}, {troubled} in trouble", _rows(jobs))
+
+    async def _incidents(self) -> slack_blocks.Block:
+        page = await history.list_incidents(self._tower, IncidentFilter(drills=False), MAX_ROWS)
+        if not page.items:
+            return _say("There is no incident.")
+        return _say("The newest incidents:", tuple(map(_incident_row, page.items)))
+
+    async def _ack(self, asked: Asked, rest: str) -> slack_blocks.Block:
+        if asked.user not in self._ack_users:
+            return _say(
+                f"You ({clean(asked.user, 32)}) may not acknowledge. An operator of watchtower "
+                "can add this id to `slack_ack_users`."
+            )
+        ident, _, note = rest.partition(" ")
+        if not ident:
+            return _say("Name an incident: ack ID")
+        tower = self._tower
+        found = await find_incident_id(tower, ident)
+        by = clean(f"{asked.name} (Slack {asked.user})", MAX_NAME)
+        jobs = list(tower.live.values())
+        ack = await tower.acks.ack(found, by, clean(note, MAX_TEXT), jobs) if found else None
+        if ack is None:
+            return _say(f"There is no incident {clean(ident, 64)!r}.")
+        return _say(f"{found} is acknowledged by {by}.")
+
+
+def _say(text: str, lines: tuple[str, ...] = ()) -> slack_blocks.Block:
+    blocks = [slack_blocks.section(text)]
+    if lines:
+        blocks.append(slack_blocks.code(lines))
+    return slack_blocks.message(slack_blocks.escape(text), blocks)
+
+
+def _urgency(job: JobSummary) -> tuple[int, str]:
+    place = _URGENT.index(job.status) if job.status in _URGENT else len(_URGENT)
+    return place, job.job
+
+
+def _rows(jobs: list[JobSummary]) -> tuple[str, ...]:
+    rows = [
+        f"{each.status.value:<9} {clean(each.job, MAX_JOB)}  step {_known(each.step)}, "
+        f"{each.world_size} ranks, {clean(each.labels.get('user') or each.owner or '-', 32)}"
+        for each in jobs[:MAX_ROWS]
+    ]
+    more = len(jobs) - MAX_ROWS
+    return (*rows, f"and {more} more") if more > 0 else tuple(rows)
+
+
+def _incident_row(incident: IncidentSummary) -> str:
+    cause = incident.cause.value if incident.cause else "-"
+    ack = f", acknowledged by {clean(incident.ack.by, 32)}" if incident.ack else ""
+    job, ranks = clean(incident.job, MAX_JOB), clean(incident.suspect_ranks, 24) or "-"
+    opened = say_moment(incident.opened_at)
+    return f"{incident.id}  {opened}  {incident.status.value} {job}: {cause}, ranks {ranks}{ack}"
+
+
+def _known(step: int | None) -> str:
+    return "-" if step is None else str(step)

@@ -1,0 +1,1 @@
+"""The summary of a case: one file for each part that pages show."""

@@ -1,0 +1,1 @@
+"""The post-mortem of an incident: values in, a document out."""

@@ -1,0 +1,1 @@
+"""Replaces names in the evidence of an incident, so that it can be given to other people."""

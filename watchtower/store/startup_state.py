@@ -1,0 +1,39 @@
+"""Reads the state of the last run that a starting tower needs."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from watchtower.core.fleet.generation import PastGeneration
+from watchtower.core.fleet.pace import Pause
+from watchtower.store import rows
+from watchtower.store.feedback_rows import read_feedback
+from watchtower.store.values import StartupState
+
+
+def recall_state(db: sqlite3.Connection) -> StartupState:
+    """Return the stored state that a starting tower needs. Raises sqlite3.Error."""
+    pauses: dict[str, tuple[Pause, ...]] = {}
+    for job, phase, frame_class, length_s in db.execute(rows.PAUSES):
+        pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
+        pauses[job] = (*pauses.get(job, ()), pause)
+    columns = "job, number, typical_step_s, processes, owner"
+    return StartupState(
+        pauses=pauses,
+        generations={
+            job: PastGeneration(
+                number=number,
+                typical_step_s=typical_step_s,
+                processes=rows.read_processes(job, processes),
+                owner=owner,
+            )
+            for job, number, typical_step_s, processes, owner in db.execute(
+                f"SELECT {columns} FROM generations"
+            )
+        },
+        incidents=tuple(rows.read_incident(row) for row in db.execute(rows.LEFT_OPEN)),
+        silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
+        alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
+        blames=rows.read_blames(db.execute(rows.BLAMES)),
+        feedback=read_feedback(db),
+    )

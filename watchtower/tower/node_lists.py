@@ -1,0 +1,73 @@
+"""All nodes as the API returns them, the worst first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watchtower.tower.clock import SteadyWall
+from watchtower.tower.node_accounts import NodeAccount, list_nodes, sort_nodes
+from watchtower.tower.tower import Tower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSummary:
+    """One node, its agent and its incidents."""
+
+    node: str
+    has_agent: bool
+    """Whether an agent has reported since the tower was started, and was not dropped."""
+    is_silent: bool
+    """Whether the agent has stopped reporting."""
+    silent_for_s: float | None
+    """Seconds since the last report; null without an agent."""
+    release: str
+    """Release of the agent; empty if the agent does not report it."""
+    rank_count: int
+    """Number of ranks that it monitors."""
+    job_names: list[str]
+    """Jobs of these ranks, at most 8."""
+    limits: list[str]
+    """What the agent cannot observe, as sentences."""
+    incident_count: int
+    """Incidents of the last 30 days that the node was to blame for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeList:
+    """Nodes, the worst first: silent ones, then by incidents, then by limits."""
+
+    items: list[NodeSummary]
+    connected: int
+    """Number of agents that report, also of those that `limit` leaves out."""
+    silent: int
+    """Number of agents that stopped reporting."""
+    rank_count: int
+    """Number of ranks that reporting agents monitor."""
+
+
+def view_nodes(tower: Tower, limit: int) -> NodeList:
+    """Return at most `limit` nodes, and the numbers of all nodes."""
+    nodes = list_nodes(tower, SteadyWall(tower.clock))
+    silent = sum(each.silent_since is not None for each in nodes)
+    reporting = [each for each in nodes if each.has_agent and each.silent_since is None]
+    return NodeList(
+        items=[_view(tower, each) for each in sort_nodes(nodes)[:limit]],
+        connected=len(reporting),
+        silent=silent,
+        rank_count=sum(each.rank_count for each in reporting),
+    )
+
+
+def _view(tower: Tower, account: NodeAccount) -> NodeSummary:
+    node = tower.fleet.nodes.get(account.node)
+    return NodeSummary(
+        node=account.node,
+        has_agent=account.has_agent,
+        is_silent=account.silent_since is not None,
+        silent_for_s=round(tower.clock.now() - node.seen_at, 2) if node else None,
+        release=account.release,
+        rank_count=account.rank_count,
+        job_names=account.jobs,
+        limits=account.limits,
+        incident_count=account.incidents,
+    )

@@ -1,0 +1,96 @@
+"""The facts of a post-mortem: from the stored incident, and from its case while that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from watchtower.core.case import Case
+from watchtower.core.case_summary import WaitBoxes
+from watchtower.core.documents import Document
+from watchtower.core.graph_svg import draw_graph
+from watchtower.core.postmortem.facts import (
+    Acknowledged,
+    PostmortemFacts,
+    Sent,
+    StackGroup,
+    WaitPicture,
+)
+from watchtower.core.postmortem.writer import write_postmortem
+from watchtower.store.rows import read_case
+from watchtower.store.values import Incident
+from watchtower.tower.history import read_incident, read_summary, verdict_of
+from watchtower.tower.owners import owner_of_incident
+from watchtower.tower.stack_views import list_main_stacks
+from watchtower.tower.tower import Tower
+from watchtower.wire.verdict import Verdict
+
+
+async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document | None:
+    """Return the post-mortem of an incident; None if the id is unknown.
+
+    `link` is the address of the incident for people. Raises StoreFailedError.
+    """
+    incident = await read_incident(tower, incident_id, with_case=True)
+    if incident is None:
+        return None
+    summary = await read_summary(tower, incident_id)
+    sent = await tower.store_writer.read(tower.store_writer.store.deliveries(incident_id))
+    verdict, now = verdict_of(tower, incident), tower.clock.wall()
+
+    def write() -> Document:
+        facts = gather_facts(incident, verdict, read_case(incident), link, now)
+        alerts = tuple(Sent(at=each.at, destination=each.destination) for each in sent)
+        waits = _draw(summary.waits) if summary is not None else None
+        return write_postmortem(replace(facts, alerts=alerts, waits=waits))
+
+    # The case of a large job is decoded in a thread, so that reports are not delayed.
+    return await asyncio.to_thread(write)
+
+
+def _draw(waits: WaitBoxes) -> WaitPicture | None:
+    """Return which ranks waited for which; None if no rank is known to have waited."""
+    if not waits.boxes or not waits.sentence:
+        return None
+    return WaitPicture(svg=draw_graph(waits, is_file=True), sentence=waits.sentence)
+
+
+def gather_facts(
+    incident: Incident, verdict: Verdict, case: Case | None, link: str, now: float
+) -> PostmortemFacts:
+    """Return the facts. `case` is None if the evidence was deleted."""
+    job, ack = incident.facts, incident.ack
+    return PostmortemFacts(
+        verdict=verdict,
+        kind=incident.identity.kind.value,
+        opened_at=incident.opened_at,
+        closed_at=incident.closed_at,
+        now=now,
+        as_of=_find_time(incident, verdict, now),
+        suspect_at=incident.identity.suspect_at,
+        owner=owner_of_incident(incident),
+        link=link,
+        verdicts=incident.verdicts,
+        ack=Acknowledged(at=ack.at, by=ack.by, note=ack.note) if ack else None,
+        # Incidents of earlier releases have no facts about their job.
+        ranks=job.ranks or (case.world_size if case else None),
+        dumps_in=job.dumps_in,
+        dumps_wanted=job.dumps_wanted,
+        checkpoint_step=job.checkpoint_step,
+        step_s=job.step_s or (case.typical_step_s if case else None) or None,
+        stacks=None if case is None else _stacks(case),
+    )
+
+
+def _find_time(incident: Incident, verdict: Verdict, now: float) -> float:
+    """Return the time until which the verdict counts the stall."""
+    if incident.closed_at is not None:
+        return incident.closed_at
+    # The job of an open incident need not be live, for example after a restart of the tower.
+    return incident.updated_at if verdict is incident.verdict else now
+
+
+def _stacks(case: Case) -> tuple[StackGroup, ...]:
+    return tuple(
+        StackGroup(ranks=ranks, frames=tuple(frames)) for ranks, frames in list_main_stacks(case)
+    )

@@ -1,0 +1,122 @@
+"""What the forms of the incident page do: acknowledge, silence, and say whether it was right.
+
+They work without JavaScript: the answer leads back to the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from watchtower.api.forms import read_form
+from watchtower.api.local_paths import redirect
+from watchtower.api.visitors import visitor_of
+from watchtower.tower.feedback import Answer
+from watchtower.tower.history import incident_verdict, read_incident
+from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
+from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.silences import Subject, subject_of
+from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.tower import Tower
+from watchtower.ui.environment import quote_segment
+from watchtower.ui.pages import Pages, describe_error
+from watchtower.wire.verdict import Cause
+
+ERRORS = (HTTPException, AmbiguousIdError, RequestRefusedError, StoreFailedError)
+
+CAUSES = {cause.value: cause for cause in Cause}
+
+Choice = TypeVar("Choice")
+Fields = Mapping[str, str]
+Act = Callable[[str, str, Fields], Awaitable[None]]
+"""Gets the id of an incident, the name of the person and the fields of the form."""
+
+
+class Actions:
+    """The forms of one tower."""
+
+    def __init__(self, tower: Tower, pages: Pages) -> None:
+        self._tower, self._pages = tower, pages
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            self._route("ack", self._acknowledge),
+            self._route("silence", self._silence),
+            self._route("feedback", self._judge),
+        ]
+
+    def _route(self, name: str, act: Act) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                ident = await self._act(request, act)
+            except ERRORS as error:
+                return self._pages.show_error(request.scope, *describe_error(error))
+            self._pages.expire()
+            return redirect(request.scope, f"/incidents/{quote_segment(ident)}")
+
+        return Route(f"/incidents/{{incident}}/{name}", answer, methods=["POST"])
+
+    async def _act(self, request: Request, act: Act) -> str:
+        """Do what a form asks for, and return the id of its incident."""
+        wanted = request.path_params["incident"]
+        fields = await read_form(request)
+        ident = await find_incident_id(self._tower, wanted)
+        if ident is None:
+            raise HTTPException(404, f"there is no incident {wanted!r}")
+        await act(ident, visitor_of(request.scope).name or fields.get("by", ""), fields)
+        return ident
+
+    async def _acknowledge(self, incident: str, by: str, fields: Fields) -> None:
+        note, jobs = fields.get("note", ""), list(self._tower.live.values())
+        if await self._tower.acks.ack(incident, by, note, jobs) is None:
+            raise HTTPException(404, f"there is no incident {incident!r}")
+
+    async def _judge(self, incident: str, by: str, fields: Fields) -> None:
+        verdict = await incident_verdict(self._tower, incident)
+        if verdict is None:
+            raise HTTPException(404, f"there is no incident {incident!r}")
+        rank, cause = fields.get("rank"), fields.get("cause")
+        said = Answer(
+            right=_read_choice("right", fields.get("right", ""), {"true": True, "false": False}),
+            rank=_read_number("rank", rank, "at most 9 digits") if rank else None,
+            cause=_read_choice("cause", cause, CAUSES) if cause else None,
+            by=by,
+            note=fields.get("note", ""),
+        )
+        await self._tower.feedback.give(incident, verdict, said)
+
+    async def _silence(self, incident: str, by: str, fields: Fields) -> None:
+        found = await read_incident(self._tower, incident, with_case=False)
+        if found is None:
+            raise HTTPException(404, f"there is no incident {incident!r}")
+        seconds = float(_read_number("for_s", fields.get("for_s", ""), "seconds"))
+        named = _find_subject(subject_of(found), fields.get("what", "job"))
+        await self._tower.silences.add(named, seconds, fields.get("reason", ""), by)
+
+
+def _find_subject(subject: Subject, what: str) -> Subject:
+    """Return the job, the node or the user of an incident. Raises RequestRefusedError."""
+    name = {"job": subject.job, "node": subject.node, "user": subject.user}.get(what, "")
+    if not name:
+        raise RequestRefusedError(f"the incident has no {what[:16]!r} that can be silenced")
+    return Subject(**{what: name})
+
+
+def _read_number(field: str, text: str, unit: str) -> int:
+    """Return a number of at most nine digits. Raises RequestRefusedError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise RequestRefusedError(f"`{field}` must be a whole number of {unit}")
+    return int(text)
+
+
+def _read_choice(field: str, text: str, choices: Mapping[str, Choice]) -> Choice:
+    """Return what one of several texts means. Raises RequestRefusedError."""
+    if text not in choices:
+        raise RequestRefusedError(f"`{field}` must be one of {', '.join(choices)}")
+    return choices[text]

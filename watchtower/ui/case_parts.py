@@ -1,0 +1,219 @@
+"""The parts of a page that show the evidence: waits, differences of the suspect, stacks.
+
+All values come from the summary of the case. An incident that an earlier release stored has none,
+and its page leaves these parts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watchtower.core.case_summary import (
+    CaseSummary,
+    Difference,
+    RankSet,
+    StackBranch,
+    StackTree,
+    WaitBoxes,
+)
+from watchtower.core.reading.frames import last_component, name_line
+from watchtower.tower.history import read_summary
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.job_accounts import JobAccount
+from watchtower.tower.summary_views import find_job_summary
+from watchtower.tower.tower import Tower
+from watchtower.ui.words import count
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import Status
+
+SHOWN_FRAMES = 10
+"""Frames of one branch in its line. Of more, the outermost and the innermost ones are shown."""
+
+OUTERMOST = 3
+"""Of these, the outermost frames."""
+
+SHOWN_SET = 60
+"""Characters of a rank set in a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphShown:
+    """Which rank waits for which."""
+
+    sentence: str
+    waits: WaitBoxes
+    """For the picture."""
+    left_out: int
+    """Arrows that are not in the picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceShown:
+    """One property in which the suspect differs."""
+
+    name: str
+    suspect: str
+    peers: str
+    alike: str
+    """"none of 511", "3 of 511"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContrastShown:
+    """The suspect against the other ranks."""
+
+    rank: int
+    peers: int
+    differences: list[DifferenceShown]
+    same: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameShown:
+    """One frame of a line."""
+
+    text: str
+    """"train train.py:52"."""
+    title: str
+    """The full names."""
+    is_own: bool
+    """Whether it is of the user's own code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchShown:
+    """One line of the tree, and the branches below it."""
+
+    count: str
+    """"511 ranks"."""
+    percent: int
+    """Of the ranks with a stack."""
+    ranks: str
+    first: list[FrameShown]
+    hidden: int
+    """Frames between `first` and `last` that are not shown."""
+    last: list[FrameShown]
+    is_suspect: bool
+    ending: str
+    """"3 of them are here": ranks whose innermost frame this is, if others go on; else empty."""
+    branches: list[BranchShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StacksShown:
+    """The merged stacks."""
+
+    about: str
+    """"512 ranks, 2 different stacks"."""
+    branches: list[BranchShown]
+    stacks_left_out: int
+    ranks_left_out: int
+
+
+async def collect_graph(tower: Tower, account: IncidentAccount | JobAccount) -> GraphShown | None:
+    """Return the graph of waits."""
+    summary = await _find_summary(tower, account)
+    return show_graph(summary) if summary else None
+
+
+async def collect_contrast(
+    tower: Tower, account: IncidentAccount | JobAccount
+) -> ContrastShown | None:
+    """Return the differences of the first suspect."""
+    summary = await _find_summary(tower, account)
+    return show_contrast(summary) if summary else None
+
+
+async def collect_stacks(tower: Tower, account: IncidentAccount | JobAccount) -> StacksShown | None:
+    """Return the tree of stacks."""
+    summary = await _find_summary(tower, account)
+    return show_stacks(summary.stacks) if summary else None
+
+
+async def _find_summary(tower: Tower, account: IncidentAccount | JobAccount) -> CaseSummary | None:
+    """Return the summary of an incident, or of a job that is suspect or slow without one."""
+    if isinstance(account, IncidentAccount):
+        return await read_summary(tower, account.incident.id)
+    job = account.summary
+    if job.status not in (Status.SUSPECT, Status.SLOW) or job.incident is not None:
+        return None
+    return await find_job_summary(tower, job.job)
+
+
+def show_graph(summary: CaseSummary) -> GraphShown:
+    """Return the graph, for a picture and in words."""
+    waits = summary.waits
+    return GraphShown(sentence=waits.sentence, waits=waits, left_out=waits.arrows_left_out)
+
+
+def show_contrast(summary: CaseSummary) -> ContrastShown | None:
+    """Return the differences of the first suspect; None without a suspect."""
+    contrast = summary.contrast
+    if contrast is None:
+        return None
+    return ContrastShown(
+        rank=contrast.rank,
+        peers=contrast.peer_count,
+        differences=[_show_difference(each) for each in contrast.differences],
+        same=list(contrast.same),
+    )
+
+
+def _show_difference(difference: Difference) -> DifferenceShown:
+    agreeing = difference.agreeing or "none"
+    return DifferenceShown(
+        name=difference.name,
+        suspect=difference.suspect,
+        peers=difference.peers,
+        alike=f"{agreeing} of {difference.known}",
+    )
+
+
+def show_stacks(tree: StackTree) -> StacksShown | None:
+    """Return the lines of a tree; None if no rank has a stack."""
+    if not tree.rank_count:
+        return None
+    different = _count_endings(tree.branches) + tree.stacks_left_out
+    return StacksShown(
+        about=f"{count(tree.rank_count, 'rank')}, {count(different, 'different stack')}",
+        branches=[_show_branch(tree, branch) for branch in tree.branches],
+        stacks_left_out=tree.stacks_left_out,
+        ranks_left_out=tree.ranks_left_out,
+    )
+
+
+def _count_endings(branches: Sequence[StackBranch]) -> int:
+    return sum(bool(each.ending.count) + _count_endings(each.branches) for each in branches)
+
+
+def _show_branch(tree: StackTree, branch: StackBranch) -> BranchShown:
+    frames = [_show_frame(tree.frames[number]) for number in branch.frame_numbers]
+    is_long = len(frames) > SHOWN_FRAMES
+    ending = branch.ending.count if branch.branches else 0
+    return BranchShown(
+        count=count(branch.rank_set.count, "rank"),
+        percent=max(1, round(100 * branch.rank_set.count / tree.rank_count)),
+        ranks=cut_set(branch.rank_set),
+        first=frames[:OUTERMOST] if is_long else frames,
+        hidden=len(frames) - SHOWN_FRAMES if is_long else 0,
+        last=frames[OUTERMOST - SHOWN_FRAMES :] if is_long else [],
+        is_suspect=branch.has_suspect,
+        ending=f"{count(ending, 'rank')} of them end here" if ending else "",
+        branches=[_show_branch(tree, each) for each in branch.branches],
+    )
+
+
+def _show_frame(frame: Frame) -> FrameShown:
+    return FrameShown(
+        text=f"{last_component(frame.function)} {name_line(frame)}",
+        title=f"{frame.function} {frame.file}:{frame.line}",
+        is_own=not frame.library,
+    )
+
+
+def cut_set(ranks: RankSet, limit: int = SHOWN_SET) -> str:
+    """Return a rank set of at most about `limit` characters, cut between two ranks."""
+    if ranks.is_whole and len(ranks.text) <= limit:
+        return ranks.text
+    return f"{ranks.text[:limit].rpartition(',')[0] or ranks.text},…"

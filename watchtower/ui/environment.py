@@ -1,0 +1,104 @@
+"""The templates of the pages, and the filters that they use.
+
+Every value is escaped. Texts of processes are cleaned by the filter `line`, and our own sentences,
+which may quote such texts in code spans, by `sentence`.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from watchtower.core.case_summary import WaitBoxes
+from watchtower.core.graph_svg import draw_graph
+from watchtower.core.ranksets import count_ranks
+from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
+from watchtower.core.times import say_moment
+from watchtower.ui.words import find_tone, say_percent, say_words
+
+MAX_SENTENCE = 600
+"""Most characters of one sentence on a page: longer than in chats, where it is 400."""
+
+
+def make_environment() -> Environment:
+    """Return the environment of all templates. A value that is missing is an error."""
+    environment = Environment(
+        loader=PackageLoader("watchtower.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {
+        "line": clean,
+        "sentence": mark_sentence,
+        "step": mark_step,
+        "moment": mark_moment,
+        "clock": mark_clock,
+        "words": say_words,
+        "upper_first": capitalise,
+        "tone": find_tone,
+        "duration": say_duration,
+        "percent": say_percent,
+        "ranks": count_ranks,
+        "segment": quote_segment,
+        "graph": mark_graph,
+    }
+    environment.filters.update(filters)
+    return environment
+
+
+def mark_graph(waits: WaitBoxes) -> Markup:
+    """Return the picture of which rank waits for which. `draw_graph` escapes its texts."""
+    return Markup(draw_graph(waits))
+
+
+def mark_sentence(text: str, limit: int = MAX_SENTENCE) -> Markup:
+    """Return one of our own sentences as HTML: its code spans become <code> elements."""
+    return _mark(text, limit, Markup("<code>{}</code>"), Markup("<code>{}</code>"))
+
+
+def mark_step(text: str, limit: int = MAX_SENTENCE) -> Markup:
+    """Return a piece of advice as HTML. Each command in it has a button that copies it."""
+    command = Markup(
+        '<code>{}</code><button type="button" class="copy" data-copy aria-label="Copy the command">'
+        "Copy</button>"
+    )
+    return _mark(capitalise(text), limit, Markup("<code>{}</code>"), command)
+
+
+def _mark(text: str, limit: int, code: Markup, command: Markup) -> Markup:
+    """Return a sentence with its code spans. A span with a space in it is a command."""
+    pieces = clean_sentence(text, limit).split("`")
+    if len(pieces) % 2 == 0:  # cut within a span
+        pieces = ["".join(pieces)]
+    marked = [
+        (command if " " in piece else code).format(piece) if number % 2 else escape(piece)
+        for number, piece in enumerate(pieces)
+    ]
+    return Markup("").join(marked)
+
+
+def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
+    """Return an RFC 3339 time as a <time> element. The script of the pages adds its age."""
+    return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
+
+
+def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+    """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
+    that still lasts, else "4 min ago"."""
+    said = say_moment(stamp or "").partition(" ")[2]
+    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
+
+
+def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
+    if not stamp:
+        return Markup("")
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
+
+
+def quote_segment(text: str) -> str:
+    """Return any text as one segment of a path."""
+    return quote(text, safe="")

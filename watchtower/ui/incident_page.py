@@ -1,0 +1,245 @@
+"""The page of one incident: what it shows, from what the tower knows. Pure.
+
+An incident that is over is described in the past tense: the verdict itself is, and what was seen
+while the job hung stands below its own heading with its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from watchtower.alerts.alert import describe_incident
+from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.message import (
+    AlertFacts,
+    has_all_evidence,
+    say_loss,
+    say_whom_to_call,
+    say_whom_to_call_again,
+    write_message,
+)
+from watchtower.core.ranksets import name_ranks, parse_ranks
+from watchtower.core.text import capitalise
+from watchtower.store.values import IncidentKind, JobFacts
+from watchtower.tower.acks import AckView, view_ack
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.silences import SilenceView
+from watchtower.ui.commands import Command, write_commands
+from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
+from watchtower.ui.links import Link, LinkSubject, fill_links
+from watchtower.ui.timeline import Event, list_events
+from watchtower.ui.words import count, list_labels, say_percent, say_words, stamp
+from watchtower.wire.report import LABELS
+from watchtower.wire.verdict import Alternative, Cause, Status, Verdict
+
+MAX_STEPS = 6
+"""Pieces of advice. A person reads the first ones."""
+
+
+MAX_LINES = 12
+"""Doubts, alternatives, and things that are not known, of each kind. A verdict of a job with
+thousands of ranks may have a line for each of its nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillShown:
+    """Whether the job may be killed now."""
+
+    answer: str
+    """"yes", "not yet", "not known"."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentShown:
+    """What the page shows besides its parts."""
+
+    id: str
+    job: str
+    attempt: int
+    headline: str
+    """"Hung", "Recovered"."""
+    tone: str
+    """The class of the headline: "bad", "warn", "good", "over"."""
+    is_over: bool
+    is_acked: bool
+    about: list[str]
+    """"slurm 48213", "alice", "64 nodes", "512 ranks"."""
+    stalled_at: str | None
+    opened_at: str
+    closed_at: str | None
+    stalled_for_s: float
+    """Of an incident that is over."""
+    diagnosed_at: str | None
+    sentence: str
+    cause: str
+    confidence: float | None
+    """Null if the cause is not known."""
+    doubts: list[str]
+    suspects: list[SuspectShown]
+    all_suspects: str
+    """"ranks 0-7", if more than one."""
+    waiting: int
+    waiting_ranks: str
+    call: str
+    shared: str
+    """"12 other jobs hang on the same mount nfs1:/data", or empty."""
+    outage: str | None
+    steps: list[str]
+    commands: list[Command]
+    kill: KillShown | None
+    step: int | None
+    evidence: list[EvidenceShown]
+    not_known: list[str]
+    more_not_known: int
+    """Things that are not known and not shown."""
+    alternatives: list[str]
+    events: list[Event]
+    ack: AckView | None
+    silence: SilenceView | None
+    node: str
+    """The one node of all suspects; empty if there is none."""
+    channel: list[str]
+    """Lines of plain text for a chat."""
+    links: list[Link]
+    is_shadow: bool
+
+
+def show_incident(
+    account: IncidentAccount, links: AlertLinks, templates: Mapping[str, str]
+) -> IncidentShown:
+    """Return what the page shows of an incident."""
+    incident, verdict, facts = account.incident, account.verdict, account.facts
+    said = describe_incident(replace(incident, verdict=verdict), facts)
+    said = replace(said, stalled_s=None if not account.is_over else said.stalled_s)
+    node = _find_node(verdict)
+    is_recovered = incident.status is Status.RECOVERED
+    commands = [] if account.is_over else write_commands(facts, verdict.domain, node)
+    steps = () if is_recovered else verdict.next_steps
+    return IncidentShown(
+        id=incident.id,
+        job=incident.job,
+        attempt=incident.generation,
+        headline=find_headline(account),
+        tone=find_tone(account),
+        is_over=account.is_over,
+        is_acked=incident.ack is not None,
+        about=list_facts(facts),
+        stalled_at=stamp(account.stalled_at),
+        opened_at=stamp(incident.opened_at) or "",
+        closed_at=stamp(incident.closed_at),
+        stalled_for_s=verdict.stalled_for_s,
+        diagnosed_at=verdict.diagnosed_at,
+        sentence=capitalise(verdict.summary),
+        cause=verdict.cause.value if verdict.cause else "",
+        confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
+        doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
+        suspects=show_suspects(verdict),
+        all_suspects=name_ranks(each.rank for each in verdict.suspects)
+        if len(verdict.suspects) > 1
+        else "",
+        waiting=len(parse_ranks(verdict.waiting)),
+        waiting_ranks=verdict.waiting,
+        call=_say_call(said, is_over=account.is_over),
+        shared=_say_shared(verdict),
+        outage=incident.identity.outage or None,
+        steps=list(steps[:MAX_STEPS]),
+        commands=commands,
+        kill=show_kill(said),
+        step=verdict.step,
+        evidence=show_evidence(verdict),
+        not_known=list(verdict.missing_evidence[:MAX_LINES]),
+        more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
+        alternatives=[_say_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
+        events=list_events(account),
+        ack=view_ack(incident.ack) if incident.ack else None,
+        silence=account.silence,
+        node=incident.only_node,
+        channel=write_channel_text(said, links),
+        links=fill_links(templates, _make_subject(account, node)),
+        is_shadow=incident.shadow,
+    )
+
+
+def find_headline(account: IncidentAccount) -> str:
+    """Return the state of the incident in a few words."""
+    incident = account.incident
+    if not account.is_over:
+        is_start = incident.identity.kind is IncidentKind.NEVER_STARTED
+        return "Never started" if is_start else "Hung"
+    if incident.identity.kind is IncidentKind.ENDED:
+        return "Job died"
+    words = {
+        Status.RECOVERED: "Recovered",
+        Status.ENDED: "Hung, then ended",
+        Status.MONITORING_LOST: "Hung, then not reported",
+    }
+    return words.get(incident.status, "Over")
+
+
+def find_tone(account: IncidentAccount) -> str:
+    """Return the class of the headline's colour."""
+    if not account.is_over:
+        return "warn" if account.incident.ack else "bad"
+    return "good" if account.incident.status is Status.RECOVERED else "over"
+
+
+def list_facts(facts: JobFacts) -> list[str]:
+    """Return what is known of a job, in short."""
+    about = list_labels({name: getattr(facts, name) for name in LABELS})
+    sizes = {"node": facts.nodes, "rank": facts.ranks}
+    return [*about, *(count(number, word) for word, number in sizes.items() if number)]
+
+
+def show_kill(facts: AlertFacts) -> KillShown | None:
+    """Return whether the job may be killed; None if it is over or not stuck."""
+    sentence = say_loss(facts)
+    if not sentence:
+        return None
+    answers = {True: "yes", False: "not yet", None: "not known"}
+    return KillShown(answer=answers[has_all_evidence(facts)], sentence=sentence)
+
+
+def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
+    """Return the message of an alert for a chat, with the address of this page if it is known."""
+    return list(write_message(replace(facts, url=links.details(facts.incident))))
+
+
+def _say_call(facts: AlertFacts, *, is_over: bool) -> str:
+    """Return whom to call, for a place whose heading says so."""
+    said = say_whom_to_call_again(facts) if is_over else say_whom_to_call(facts)
+    return capitalise(said.removeprefix("Call "))
+
+
+def _find_node(verdict: Verdict) -> str:
+    nodes = {suspect.node for suspect in verdict.suspects}
+    return nodes.pop() if len(nodes) == 1 else ""
+
+
+def _say_shared(verdict: Verdict) -> str:
+    cause, number = verdict.shared_cause, verdict.shared_with
+    if cause is None or not number:
+        return ""
+    others = "1 other job hangs" if number == 1 else f"{number} other jobs hang"
+    return f"{others} on the same {cause.kind} {cause.name}"
+
+
+def _say_alternative(other: Alternative) -> str:
+    of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
+    return f"{say_words(other.cause.value)}{of} ({say_percent(other.confidence)})"
+
+
+def _make_subject(account: IncidentAccount, node: str) -> LinkSubject:
+    incident, facts, suspects = account.incident, account.facts, account.verdict.suspects
+    began_at = incident.opened_at if account.stalled_at is None else account.stalled_at
+    return LinkSubject(
+        job=incident.job,
+        incident=incident.id,
+        node=node,
+        rank=suspects[0].rank if suspects else None,
+        user=facts.user,
+        scheduler_id=facts.scheduler_id,
+        began_at=began_at,
+        ended_at=incident.closed_at,
+    )

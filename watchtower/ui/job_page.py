@@ -1,0 +1,175 @@
+"""The page of one job: what it shows, from what the tower knows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watchtower.core.ranksets import name_ranks
+from watchtower.tower.history import IncidentSummary
+from watchtower.tower.job_accounts import JobAccount, NodeOfJob
+from watchtower.tower.silences import SilenceView
+from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
+from watchtower.ui.fleet_page import JobRow, show_row
+from watchtower.ui.words import count, say_step_time, stamp
+from watchtower.wire.verdict import Progress, Status
+
+MAX_NODES = 64
+"""Nodes of one job on the page, those with trouble first. The others are counted."""
+
+MAX_LINES = 12
+"""Things that are not known: a verdict may have a line for each node."""
+
+_WITH_VERDICT = (Status.SUSPECT, Status.SLOW)
+"""Statuses whose verdict is on this page. That of an incident is on the page of the incident."""
+
+_PROGRESS = {
+    Progress.STARTING: "The job has not made its first steps yet.",
+    Progress.STEPPING: "The job makes steps.",
+    Progress.NONE: "The job makes no steps.",
+    Progress.IDLE: "No rank is known to wait for another: the job may wait for work.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """The ranks of the job on one node."""
+
+    node: str
+    ranks: str
+    """"ranks 0-7"; several gaps are not listed."""
+    steps: str
+    """"12", "11 to 12"."""
+    trouble: list[str]
+    """What is wrong with the node or its ranks."""
+    silent_since: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShown:
+    """What the page shows besides its parts."""
+
+    row: JobRow
+    began_at: str | None
+    progress: str
+    step: int | None
+    pace: str
+    """"1.2 s a step, 2.1 times as long as usual"."""
+    size: list[str]
+    """"512 ranks", "64 nodes", "2 ranks have ended"."""
+    evidence_health: list[tuple[str, int]]
+    """Source, and percent of the ranks that it covers."""
+    dumps: str
+    """"7 of 8 ranks", while the job stalls."""
+    trained: str
+    """"97 %"; empty before the job was watched."""
+    phases: list[str]
+    """"checkpoint: 3 ranks"."""
+    hung_at: str | None
+    hung_because: str
+    silence: SilenceView | None
+    suspects: list[SuspectShown]
+    evidence: list[EvidenceShown]
+    doubts: list[str]
+    not_known: list[str]
+    steps: list[str]
+    waits: list[tuple[int, int]]
+    """Rank, and percent of its samples in which it waited: the ranks that waited least."""
+    nodes: list[NodeRow]
+    hidden_nodes: int
+    incidents: list[IncidentSummary]
+
+
+def show_job(account: JobAccount, incidents: Sequence[IncidentSummary]) -> JobShown:
+    """Return what the page shows of a live job."""
+    summary, verdict, facts = account.summary, account.verdict, account.facts
+    has_verdict = summary.status in _WITH_VERDICT and summary.incident is None
+    is_stalled = summary.status in (Status.SUSPECT, Status.HUNG) and bool(facts.dumps_wanted)
+    nodes = sorted(account.nodes, key=lambda node: (-len(_find_trouble(node)), node.node))
+    has_ended = summary.status is Status.ENDED
+    return JobShown(
+        row=show_row(summary),
+        began_at=stamp(account.began_at),
+        progress="" if has_ended or account.progress is None else _PROGRESS[account.progress],
+        step=account.step,
+        pace=_say_pace(account),
+        size=_list_sizes(account),
+        evidence_health=[] if has_ended else _show_health(account),
+        dumps=f"{facts.dumps_in} of {count(facts.dumps_wanted or 0, 'rank')}" if is_stalled else "",
+        trained=_say_trained(account),
+        phases=[f"{phase}: {count(ranks, 'rank')}" for phase, ranks in _list_phases(account)],
+        hung_at=stamp(account.hung_at),
+        hung_because=account.hung_because,
+        silence=account.silence,
+        suspects=show_suspects(verdict) if has_verdict else [],
+        evidence=show_evidence(verdict) if has_verdict else [],
+        doubts=[doubt.text for doubt in verdict.doubts] if has_verdict else [],
+        not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
+        steps=list(verdict.next_steps) if has_verdict else [],
+        waits=[(rank, round(share * 100)) for rank, share in account.waits.items()],
+        nodes=[_show_node(node) for node in nodes[:MAX_NODES]],
+        hidden_nodes=max(0, len(nodes) - MAX_NODES),
+        incidents=list(incidents),
+    )
+
+
+def _say_pace(account: JobAccount) -> str:
+    pace = say_step_time(account.summary.typical_step_s)
+    is_slow = account.summary.status is Status.SLOW and account.slowdown > 1
+    return f"{pace} usually, now {account.slowdown:.1f} times as long" if pace and is_slow else pace
+
+
+def _list_sizes(account: JobAccount) -> list[str]:
+    sizes = [count(account.summary.world_size, "rank"), count(account.facts.nodes or 0, "node")]
+    if account.ended:
+        has = "has" if account.ended == 1 else "have"
+        sizes.append(f"{count(account.ended, 'rank')} {has} ended")
+    if account.missing:
+        is_not = "is" if account.missing == 1 else "are"
+        sizes.append(f"{count(account.missing, 'rank')} {is_not} not reported")
+    if account.rivals:
+        sizes.append(f"{account.rivals} more processes claim a rank of this job")
+    return sizes
+
+
+def _show_health(account: JobAccount) -> list[tuple[str, int]]:
+    names = {"process": "Reported", "heartbeat": "Heartbeats"}
+    covered = account.evidence.items()
+    return [(names[source], int(share * 100)) for source, share in covered if source in names]
+
+
+def _say_trained(account: JobAccount) -> str:
+    """Return "97 %". During a hang the share falls all the time, so that it is left out."""
+    if account.trained_share is None or account.summary.status is Status.HUNG:
+        return ""
+    return f"{int(account.trained_share * 100)} %"
+
+
+def _list_phases(account: JobAccount) -> list[tuple[str, int]]:
+    """Return the phases outside plain training, and their ranks."""
+    phases = sorted(account.phases.items(), key=lambda item: (-item[1], item[0]))
+    return [(phase, ranks) for phase, ranks in phases if phase][:8]
+
+
+def _find_trouble(node: NodeOfJob) -> list[str]:
+    """Return what is wrong with a node: the worst first."""
+    trouble = []
+    if node.silent_since is not None:
+        trouble.append("its agent does not report")
+    if node.ended:
+        trouble.append(f"{count(node.ended, 'rank')} ended")
+    return [*trouble, *node.limits]
+
+
+def _show_node(node: NodeOfJob) -> NodeRow:
+    low, high = node.lowest_step, node.highest_step
+    steps = "" if low is None else str(low) if low == high else f"{low} to {high}"
+    is_whole = node.last_rank - node.first_rank + 1 == node.ranks
+    ranks = name_ranks(range(node.first_rank, node.last_rank + 1))
+    return NodeRow(
+        node=node.node,
+        ranks=ranks if is_whole else f"{count(node.ranks, 'rank')}, first {node.first_rank}",
+        steps=steps,
+        trouble=_find_trouble(node),
+        silent_since=stamp(node.silent_since),
+    )

@@ -1,0 +1,133 @@
+"""The routes of the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.api.job_paths import PAGES
+from watchtower.core.incident_filter import IncidentFilter
+from watchtower.tower.clock import SteadyWall
+from watchtower.tower.fleet_accounts import list_fleet
+from watchtower.tower.health import check_health
+from watchtower.tower.history import list_incidents
+from watchtower.tower.incident_accounts import find_incident_account
+from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.job_accounts import find_job_account
+from watchtower.tower.node_accounts import list_nodes
+from watchtower.tower.outage_views import list_outages
+from watchtower.tower.tower import Tower
+from watchtower.ui.fleet_page import MAX_OUTAGES, show_fleet
+from watchtower.ui.incident_page import show_incident
+from watchtower.ui.incidents_page import make_filter, read_address, show_incidents
+from watchtower.ui.job_page import show_job
+from watchtower.ui.nodes_page import show_nodes
+from watchtower.ui.pages import Pages, Shown
+from watchtower.ui.parts import JOB_PARTS, PARTS, fill_parts
+from watchtower.ui.settings import PageSettings
+
+DEFAULTS = PageSettings()
+
+LISTED = 100
+"""Incidents in the list."""
+
+LISTED_OF_JOB = 20
+"""Incidents on the page of their job."""
+
+OVER_FRESH_S = 5.0
+"""Seconds for which a page of a closed incident is used again, if no event of an incident comes."""
+
+
+class _Collector:
+    """Collects what the pages of one tower show."""
+
+    def __init__(self, tower: Tower, links: AlertLinks, settings: PageSettings) -> None:
+        self._tower, self._links, self._settings = tower, links, settings
+        self._wall = SteadyWall(tower.clock)
+
+    async def fleet(self) -> Shown:
+        tower = self._tower
+        outages = list_outages(tower, MAX_OUTAGES)
+        page = show_fleet(list_fleet(tower, self._wall), outages, check_health(tower))
+        return Shown(template="fleet.html", values={"page": page})
+
+    async def nodes(self) -> Shown:
+        page = show_nodes(list_nodes(self._tower, self._wall))
+        return Shown(template="nodes.html", values={"page": page})
+
+    async def incidents(self, chosen: Mapping[str, str]) -> Shown:
+        found = await list_incidents(self._tower, make_filter(chosen), LISTED)
+        return Shown(template="incidents.html", values={"page": show_incidents(found, chosen)})
+
+    async def job(self, name: str) -> Shown:
+        account = find_job_account(self._tower, self._wall, name)
+        chosen = IncidentFilter(job=name)
+        incidents = (await list_incidents(self._tower, chosen, LISTED_OF_JOB)).items
+        if account is None:
+            if not incidents:
+                detail = f"there is no job {name!r}: no agent reports it, and it has no incident"
+                raise HTTPException(404, detail)
+            return Shown(template="past_job.html", values={"job": name, "incidents": incidents})
+        parts = await fill_parts(self._tower, account, JOB_PARTS)
+        page = show_job(account, incidents)
+        return Shown(template="job.html", values={"page": page, "parts": parts})
+
+    async def incident(self, wanted: str) -> Shown:
+        tower, before = self._tower, self._tower.feed.count
+        ident = await find_incident_id(tower, wanted)
+        account = await find_incident_account(tower, self._wall, ident) if ident else None
+        if account is None:
+            raise HTTPException(404, f"there is no incident {wanted!r}")
+        page = show_incident(account, self._links, self._settings.links)
+        parts = await fill_parts(tower, account, PARTS)
+        values = {"page": page, "parts": parts}
+        if not account.is_over:
+            return Shown(template="incident.html", values=values)
+        return Shown(
+            template="incident.html",
+            values=values,
+            fresh_s=OVER_FRESH_S,
+            is_fresh=lambda: tower.feed.count == before,
+        )
+
+
+def page_routes(
+    tower: Tower,
+    pages: Pages,
+    links: AlertLinks = NO_LINKS,
+    settings: PageSettings = DEFAULTS,
+) -> list[Route]:
+    """Routes of one tower. Those of jobs need the middleware `RawJobPaths`."""
+    collector = _Collector(tower, links, settings)
+
+    def plain(path: str, collect: Callable[[], Awaitable[Shown]]) -> Route:
+        async def get(request: Request) -> Response:
+            return await pages.answer(request, path, collect)
+
+        return Route(path, get)
+
+    def about(path: str, name: str, collect: Callable[[str], Awaitable[Shown]]) -> Route:
+        async def get(request: Request) -> Response:
+            return await pages.answer(request, path, partial(collect, request.path_params[name]))
+
+        return Route(path, get)
+
+    async def get_incidents(request: Request) -> Response:
+        chosen = read_address(request.query_params)
+        name = f"/incidents?{sorted(chosen.items())}"
+        return await pages.answer(request, name, partial(collector.incidents, chosen))
+
+    return [
+        plain("/", collector.fleet),
+        plain("/nodes", collector.nodes),
+        Route("/incidents", get_incidents),
+        about("/incidents/{incident}", "incident", collector.incident),
+        about(f"{PAGES}/{{job:job}}", "job", collector.job),
+        pages.static.route(),
+    ]

@@ -1,0 +1,32 @@
+"""Collects the parts about time: the traces of an incident, and the steps of a job."""
+
+from __future__ import annotations
+
+from watchtower.core.incident_filter import IncidentFilter
+from watchtower.tower.history import list_incidents
+from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.incident_series import find_series
+from watchtower.tower.job_accounts import JobAccount
+from watchtower.tower.job_steps import view_steps
+from watchtower.tower.tower import Tower
+from watchtower.ui.steps_part import StepsShown, show_steps
+from watchtower.ui.traces_part import TracesShown, show_traces
+
+MARKED = 8
+"""Incidents of a job that are marked in its charts, newest first."""
+
+
+async def collect_traces(tower: Tower, account: IncidentAccount) -> TracesShown | None:
+    """Return the traces of an incident; None if it has none. Raises StoreFailedError."""
+    found = await find_series(tower, account.incident.id)
+    return show_traces(found, account.stalled_at) if found is not None else None
+
+
+async def collect_steps(tower: Tower, account: JobAccount) -> StepsShown | None:
+    """Return the steps of a live job; None before there are points."""
+    name = account.summary.job
+    steps = view_steps(tower, name)
+    if steps is None:
+        return None
+    listed = await list_incidents(tower, IncidentFilter(job=name), MARKED)
+    return show_steps(steps, listed.items)
