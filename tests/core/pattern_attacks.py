@@ -103,7 +103,7 @@ def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
     for name, value in vars(module).items():
         if isinstance(value, re.Pattern):
             # Without one, it is used through a variable of another name.
-            for method in methods.get(name, ("search",)):
+            for method in sorted(methods.get(name, ("search",))):
                 yield Use(f"{module.__name__}.{name}.{method}", value.pattern, _run(value, method))
         elif not name.startswith("__"):
             for number, found in enumerate(_patterns_in(value, module.__name__, seen)):

@@ -38,6 +38,7 @@ def test_it_is_the_same_document_after_a_kill_a_restart_and_later(tell):
         assert "The job ended at " in after
         assert "ranks 0-3: ended by SIGTERM" in after
         assert "4 ranks x " in after
+        assert "## Which ranks waited for which" in after
         await sim.restart_tower()
         assert await text_of(sim) == after
         await sim.report(7200)
@@ -93,6 +94,7 @@ def test_the_route_writes_markdown_and_html(tell):
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert page.headers["content-security-policy"] == "default-src 'none'; img-src data:"
         assert "<h2>Timeline</h2>" in page.text
+        assert '<img src="data:image/svg+xml;base64,' in page.text
         assert (refused.status_code, unknown.status_code) == (422, 404)
 
     tell(story)

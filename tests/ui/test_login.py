@@ -335,6 +335,6 @@ def test_a_page_contains_its_own_tag_so_that_the_first_question_gets_304(client)
     log_in(client)
     page = client.get(PAGE, headers=OPEN)
     (tag,) = re.findall(r'data-etag="([^"]+)"', page.text)
-    assert f'"{tag}"' == page.headers["etag"]
+    assert page.headers["etag"] == f'"{tag}"'
     asked = OPEN | {"If-None-Match": page.headers["etag"]}
     assert client.get(PAGE, headers=asked).status_code == 304

@@ -97,6 +97,9 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
             assert said in page.text, said
         assert f"https://tower.example/incidents/{incident.id}" in page.text
         assert url in page.addresses
+        document = f"../api/v1/incidents/{incident.id}/postmortem"
+        assert document in page.addresses
+        assert (await get(app, f"/{document[3:]}")).status == 200
 
     tell(story)
 

@@ -61,6 +61,7 @@ COMMON = {
     "ranks": 'Rank set, such as "0-6,8".',
     "ready": "Whether the tower can decide.",
     "reason": "Reason, as given in the request.",
+    "right": "Whether the verdict was right.",
     "shared_cause": "A mount, node or address that may hold up other jobs, too. Null if not known.",
     "silent_for_s": "Seconds since the last report of the agent.",
     "since": "Time at which it began.",

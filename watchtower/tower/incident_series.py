@@ -45,6 +45,7 @@ class SeriesView:
     interval_s: float
     """Seconds between two values."""
     lanes: list[LaneView]
+    """What was measured, each with its values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

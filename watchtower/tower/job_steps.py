@@ -24,6 +24,7 @@ class StepSpan:
     steps: list[int | None]
     """Lowest step of the ranks; null before the first one."""
     statuses: list[str]
+    """Status of the job at each point."""
     phases: list[str]
     """Phase of most of the ranks; empty in plain training."""
 

@@ -24,6 +24,7 @@ class OutputView:
     stream: str
     """"stdout", "stderr", or "output" if both go to one file."""
     lines: list[str]
+    """The last lines, oldest first, cleaned and cut."""
     written_at: str
     """RFC 3339: time of the last write."""
 

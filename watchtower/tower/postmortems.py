@@ -6,12 +6,20 @@ import asyncio
 from dataclasses import replace
 
 from watchtower.core.case import Case
+from watchtower.core.case_summary import WaitBoxes
 from watchtower.core.documents import Document
-from watchtower.core.postmortem.facts import Acknowledged, PostmortemFacts, Sent, StackGroup
+from watchtower.core.graph_svg import draw_graph
+from watchtower.core.postmortem.facts import (
+    Acknowledged,
+    PostmortemFacts,
+    Sent,
+    StackGroup,
+    WaitPicture,
+)
 from watchtower.core.postmortem.writer import write_postmortem
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
-from watchtower.tower.history import read_incident, verdict_of
+from watchtower.tower.history import read_incident, read_summary, verdict_of
 from watchtower.tower.owners import owner_of_incident
 from watchtower.tower.stack_views import list_main_stacks
 from watchtower.tower.tower import Tower
@@ -26,16 +34,25 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
     incident = await read_incident(tower, incident_id, with_case=True)
     if incident is None:
         return None
+    summary = await read_summary(tower, incident_id)
     sent = await tower.store_writer.read(tower.store_writer.store.deliveries(incident_id))
     verdict, now = verdict_of(tower, incident), tower.clock.wall()
 
     def write() -> Document:
         facts = gather_facts(incident, verdict, read_case(incident), link, now)
         alerts = tuple(Sent(at=each.at, destination=each.destination) for each in sent)
-        return write_postmortem(replace(facts, alerts=alerts))
+        waits = _draw(summary.waits) if summary is not None else None
+        return write_postmortem(replace(facts, alerts=alerts, waits=waits))
 
     # The case of a large job is decoded in a thread, so that reports are not delayed.
     return await asyncio.to_thread(write)
+
+
+def _draw(waits: WaitBoxes) -> WaitPicture | None:
+    """Return which ranks waited for which; None if no rank is known to have waited."""
+    if not waits.boxes or not waits.sentence:
+        return None
+    return WaitPicture(svg=draw_graph(waits, is_file=True), sentence=waits.sentence)
 
 
 def gather_facts(

@@ -16,16 +16,13 @@ from typing import Any
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.condition import Condition, ConditionKind
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.effects import (
-    DumpsWanted,
-)
+from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.core.detection.totals import JobTotals
-from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
+from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.pace import FADE_A_DAY, Pauses
 from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -40,14 +37,15 @@ from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.job_facts import find_job_facts
+from watchtower.tower.learned_pauses import LearnedPauses
 from watchtower.tower.left_incidents import LeftIncidents
-from watchtower.tower.live import CASES, PAUSES, STEPS, LiveJob
+from watchtower.tower.live import CASES, STEPS, LiveJob
 from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
-from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
+from watchtower.tower.store_writer import StoreWriter, recall_dumps
 from watchtower.tower.tracing import TraceOrders
 from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
@@ -112,10 +110,7 @@ class Tower:
         self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
-        self._pauses = {job: Pauses(known) for job, known in startup.pauses.items()}
-        for job, known in self._pauses.items():
-            self.fleet.count_kept(PAUSES, job, known)
-        self._faded_on = int(clock.wall() // DAY_S)
+        self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
         self.runner = DiagnosisRunner(clock, start_diagnoser)
         self.effects = Effects(
             self.fleet,
@@ -161,7 +156,8 @@ class Tower:
         for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
-        deadlines = find_deadlines(report, self.fleet, self.detector, self._pauses, self.troubles)
+        pauses = self._pauses.by_job
+        deadlines = find_deadlines(report, self.fleet, self.detector, pauses, self.troubles)
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
@@ -219,7 +215,7 @@ class Tower:
             self._guard(job, "counting its steps", partial(self._count, job, now))
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))
         self.fleet.drop_old(now)
-        self._fade_pauses()
+        self._pauses.fade()
         self._left.tick(now)
         self.store_writer.tick(now)
         self.counters.last_tick_at = now
@@ -267,7 +263,7 @@ class Tower:
         if live is not None:
             live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
             self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
-        pauses = self._pauses.setdefault(job.name, Pauses())
+        pauses = self._pauses.of(job.name)
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         begun.shadow_mode = self.shadow
         begun.steps = live.steps if live is not None else begun.steps
@@ -375,30 +371,8 @@ class Tower:
             self.effects.orders.drop(job.name)
             self.traces.drop(job.name)
             self.runner.forget(job.name)
-            self._retain_pauses(job.name)
+            self._pauses.retain(job.name)
             self.fleet.account.remove((CASES, job.name))
             self.fleet.account.remove((STEPS, job.name))
             del self.live[job.name]
             self.totals.pop(job.name, None)
-
-    def _fade_pauses(self) -> None:
-        """Shorten all learned pauses once a day."""
-        days = int(self.clock.wall() // DAY_S) - self._faded_on
-        if days > 0:
-            self._faded_on += days
-            for pauses in self._pauses.values():
-                pauses.fade(FADE_A_DAY**days)
-            self.store_writer.fade_pauses(FADE_A_DAY**days)
-
-    def _retain_pauses(self, name: str) -> None:
-        """Keep the pauses of a job that is over. If there are too many, drop those of jobs that the
-        fleet does not know any more."""
-        pauses = self._pauses.get(name)
-        if pauses:
-            self.fleet.count_kept(PAUSES, name, pauses)
-        else:
-            self._pauses.pop(name, None)
-        if len(self._pauses) > 2 * (MAX_PAST + MAX_JOBS):
-            for gone in self._pauses.keys() - self.fleet.past.keys() - self.fleet.jobs.keys():
-                del self._pauses[gone]
-                self.fleet.account.remove((PAUSES, gone))

@@ -41,6 +41,7 @@ _ADDRESS = re.compile(
 )
 _TOKEN = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+_LETTERS = re.compile(r"[A-Za-z]{2,}")
 _SHORT_HEX = re.compile(r"0x[0-9a-fA-F]{1,2}\Z")
 
 
@@ -61,7 +62,7 @@ def _words_of_tables() -> Iterator[str]:
             for entry in entries:
                 for key, value in entry.items():
                     if key not in ("why", "says", "advice"):
-                        yield from re.findall(r"[A-Za-z]{2,}", str(value).replace("\\", " \\ "))
+                        yield from _LETTERS.findall(str(value).replace("\\", " \\ "))
 
 
 PUBLIC = frozenset(
