@@ -6,6 +6,7 @@ what comes from elsewhere: errors of the guard and of the handlers, and routes o
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import FastAPI
@@ -123,6 +124,23 @@ _OPEN = ("/healthz", "/readyz")
 
 _TEXT = {"type": "string"}
 
+FORMAT = "#/components/schemas/VerdictFormat"
+
+_SLACK_MESSAGE = {
+    "title": "SlackMessage",
+    "type": "object",
+    "description": "With `format=slack-blocks`: a message as Slack accepts it.",
+    "required": ["text", "blocks"],
+    "properties": {
+        "text": {"type": "string", "description": "The message without its layout."},
+        "blocks": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The layout, in Slack's Block Kit.",
+        },
+    },
+}
+
 
 def describe_api(app: FastAPI, *, needs_token: bool) -> None:
     """Let `app` describe its API completely. `needs_token`: whether the tower has tokens."""
@@ -160,9 +178,16 @@ def _complete(schema: dict[str, Any], *, needs_token: bool) -> None:
             if path in _OPEN:
                 operation["security"] = []
             responses = operation["responses"]
+            if any(FORMAT in json.dumps(each) for each in operation.get("parameters", ())):
+                _add_slack_message(responses["200"]["content"]["application/json"])
             responses.pop("422", None)
             for status in sorted(_find_errors(path, method, operation)):
                 responses.setdefault(str(status), _describe_error(status))
+
+
+def _add_slack_message(content: dict[str, Any]) -> None:
+    """Describe that `format=slack-blocks` answers with a message in place of the usual JSON."""
+    content["schema"] = {"anyOf": [content["schema"], _SLACK_MESSAGE]}
 
 
 def _find_errors(path: str, method: str, operation: dict[str, Any]) -> set[int]:
