@@ -6,6 +6,7 @@ It counts all data that grows with the agents' messages:
 * processes of earlier attempts
 * long texts
 * cases of diagnoses
+* step histories
 
 A founding node is the node that first reported a job. If the total is too large, the owner or
 founding node with the most bytes loses data of its largest job. If it is a node, the job is one of
