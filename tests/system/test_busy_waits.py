@@ -24,7 +24,7 @@ def board(tmp_path: Path) -> Path:
 
 def end_calm(job: SmallJob, board: Path) -> int:
     """Let the fault come when the tower knows how long steps take; returns its step."""
-    calm = job.wait_for(lambda verdict: ": step" in verdict.get("summary", ""), 60.0)
+    calm = job.wait_for(lambda verdict: "usual time" in verdict.get("summary", ""), 60.0)
     at = int(calm["step"]) + 20
     with board.open("r+b") as file:
         file.seek(8 * RANKS)

@@ -92,7 +92,7 @@ def test_what_is_not_there_is_status_4_with_a_suggestion(ask):
 def test_no_incidents_is_an_answer(ask):
     said = "No incidents. 1 agent is connected (gpu-042) and watches 2 ranks.\n"
     assert ask("incidents")[:2] == (0, said)
-    assert json.loads(ask("incidents", "--json")[1]) == {"items": []}
+    assert json.loads(ask("incidents", "--json")[1]) == {"items": [], "next_cursor": None}
 
 
 def test_a_healthy_job_is_exit_code_0(ask):

@@ -1,4 +1,4 @@
-"""The browser that all tests of one process share."""
+"""The browser that the tests of one file share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from tests.system.ui.browser import running_chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Playwright keeps an event loop running in this process, which other tests cannot have."""
     with running_chromium() as browser:
         yield browser
