@@ -8,11 +8,11 @@ from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS
 from watchtower.api.visitors import Way
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
-from watchtower.tower.fleet_accounts import FleetJob
+from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
-from watchtower.tower.incident_accounts import IncidentAccount
-from watchtower.tower.job_accounts import JobAccount, NodeOfJob
-from watchtower.tower.node_accounts import NodeAccount
+from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.job_overviews import JobOverview, NodeOfJob
+from watchtower.tower.node_overviews import NodeOverview
 from watchtower.ui.environment import make_environment, mark_sentence, mark_step
 from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
 from watchtower.ui.incident_page import MAX_LINES, show_incident
@@ -59,7 +59,7 @@ def a_verdict(**changes) -> Verdict:
     return Verdict(**(values | changes))
 
 
-def an_account(**changes) -> IncidentAccount:
+def an_overview(**changes) -> IncidentOverview:
     verdict = changes.pop("verdict", a_verdict())
     incident = Incident(
         id="01A",
@@ -82,11 +82,11 @@ def an_account(**changes) -> IncidentAccount:
         silence=None,
         is_over=incident.closed_at is not None,
     )
-    return IncidentAccount(**(values | changes))
+    return IncidentOverview(**(values | changes))
 
 
-def show(account: IncidentAccount):
-    return show_incident(account, NO_LINKS, {})
+def show(overview: IncidentOverview):
+    return show_incident(overview, NO_LINKS, {})
 
 
 def render(template: str, **values) -> str:
@@ -132,15 +132,15 @@ def a_job(name: str, status: Status, **changes) -> FleetJob:
     ],
 )
 def test_whether_a_job_is_safe_to_kill(facts, answer):
-    shown = show(an_account(facts=facts))
+    shown = show(an_overview(facts=facts))
     assert shown.kill is not None
     assert shown.kill.answer == answer
 
 
 def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed():
     facts = JobFacts(scheduler="slurm", scheduler_id="48213", ranks=8)
-    assert show(an_account(facts=facts)).commands
-    shown = show(an_account(facts=facts, closed_at=1.7e9 + 60, status=Status.RECOVERED))
+    assert show(an_overview(facts=facts)).commands
+    shown = show(an_overview(facts=facts, closed_at=1.7e9 + 60, status=Status.RECOVERED))
     assert (shown.commands, shown.kill, shown.headline, shown.tone) == (
         [],
         None,
@@ -161,7 +161,7 @@ def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed(
     ],
 )
 def test_the_headline_of_an_incident(changes, headline, tone):
-    shown = show(an_account(**changes))
+    shown = show(an_overview(**changes))
     assert (shown.headline, shown.tone) == (headline, tone)
     Page(render("incident.html", page=shown, parts=[]))
 
@@ -172,7 +172,7 @@ def test_the_timeline_is_in_the_order_of_time():
     )
     aftermath = (Aftermath(at="2023-11-14T22:20:00Z", ranks="0-7", text="ended by SIGTERM"),)
     shown = show(
-        an_account(
+        an_overview(
             verdict=a_verdict(aftermath=aftermath, step=9),
             verdicts=(entry,),
             ack=Ack(at=1.7e9 + 40, by="bob", note="checking NFS"),
@@ -199,7 +199,7 @@ def test_a_verdict_without_a_rank_and_of_an_unknown_cause_has_a_page():
         alternatives=(Alternative(cause=Cause.GIL_HELD, suspects=(1, 2), confidence=0.4),),
         doubts=(Doubt(kind="presumed", text="no stack of rank 2 is known"),),
     )
-    shown = show(an_account(verdict=verdict))
+    shown = show(an_overview(verdict=verdict))
     assert shown.confidence is None
     assert shown.alternatives == ["gil held of ranks 1-2 (40 %)"]
     text = Page(render("incident.html", page=shown, parts=[])).text
@@ -218,7 +218,7 @@ def test_the_page_of_16384_ranks_is_small():
         evidence=tuple(Evidence(source="stacks", text="x" * 500, weight=0.5) for _ in range(999)),
         missing_evidence=("py-spy is not installed " * 20,) * 2048,
     )
-    shown = show(an_account(verdict=verdict))
+    shown = show(an_overview(verdict=verdict))
     assert shown.waiting == 8192
     assert shown.more_not_known == 2048 - MAX_LINES
     assert len(render("incident.html", page=shown, parts=[])) < 60_000
@@ -279,7 +279,7 @@ def a_node_of_job(number: int, **changes) -> NodeOfJob:
     return NodeOfJob(**(values | changes))
 
 
-def a_job_account(**changes) -> JobAccount:
+def a_job_overview(**changes) -> JobOverview:
     values = dict(
         summary=a_job("llama", Status.SLOW, typical_step_s=1.0),
         facts=JobFacts(ranks=16, nodes=2),
@@ -300,11 +300,11 @@ def a_job_account(**changes) -> JobAccount:
         hung_at=None,
         hung_because="",
     )
-    return JobAccount(**(values | changes))
+    return JobOverview(**(values | changes))
 
 
 def test_a_slow_job_shows_which_ranks_wait_least():
-    shown = show_job(a_job_account(), [])
+    shown = show_job(a_job_overview(), [])
     assert shown.waits == [(2, 5), (7, 60)]
     assert shown.pace == "1 s a step usually, now 2.1 times as long"
     assert shown.evidence_health == [("Reported", 100), ("Heartbeats", 50)]
@@ -319,15 +319,15 @@ def test_a_slow_job_shows_which_ranks_wait_least():
 def test_nodes_with_trouble_are_first_on_the_page_of_their_job():
     nodes = [a_node_of_job(number) for number in range(2048)]
     nodes[77] = a_node_of_job(77, ended=2, limits=["py-spy is not installed"])
-    shown = show_job(a_job_account(nodes=nodes), [])
+    shown = show_job(a_job_overview(nodes=nodes), [])
     assert shown.nodes[0].node == "n77"
     assert shown.nodes[0].trouble == ["2 ranks ended", "py-spy is not installed"]
     assert shown.hidden_nodes == 2048 - MAX_NODES
 
 
 def test_silent_nodes_are_first():
-    def a_node(name: str, silent_since=None, incidents=0) -> NodeAccount:
-        return NodeAccount(
+    def a_node(name: str, silent_since=None, incidents=0) -> NodeOverview:
+        return NodeOverview(
             node=name,
             has_agent=True,
             release="0.1.0",

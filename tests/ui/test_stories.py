@@ -11,7 +11,7 @@ from watchtower.alerts.links import AlertLinks
 from watchtower.api.front import Front
 from watchtower.app import make_app
 from watchtower.core.detection import dump_timing
-from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.tower import Tower
 from watchtower.ui import routes
 from watchtower.ui.pages import Pages
@@ -192,11 +192,11 @@ def test_names_and_stacks_full_of_markup_stay_text(tell):
 
 
 def test_a_part_is_on_the_page_with_its_values(tell):
-    async def collect(tower: Tower, account: IncidentAccount):
+    async def collect(tower: Tower, overview: IncidentOverview):
         assert tower.live
-        return {"job": account.incident.job} if account.verdict.suspects else None
+        return {"job": overview.incident.job} if overview.verdict.suspects else None
 
-    async def nothing(tower: Tower, account: IncidentAccount):
+    async def nothing(tower: Tower, overview: IncidentOverview):
         return None
 
     parts = (
@@ -206,16 +206,16 @@ def test_a_part_is_on_the_page_with_its_values(tell):
 
     async def story(sim: Simulation) -> None:
         await hang(sim)
-        filled = await routes.fill_parts(sim.tower, await account_of(sim), parts)
+        filled = await routes.fill_parts(sim.tower, await overview_of(sim), parts)
         assert [(each.name, each.template, each.values) for each in filled] == [
             ("graph", "parts/graph.html", {"job": "llama"})
         ]
 
-    async def account_of(sim: Simulation) -> IncidentAccount:
+    async def overview_of(sim: Simulation) -> IncidentOverview:
         (incident,) = await sim.incidents()
         wall = routes.SteadyWall(sim.tower.clock)
-        account = await routes.find_incident_account(sim.tower, wall, incident.id)
-        assert account is not None
-        return account
+        overview = await routes.find_incident_overview(sim.tower, wall, incident.id)
+        assert overview is not None
+        return overview
 
     tell(story)

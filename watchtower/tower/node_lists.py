@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.tower.clock import SteadyWall
-from watchtower.tower.node_accounts import NodeAccount, list_nodes, sort_nodes
+from watchtower.tower.node_overviews import NodeOverview, list_nodes, sort_nodes
 from watchtower.tower.tower import Tower
 
 
@@ -58,16 +58,16 @@ def view_nodes(tower: Tower, limit: int) -> NodeList:
     )
 
 
-def _view(tower: Tower, account: NodeAccount) -> NodeSummary:
-    node = tower.fleet.nodes.get(account.node)
+def _view(tower: Tower, overview: NodeOverview) -> NodeSummary:
+    node = tower.fleet.nodes.get(overview.node)
     return NodeSummary(
-        node=account.node,
-        has_agent=account.has_agent,
-        is_silent=account.silent_since is not None,
+        node=overview.node,
+        has_agent=overview.has_agent,
+        is_silent=overview.silent_since is not None,
         silent_for_s=round(tower.clock.now() - node.seen_at, 2) if node else None,
-        release=account.release,
-        rank_count=account.rank_count,
-        job_names=account.jobs,
-        limits=account.limits,
-        incident_count=account.incidents,
+        release=overview.release,
+        rank_count=overview.rank_count,
+        job_names=overview.jobs,
+        limits=overview.limits,
+        incident_count=overview.incidents,
     )

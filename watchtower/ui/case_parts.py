@@ -19,8 +19,8 @@ from watchtower.core.case_summary import (
 )
 from watchtower.core.reading.frames import last_component, name_line
 from watchtower.tower.history import read_summary
-from watchtower.tower.incident_accounts import IncidentAccount
-from watchtower.tower.job_accounts import JobAccount
+from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.summary_views import find_job_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.words import count
@@ -111,31 +111,37 @@ class StacksShown:
     ranks_left_out: int
 
 
-async def collect_graph(tower: Tower, account: IncidentAccount | JobAccount) -> GraphShown | None:
+async def collect_graph(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> GraphShown | None:
     """Return the graph of waits."""
-    summary = await _find_summary(tower, account)
+    summary = await _find_summary(tower, overview)
     return show_graph(summary) if summary else None
 
 
 async def collect_contrast(
-    tower: Tower, account: IncidentAccount | JobAccount
+    tower: Tower, overview: IncidentOverview | JobOverview
 ) -> ContrastShown | None:
     """Return the differences of the first suspect."""
-    summary = await _find_summary(tower, account)
+    summary = await _find_summary(tower, overview)
     return show_contrast(summary) if summary else None
 
 
-async def collect_stacks(tower: Tower, account: IncidentAccount | JobAccount) -> StacksShown | None:
+async def collect_stacks(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> StacksShown | None:
     """Return the tree of stacks."""
-    summary = await _find_summary(tower, account)
+    summary = await _find_summary(tower, overview)
     return show_stacks(summary.stacks) if summary else None
 
 
-async def _find_summary(tower: Tower, account: IncidentAccount | JobAccount) -> CaseSummary | None:
+async def _find_summary(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> CaseSummary | None:
     """Return the summary of an incident, or of a job that is suspect or slow without one."""
-    if isinstance(account, IncidentAccount):
-        return await read_summary(tower, account.incident.id)
-    job = account.summary
+    if isinstance(overview, IncidentOverview):
+        return await read_summary(tower, overview.incident.id)
+    job = overview.summary
     if job.status not in (Status.SUSPECT, Status.SLOW) or job.incident is not None:
         return None
     return await find_job_summary(tower, job.job)

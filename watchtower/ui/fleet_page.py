@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from watchtower.fair_order import by_turns
-from watchtower.tower.fleet_accounts import FleetJob
+from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
 from watchtower.ui.words import (

@@ -23,7 +23,7 @@ from watchtower.core.ranksets import name_ranks, parse_ranks
 from watchtower.core.text import capitalise
 from watchtower.store.values import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
@@ -107,26 +107,26 @@ class IncidentShown:
 
 
 def show_incident(
-    account: IncidentAccount, links: AlertLinks, templates: Mapping[str, str]
+    overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str]
 ) -> IncidentShown:
     """Return what the page shows of an incident."""
-    incident, verdict, facts = account.incident, account.verdict, account.facts
+    incident, verdict, facts = overview.incident, overview.verdict, overview.facts
     said = describe_incident(replace(incident, verdict=verdict), facts)
-    said = replace(said, stalled_s=None if not account.is_over else said.stalled_s)
+    said = replace(said, stalled_s=None if not overview.is_over else said.stalled_s)
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
-    commands = [] if account.is_over else write_commands(facts, verdict.domain, node)
+    commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)
     steps = () if is_recovered else verdict.next_steps
     return IncidentShown(
         id=incident.id,
         job=incident.job,
         attempt=incident.generation,
-        headline=find_headline(account),
-        tone=find_tone(account),
-        is_over=account.is_over,
+        headline=find_headline(overview),
+        tone=find_tone(overview),
+        is_over=overview.is_over,
         is_acked=incident.ack is not None,
         about=list_facts(facts),
-        stalled_at=stamp(account.stalled_at),
+        stalled_at=stamp(overview.stalled_at),
         opened_at=stamp(incident.opened_at) or "",
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
@@ -141,7 +141,7 @@ def show_incident(
         else "",
         waiting=len(parse_ranks(verdict.waiting)),
         waiting_ranks=verdict.waiting,
-        call=_say_call(said, is_over=account.is_over),
+        call=_say_call(said, is_over=overview.is_over),
         shared=_say_shared(verdict),
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
@@ -152,20 +152,20 @@ def show_incident(
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
         alternatives=[_say_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
-        events=list_events(account),
+        events=list_events(overview),
         ack=view_ack(incident.ack) if incident.ack else None,
-        silence=account.silence,
+        silence=overview.silence,
         node=incident.only_node,
         channel=write_channel_text(said, links),
-        links=fill_links(templates, _make_subject(account, node)),
+        links=fill_links(templates, _make_subject(overview, node)),
         is_shadow=incident.shadow,
     )
 
 
-def find_headline(account: IncidentAccount) -> str:
+def find_headline(overview: IncidentOverview) -> str:
     """Return the state of the incident in a few words."""
-    incident = account.incident
-    if not account.is_over:
+    incident = overview.incident
+    if not overview.is_over:
         is_start = incident.identity.kind is IncidentKind.NEVER_STARTED
         return "Never started" if is_start else "Hung"
     if incident.identity.kind is IncidentKind.ENDED:
@@ -178,11 +178,11 @@ def find_headline(account: IncidentAccount) -> str:
     return words.get(incident.status, "Over")
 
 
-def find_tone(account: IncidentAccount) -> str:
+def find_tone(overview: IncidentOverview) -> str:
     """Return the class of the headline's colour."""
-    if not account.is_over:
-        return "warn" if account.incident.ack else "bad"
-    return "good" if account.incident.status is Status.RECOVERED else "over"
+    if not overview.is_over:
+        return "warn" if overview.incident.ack else "bad"
+    return "good" if overview.incident.status is Status.RECOVERED else "over"
 
 
 def list_facts(facts: JobFacts) -> list[str]:
@@ -230,9 +230,9 @@ def _say_alternative(other: Alternative) -> str:
     return f"{say_words(other.cause.value)}{of} ({say_percent(other.confidence)})"
 
 
-def _make_subject(account: IncidentAccount, node: str) -> LinkSubject:
-    incident, facts, suspects = account.incident, account.facts, account.verdict.suspects
-    began_at = incident.opened_at if account.stalled_at is None else account.stalled_at
+def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:
+    incident, facts, suspects = overview.incident, overview.facts, overview.verdict.suspects
+    began_at = incident.opened_at if overview.stalled_at is None else overview.stalled_at
     return LinkSubject(
         job=incident.job,
         incident=incident.id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from watchtower.core.ranksets import name_ranks
 from watchtower.tower.history import IncidentSummary
-from watchtower.tower.job_accounts import JobAccount, NodeOfJob
+from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.fleet_page import JobRow, show_row
@@ -80,74 +80,76 @@ class JobShown:
     incidents: list[IncidentSummary]
 
 
-def show_job(account: JobAccount, incidents: Sequence[IncidentSummary]) -> JobShown:
+def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> JobShown:
     """Return what the page shows of a live job."""
-    summary, verdict, facts = account.summary, account.verdict, account.facts
+    summary, verdict, facts = overview.summary, overview.verdict, overview.facts
     has_verdict = summary.status in _WITH_VERDICT and summary.incident is None
     is_stalled = summary.status in (Status.SUSPECT, Status.HUNG) and bool(facts.dumps_wanted)
-    nodes = sorted(account.nodes, key=lambda node: (-len(_find_trouble(node)), node.node))
+    nodes = sorted(overview.nodes, key=lambda node: (-len(_find_trouble(node)), node.node))
     has_ended = summary.status is Status.ENDED
     return JobShown(
         row=show_row(summary),
-        began_at=stamp(account.began_at),
-        progress="" if has_ended or account.progress is None else _PROGRESS[account.progress],
-        step=account.step,
-        pace=_say_pace(account),
-        size=_list_sizes(account),
-        evidence_health=[] if has_ended else _show_health(account),
+        began_at=stamp(overview.began_at),
+        progress="" if has_ended or overview.progress is None else _PROGRESS[overview.progress],
+        step=overview.step,
+        pace=_say_pace(overview),
+        size=_list_sizes(overview),
+        evidence_health=[] if has_ended else _show_health(overview),
         dumps=f"{facts.dumps_in} of {count(facts.dumps_wanted or 0, 'rank')}" if is_stalled else "",
-        trained=_say_trained(account),
-        phases=[f"{phase}: {count(ranks, 'rank')}" for phase, ranks in _list_phases(account)],
-        hung_at=stamp(account.hung_at),
-        hung_because=account.hung_because,
-        silence=account.silence,
+        trained=_say_trained(overview),
+        phases=[f"{phase}: {count(ranks, 'rank')}" for phase, ranks in _list_phases(overview)],
+        hung_at=stamp(overview.hung_at),
+        hung_because=overview.hung_because,
+        silence=overview.silence,
         suspects=show_suspects(verdict) if has_verdict else [],
         evidence=show_evidence(verdict) if has_verdict else [],
         doubts=[doubt.text for doubt in verdict.doubts] if has_verdict else [],
         not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
         steps=list(verdict.next_steps) if has_verdict else [],
-        waits=[(rank, round(share * 100)) for rank, share in account.waits.items()],
+        waits=[(rank, round(share * 100)) for rank, share in overview.waits.items()],
         nodes=[_show_node(node) for node in nodes[:MAX_NODES]],
         hidden_nodes=max(0, len(nodes) - MAX_NODES),
         incidents=list(incidents),
     )
 
 
-def _say_pace(account: JobAccount) -> str:
-    pace = say_step_time(account.summary.typical_step_s)
-    is_slow = account.summary.status is Status.SLOW and account.slowdown > 1
-    return f"{pace} usually, now {account.slowdown:.1f} times as long" if pace and is_slow else pace
+def _say_pace(overview: JobOverview) -> str:
+    pace = say_step_time(overview.summary.typical_step_s)
+    is_slow = overview.summary.status is Status.SLOW and overview.slowdown > 1
+    return (
+        f"{pace} usually, now {overview.slowdown:.1f} times as long" if pace and is_slow else pace
+    )
 
 
-def _list_sizes(account: JobAccount) -> list[str]:
-    sizes = [count(account.summary.world_size, "rank"), count(account.facts.nodes or 0, "node")]
-    if account.ended:
-        has = "has" if account.ended == 1 else "have"
-        sizes.append(f"{count(account.ended, 'rank')} {has} ended")
-    if account.missing:
-        is_not = "is" if account.missing == 1 else "are"
-        sizes.append(f"{count(account.missing, 'rank')} {is_not} not reported")
-    if account.rivals:
-        sizes.append(f"{account.rivals} more processes claim a rank of this job")
+def _list_sizes(overview: JobOverview) -> list[str]:
+    sizes = [count(overview.summary.world_size, "rank"), count(overview.facts.nodes or 0, "node")]
+    if overview.ended:
+        has = "has" if overview.ended == 1 else "have"
+        sizes.append(f"{count(overview.ended, 'rank')} {has} ended")
+    if overview.missing:
+        is_not = "is" if overview.missing == 1 else "are"
+        sizes.append(f"{count(overview.missing, 'rank')} {is_not} not reported")
+    if overview.rivals:
+        sizes.append(f"{overview.rivals} more processes claim a rank of this job")
     return sizes
 
 
-def _show_health(account: JobAccount) -> list[tuple[str, int]]:
+def _show_health(overview: JobOverview) -> list[tuple[str, int]]:
     names = {"process": "Reported", "heartbeat": "Heartbeats"}
-    covered = account.evidence.items()
+    covered = overview.evidence.items()
     return [(names[source], int(share * 100)) for source, share in covered if source in names]
 
 
-def _say_trained(account: JobAccount) -> str:
+def _say_trained(overview: JobOverview) -> str:
     """Return "97 %". During a hang the share falls all the time, so that it is left out."""
-    if account.trained_share is None or account.summary.status is Status.HUNG:
+    if overview.trained_share is None or overview.summary.status is Status.HUNG:
         return ""
-    return f"{int(account.trained_share * 100)} %"
+    return f"{int(overview.trained_share * 100)} %"
 
 
-def _list_phases(account: JobAccount) -> list[tuple[str, int]]:
+def _list_phases(overview: JobOverview) -> list[tuple[str, int]]:
     """Return the phases outside plain training, and their ranks."""
-    phases = sorted(account.phases.items(), key=lambda item: (-item[1], item[0]))
+    phases = sorted(overview.phases.items(), key=lambda item: (-item[1], item[0]))
     return [(phase, ranks) for phase, ranks in phases if phase][:8]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.tower.node_accounts import NodeAccount, sort_nodes
+from watchtower.tower.node_overviews import NodeOverview, sort_nodes
 from watchtower.ui.words import stamp
 
 MAX_NODES = 300
@@ -38,7 +38,7 @@ class NodesShown:
     hidden: int
 
 
-def show_nodes(nodes: Sequence[NodeAccount]) -> NodesShown:
+def show_nodes(nodes: Sequence[NodeOverview]) -> NodesShown:
     """Return what the page shows."""
     silent = sum(each.silent_since is not None for each in nodes)
     return NodesShown(
@@ -50,7 +50,7 @@ def show_nodes(nodes: Sequence[NodeAccount]) -> NodesShown:
     )
 
 
-def _show(node: NodeAccount) -> NodeShown:
+def _show(node: NodeOverview) -> NodeShown:
     return NodeShown(
         node=node.node,
         has_agent=node.has_agent,

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from watchtower.tower.incident_accounts import IncidentAccount
-from watchtower.tower.job_accounts import JobAccount
+from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import collect_contrast, collect_graph, collect_stacks
 from watchtower.ui.earlier import collect_earlier, collect_feedback
@@ -23,7 +23,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[Subject]):
-    """One section of a page about a subject: an IncidentAccount or a JobAccount."""
+    """One section of a page about a subject: an IncidentOverview or a JobOverview."""
 
     name: str
     """Its id on the page and the name of its template: "graph", "ranks", "stacks"."""
@@ -38,7 +38,7 @@ class Part(Generic[Subject]):
     """Whether it takes the whole width of the page."""
 
 
-PARTS: tuple[Part[IncidentAccount], ...] = (
+PARTS: tuple[Part[IncidentOverview], ...] = (
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),
     Part(name="contrast", title="How the suspect differs", collect=collect_contrast),
     Part(name="ranks", title="Ranks", collect=collect_incident_ranks, is_wide=True),
@@ -50,7 +50,7 @@ PARTS: tuple[Part[IncidentAccount], ...] = (
 """The parts of the page of an incident. To add one, add a template in `templates/parts` and a line
 here."""
 
-JOB_PARTS: tuple[Part[JobAccount], ...] = (
+JOB_PARTS: tuple[Part[JobOverview], ...] = (
     Part(name="steps", title="Steps", collect=collect_steps),
     Part(name="ranks", title="Ranks", collect=collect_job_ranks, is_wide=True),
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),

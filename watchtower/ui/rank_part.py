@@ -13,8 +13,8 @@ from hashlib import blake2b
 from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
 from watchtower.core.text import join_words
 from watchtower.tower.history import read_summary
-from watchtower.tower.incident_accounts import IncidentAccount
-from watchtower.tower.job_accounts import JobAccount
+from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment
@@ -53,15 +53,15 @@ class RanksShown:
     ranks_left_out: int
 
 
-async def collect_incident_ranks(tower: Tower, account: IncidentAccount) -> RanksShown | None:
+async def collect_incident_ranks(tower: Tower, overview: IncidentOverview) -> RanksShown | None:
     """Return all ranks as the evidence of an incident shows them."""
-    summary = await read_summary(tower, account.incident.id)
-    return show_ranks(f"incidents/{account.incident.id}", summary.ranks) if summary else None
+    summary = await read_summary(tower, overview.incident.id)
+    return show_ranks(f"incidents/{overview.incident.id}", summary.ranks) if summary else None
 
 
-async def collect_job_ranks(tower: Tower, account: JobAccount) -> RanksShown | None:
+async def collect_job_ranks(tower: Tower, overview: JobOverview) -> RanksShown | None:
     """Return all ranks of a live job as they were last reported."""
-    job = account.summary.job
+    job = overview.summary.job
     grid = tower.grids.find(job)
     return show_ranks(f"jobs/{quote_segment(job)}", grid) if grid else None
 

@@ -14,13 +14,13 @@ from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.job_paths import PAGES
 from watchtower.core.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall
-from watchtower.tower.fleet_accounts import list_fleet
+from watchtower.tower.fleet_overviews import list_fleet
 from watchtower.tower.health import check_health
 from watchtower.tower.history import list_incidents
-from watchtower.tower.incident_accounts import find_incident_account
 from watchtower.tower.incident_ids import find_incident_id
-from watchtower.tower.job_accounts import find_job_account
-from watchtower.tower.node_accounts import list_nodes
+from watchtower.tower.incident_overviews import find_incident_overview
+from watchtower.tower.job_overviews import find_job_overview
+from watchtower.tower.node_overviews import list_nodes
 from watchtower.tower.outage_views import list_outages
 from watchtower.tower.tower import Tower
 from watchtower.ui.fleet_page import MAX_OUTAGES, show_fleet
@@ -66,28 +66,28 @@ class _Collector:
         return Shown(template="incidents.html", values={"page": show_incidents(found, chosen)})
 
     async def job(self, name: str) -> Shown:
-        account = find_job_account(self._tower, self._wall, name)
+        overview = find_job_overview(self._tower, self._wall, name)
         chosen = IncidentFilter(job=name)
         incidents = (await list_incidents(self._tower, chosen, LISTED_OF_JOB)).items
-        if account is None:
+        if overview is None:
             if not incidents:
                 detail = f"there is no job {name!r}: no agent reports it, and it has no incident"
                 raise HTTPException(404, detail)
             return Shown(template="past_job.html", values={"job": name, "incidents": incidents})
-        parts = await fill_parts(self._tower, account, JOB_PARTS)
-        page = show_job(account, incidents)
+        parts = await fill_parts(self._tower, overview, JOB_PARTS)
+        page = show_job(overview, incidents)
         return Shown(template="job.html", values={"page": page, "parts": parts})
 
     async def incident(self, wanted: str) -> Shown:
         tower, before = self._tower, self._tower.feed.count
         ident = await find_incident_id(tower, wanted)
-        account = await find_incident_account(tower, self._wall, ident) if ident else None
-        if account is None:
+        overview = await find_incident_overview(tower, self._wall, ident) if ident else None
+        if overview is None:
             raise HTTPException(404, f"there is no incident {wanted!r}")
-        page = show_incident(account, self._links, self._settings.links)
-        parts = await fill_parts(tower, account, PARTS)
+        page = show_incident(overview, self._links, self._settings.links)
+        parts = await fill_parts(tower, overview, PARTS)
         values = {"page": page, "parts": parts}
-        if not account.is_over:
+        if not overview.is_over:
             return Shown(template="incident.html", values=values)
         return Shown(
             template="incident.html",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from watchtower.store.values import IncidentKind
-from watchtower.tower.incident_accounts import IncidentAccount
+from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.ui.words import say_percent, say_words, stamp
 from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
 
@@ -28,13 +28,13 @@ class Event:
     text: str
 
 
-def list_events(account: IncidentAccount) -> list[Event]:
+def list_events(overview: IncidentOverview) -> list[Event]:
     """Return the events in the order of their times. Those of one time keep their order here."""
-    incident, verdict = account.incident, account.verdict
+    incident, verdict = overview.incident, overview.verdict
     events: list[Event] = []
-    if account.stalled_at is not None:
+    if overview.stalled_at is not None:
         step = "" if verdict.step is None else f": all ranks had made step {verdict.step}"
-        events.append(Event(at=_at(account.stalled_at), kind="step", text=f"Last step{step}."))
+        events.append(Event(at=_at(overview.stalled_at), kind="step", text=f"Last step{step}."))
     events += map(_describe_verdict, incident.verdicts)
     if incident.identity.kind is IncidentKind.ENDED:
         events.append(Event(at=_at(incident.opened_at), kind="opened", text="The job had died."))

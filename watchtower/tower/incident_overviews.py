@@ -19,7 +19,7 @@ from watchtower.wire.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentAccount:
+class IncidentOverview:
     """One incident and its job. Times are UNIX seconds."""
 
     incident: Incident
@@ -34,9 +34,9 @@ class IncidentAccount:
     is_over: bool
 
 
-async def find_incident_account(
+async def find_incident_overview(
     tower: Tower, wall: SteadyWall, incident_id: str
-) -> IncidentAccount | None:
+) -> IncidentOverview | None:
     """Return what is known of one incident; None if the id is unknown. Raises StoreFailedError.
 
     Nothing in it changes with time alone.
@@ -52,7 +52,7 @@ async def find_incident_account(
         facts = find_job_facts(tower.fleet.jobs[incident.job], live).or_before(facts)
         since = wall.of(live.watch.stall.since) if live.watch.stall else None
     silence = None if is_over else tower.silences.find(subject_of(incident))
-    return IncidentAccount(
+    return IncidentOverview(
         incident=replace(incident, evidence=None),
         verdict=replace(
             verdict,

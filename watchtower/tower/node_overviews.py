@@ -12,7 +12,7 @@ from watchtower.wire.drills import is_drill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAccount:
+class NodeOverview:
     """One node and its agent."""
 
     node: str
@@ -37,7 +37,7 @@ MAX_JOBS_OF_NODE = 8
 """Jobs that are named for one node. A node has as many GPUs."""
 
 
-def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeAccount]:
+def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeOverview]:
     """Return all nodes: those with an agent, by name, then others that had incidents."""
     now, detector = tower.clock.now(), tower.detector
     counts = tower.node_incidents.count(WINDOWS["30d"], tower.clock.wall())
@@ -46,7 +46,7 @@ def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeAccount]:
         jobs = sorted({job for job, _ in node.ranks}, key=lambda job: (is_drill(job), job))
         is_silent = detector.is_silent(node.reporter, now)
         nodes.append(
-            NodeAccount(
+            NodeOverview(
                 node=name,
                 has_agent=True,
                 release=node.release,
@@ -65,8 +65,8 @@ def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeAccount]:
     ]
 
 
-def _without_agent(name: str, incidents: int) -> NodeAccount:
-    return NodeAccount(
+def _without_agent(name: str, incidents: int) -> NodeOverview:
+    return NodeOverview(
         node=name,
         has_agent=False,
         release="",
@@ -79,10 +79,10 @@ def _without_agent(name: str, incidents: int) -> NodeAccount:
     )
 
 
-def sort_nodes(nodes: Sequence[NodeAccount]) -> list[NodeAccount]:
+def sort_nodes(nodes: Sequence[NodeOverview]) -> list[NodeOverview]:
     """Return the nodes, the worst first: silent ones, then by incidents, then by gaps."""
 
-    def key(node: NodeAccount) -> tuple[bool, int, int, str]:
+    def key(node: NodeOverview) -> tuple[bool, int, int, str]:
         return node.silent_since is None, -node.incidents, -len(node.limits), node.node
 
     return sorted(nodes, key=key)

@@ -9,7 +9,7 @@ from watchtower.core.detection.progress import view_progress
 from watchtower.core.fleet.generation import Generation
 from watchtower.store.values import JobFacts
 from watchtower.tower.clock import SteadyWall
-from watchtower.tower.fleet_accounts import FleetJob, find_fleet_job
+from watchtower.tower.fleet_overviews import FleetJob, find_fleet_job
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.job_measures import find_evidence
 from watchtower.tower.live import LiveJob
@@ -35,7 +35,7 @@ class NodeOfJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobAccount:
+class JobOverview:
     """One live job. Times are UNIX seconds."""
 
     summary: FleetJob
@@ -73,7 +73,7 @@ MAX_WAITS = 10
 """Ranks of a slow job that are listed: those that waited least."""
 
 
-def find_job_account(tower: Tower, wall: SteadyWall, name: str) -> JobAccount | None:
+def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview | None:
     """Return what is known of a live job; None if it is not live."""
     live, job = tower.live.get(name), tower.fleet.jobs.get(name)
     if live is None or job is None:
@@ -86,7 +86,7 @@ def find_job_account(tower: Tower, wall: SteadyWall, name: str) -> JobAccount | 
     limit_s = tower.detector.step_limit_s(gen)
     progress = view_progress(gen, watch.kind, watch.diagnosis, limit_s=limit_s, now=now)
     alive = [record.vitals.beat for record in gen.live()]
-    return JobAccount(
+    return JobOverview(
         summary=find_fleet_job(tower, wall, live, job),
         facts=find_job_facts(job, live),
         began_at=wall.of(gen.began_at),
