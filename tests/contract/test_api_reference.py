@@ -99,7 +99,7 @@ def test_fields_of_answers_have_the_texts_of_the_source(document):
     schemas = document["components"]["schemas"]
     for name, field, text in (
         ("IncidentSummary", "suspect_ranks", 'Rank set, such as "0-6,8".'),
-        ("IncidentPage", "next_cursor", "For the next page"),
+        ("IncidentList", "next_cursor", "For the next page"),
         ("VerdictView", "shared_with", "Number of other open incidents"),
         ("Suspect", "gpu", "NVML index"),
     ):

@@ -21,7 +21,7 @@ from watchtower.api.rendering import (
 )
 from watchtower.tower import history
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.history import IncidentDetail, IncidentPage
+from watchtower.tower.history import IncidentDetail, IncidentList
 from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
@@ -54,7 +54,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
 
     @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
-    async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentPage:
+    async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentList:
         """List incidents that meet all given conditions, newest first.
 
         If there are more, the answer has a cursor for the next page. Incidents that open in the

@@ -54,7 +54,7 @@ class IncidentSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentPage:
+class IncidentList:
     """Incidents, newest first."""
 
     items: list[IncidentSummary]
@@ -109,12 +109,12 @@ class IncidentDetail:
     """The last lines of the suspects. Empty unless their agents may send them."""
 
 
-async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentPage:
+async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentList:
     """Return the newest incidents that meet the conditions."""
     incidents = await read_incidents(tower, chosen, limit + 1)
     shown = incidents[:limit]
     has_more = len(incidents) > limit
-    return IncidentPage(
+    return IncidentList(
         items=[_summarize(tower, incident) for incident in shown],
         next_cursor=write_cursor(position_of(shown[-1])) if has_more else None,
     )

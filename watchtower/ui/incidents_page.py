@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.problems import describe_mistake
 from watchtower.core.incident_filter import IncidentFilter
-from watchtower.tower.history import IncidentPage, IncidentSummary
+from watchtower.tower.history import IncidentList, IncidentSummary
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.wire.verdict import Cause, Domain, Status
 
@@ -55,7 +55,7 @@ def make_filter(chosen: Mapping[str, str]) -> IncidentFilter:
         raise HTTPException(422, "; ".join(map(describe_mistake, mistakes))) from None
 
 
-def show_incidents(page: IncidentPage, chosen: Mapping[str, str]) -> IncidentsShown:
+def show_incidents(page: IncidentList, chosen: Mapping[str, str]) -> IncidentsShown:
     """Return what the page shows."""
     given = {name: text for name, text in chosen.items() if name != "cursor"}
     cursor = page.next_cursor
