@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from agent.procfs import Proc
@@ -68,10 +69,19 @@ def read_memberships(proc: Proc, pid: int) -> Iterator[Membership]:
             yield Membership(frozenset(controllers.split(",")), path, mounts)
 
 
-def list_folders(proc: Proc, pid: int, controller: str) -> Iterator[str]:
-    """Yield the folders of a process that may have limits of a controller, relative to
-    `CGROUP_MOUNT`: its own first, then those above it, without the root, which has no limit.
+def find_folders(proc: Proc, ranks: Iterable[int], controller: str) -> dict[int, tuple[str, ...]]:
+    """Return the folders of ranks that may have limits of a controller, by pid.
+
+    They are relative to `CGROUP_MOUNT`: the own folder first, then those above it, without the
+    root, which has no limit.
     """
+    return {
+        pid: tuple(islice(_list_folders(proc, pid, controller), MAX_FOLDERS))
+        for pid in islice(ranks, MAX_RANKS)
+    }
+
+
+def _list_folders(proc: Proc, pid: int, controller: str) -> Iterator[str]:
     for each in read_memberships(proc, pid):
         if (each.is_v2 or controller in each.controllers) and not each.is_hidden:
             for mount in each.mounts:

@@ -11,17 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
-from agent.cgroups import (
-    CGROUP_MOUNT,
-    MAX_FOLDERS,
-    MAX_RANKS,
-    list_folders,
-    parse_rows,
-    read_file,
-)
+from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
 from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
 from watchtower.metric_spec import Sample, gauge
@@ -123,10 +115,7 @@ class CpuLimits:
         """Do nothing: no file is open."""
 
     def _read(self) -> None:
-        pids = list(islice(self._find_ranks(), MAX_RANKS))
-        folders = {
-            pid: tuple(islice(list_folders(self._proc, pid, "cpu"), MAX_FOLDERS)) for pid in pids
-        }
+        folders = find_folders(self._proc, self._find_ranks(), "cpu")
         wanted = dict.fromkeys(each for levels in folders.values() for each in levels)
         before = self._counts
         counts = ((each, _count(os.path.join(self._mount, each))) for each in wanted)

@@ -14,17 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
-from agent.cgroups import (
-    CGROUP_MOUNT,
-    MAX_FOLDERS,
-    MAX_RANKS,
-    list_folders,
-    parse_rows,
-    read_file,
-)
+from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
 from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
 from watchtower.metric_spec import Sample, gauge
@@ -43,7 +35,7 @@ REPORTED = 0.95
 """Smallest used share that is reported."""
 
 NO_LIMIT_BYTES = 1 << 60
-"""cgroup v1 writes about 2**63 where there is no limit."""
+"""A limit of cgroup v1 that was never set is about 2**63 bytes."""
 
 _GIB = 1 << 30
 
@@ -111,7 +103,7 @@ class MemoryLimits:
         return not self._uses
 
     def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for everybody."""
+        """Return an empty text: the files of a cgroup are readable for every user."""
         return ""
 
     def stop(self) -> None:
@@ -120,8 +112,7 @@ class MemoryLimits:
     def _read(self) -> None:
         self._uses = {}
         known: dict[str, _Use | None] = {}
-        for pid in islice(self._find_ranks(), MAX_RANKS):
-            folders = tuple(islice(list_folders(self._proc, pid, "memory"), MAX_FOLDERS))
+        for pid, folders in find_folders(self._proc, self._find_ranks(), "memory").items():
             for each in folders:
                 if each not in known:
                     known[each] = _read_use(os.path.join(self._mount, each))

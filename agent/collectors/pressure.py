@@ -79,7 +79,7 @@ class Pressure:
         return not self._values
 
     def gap(self) -> str:
-        """Return an empty text: the files are readable for everybody where they exist."""
+        """Return an empty text: the files are readable for every user where they exist."""
         return ""
 
     def stop(self) -> None:

@@ -105,7 +105,7 @@ class SharedMemory:
         return self._used is None
 
     def gap(self) -> str:
-        """Return an empty text: its size is readable for everybody."""
+        """Return an empty text: its size is readable for every user."""
         return ""
 
     def stop(self) -> None:
