@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -74,18 +75,49 @@ def test_any_change_makes_a_cookie_invalid(sessions, book):
         assert sessions.find(changed, NOW) is None
 
 
-def test_a_session_ends_with_its_token_and_not_with_another(sessions, book, monkeypatch):
-    reader, operator = begin(sessions, book), begin(sessions, book, OPERATOR)
-    monkeypatch.setattr(book, "_known", book_of(operator=OPERATOR).known)
+class TokenFiles:
+    """A file of tokens for each scope, and the book that reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = {scope: folder / scope.value for scope in Scope}
+        self.write()
+        self.book = TokenBook({scope: str(path) for scope, path in self._paths.items()}, {})
+
+    def write(self, **tokens: str) -> None:
+        """Give these scopes one token each. Other scopes get one that no test uses."""
+        for scope, path in self._paths.items():
+            new = path.with_suffix(".new")
+            new.touch(mode=0o600)
+            new.write_text(f"{tokens.get(scope.value, f'unused-token-of-{scope.value}')}\n")
+            new.replace(path)
+
+    def give(self, **tokens: str) -> None:
+        """Change the tokens while the tower runs."""
+        self.write(**tokens)
+        assert self.book.renew()
+
+
+@pytest.fixture
+def files(tmp_path) -> TokenFiles:
+    return TokenFiles(tmp_path)
+
+
+def test_a_session_ends_with_its_token_and_not_with_another(files):
+    files.give(reader=READER, operator=OPERATOR)
+    sessions = Sessions(files.book, KEY, DAY)
+    reader, operator = begin(sessions, files.book), begin(sessions, files.book, OPERATOR)
+    files.give(operator=OPERATOR)
     assert sessions.find(reader, NOW) is None
     assert sessions.find(operator, NOW) is not None
 
 
-def test_a_session_has_the_rights_that_its_token_has_now(sessions, book, monkeypatch):
-    cookie = begin(sessions, book, OPERATOR)
-    monkeypatch.setattr(book, "_known", book_of(reader=OPERATOR).known)
+def test_a_session_has_the_rights_that_its_token_has_now(files):
+    files.give(operator=OPERATOR)
+    sessions = Sessions(files.book, KEY, DAY)
+    cookie = begin(sessions, files.book, OPERATOR)
+    files.give(reader=OPERATOR)
     assert sessions.find(cookie, NOW).scope is Scope.READER
-    monkeypatch.setattr(book, "_known", book_of(agent=OPERATOR).known)
+    files.give(agent=OPERATOR)
     assert sessions.find(cookie, NOW) is None
 
 
