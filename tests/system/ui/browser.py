@@ -36,7 +36,7 @@ SERIOUS = ("serious", "critical")
 
 
 def find_chromium() -> str:
-    """Return the path of Chromium; "" if there is none."""
+    """Return the path of Chromium; an empty text if it is not installed."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
 
