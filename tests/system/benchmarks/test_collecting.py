@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +60,19 @@ def test_a_rank_gives_its_recorder_and_its_groups_until_it_is_stopped(
     ]
     assert evidence.groups == {0: [("0", (0,))]}
     rank.send_signal(signal.SIGSTOP)
+    wait_until_stopped(rank.pid)
     assert ask_rank(rank.pid, 0, tmp_path).startswith("no answer")
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait for every thread: one that still runs after the signal may answer."""
+    until = time.monotonic() + LONG_S
+    while any(
+        stat.read_text().rpartition(")")[2].split()[0] not in "Tt"
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        assert time.monotonic() < until, f"process {pid} does not stop"
+        time.sleep(0.01)
 
 
 CASE = (

@@ -22,7 +22,6 @@ PROGRAMS = Path(__file__).parent / "third_party"
 CONFIG = read_config(Path(__file__).parent / "fast.toml")
 RANKS = 4
 DEADLINE_S = 120.0
-FINAL = ("hung", "ended")
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,17 @@ def check(verdict: dict, truth: Truth) -> None:
 
 
 def watch(name: str, culprit: int, environment: Environment, folder: Path) -> dict:
-    """Run one job until its verdict is final; returns it."""
+    """Run one job until it has an incident. Return the verdict.
+
+    A job that ended has no incident before its end is diagnosed.
+    """
     client = TowerClient(environment.tower_url)
     with launched(name, culprit, folder):
         until = time.monotonic() + DEADLINE_S
         while True:
             with contextlib.suppress(NotFoundError):
                 verdict = client.verdict(name)
-                if verdict["status"] in FINAL:
+                if verdict["incident"]:
                     return verdict
             assert time.monotonic() < until, f"no incident within {DEADLINE_S:.0f} s"
             time.sleep(0.2)
