@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
 from watchtower.core.diagnosis.waits.graph import End, EndKind
+from watchtower.core.diagnosis.waits.odd_rank import find_cycle_breakers
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
 

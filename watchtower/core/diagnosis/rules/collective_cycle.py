@@ -10,9 +10,9 @@ from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, stack_reason
 from watchtower.core.diagnosis.waits.callsites import site_of
-from watchtower.core.diagnosis.waits.cycle_breakers import find_cycle_breakers
 from watchtower.core.diagnosis.waits.divergent_rank import has_many_orders
 from watchtower.core.diagnosis.waits.graph import End, EndKind
+from watchtower.core.diagnosis.waits.odd_rank import find_cycle_breakers
 from watchtower.wire.verdict import Cause
 
 MAX_QUOTED = 4
