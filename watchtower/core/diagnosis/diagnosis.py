@@ -115,7 +115,9 @@ def _accuse(
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
-        alternatives=_list_alternatives(ranked, chosen[0].cause, told),
+        alternatives=_list_alternatives(
+            ranked, chosen[0].cause, told, left=1 - chosen[0].confidence
+        ),
     )
 
 
@@ -163,7 +165,9 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
-        alternatives=() if explained else _list_alternatives(likeliest, Cause.UNKNOWN, set()),
+        alternatives=()
+        if explained
+        else _list_alternatives(likeliest, Cause.UNKNOWN, set(), left=1),
     )
 
 
@@ -229,9 +233,12 @@ def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
 
 
 def _list_alternatives(
-    ranked: Sequence[Accusation], chosen: Cause, told: Set[tuple[int, Cause]]
+    ranked: Sequence[Accusation], chosen: Cause, told: Set[tuple[int, Cause]], *, left: float
 ) -> tuple[Alternative, ...]:
-    """List the other accusations; a rank that has a finer reason is not listed as being behind."""
+    """List the other accusations; a rank that has a finer reason is not listed as being behind.
+
+    An alternative is true only if the verdict is wrong. `left` is the probability of that.
+    """
     explained = {rank for rank, _ in told}
     alternatives = []
     for accusation in ranked:
@@ -243,7 +250,9 @@ def _list_alternatives(
             continue
         explained |= set(ranks)
         alternatives.append(
-            Alternative(cause=accusation.cause, suspects=ranks, confidence=accusation.confidence)
+            Alternative(
+                cause=accusation.cause, suspects=ranks, confidence=left * accusation.confidence
+            )
         )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
