@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
@@ -129,6 +130,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "target": target or "its descriptor",
         "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
         "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
+        "mount_path": _quote_path(mounts[0].point if len(mounts) == 1 else target),
         "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),
         "destination": target or "the checkpoint's destination",
         # Without heartbeats it is not known that the suspect has made that step.
@@ -139,6 +141,11 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "thread": _name_thread(picture, first),
         "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
+
+
+def _quote_path(path: str) -> str:
+    """Write a path as one word for a shell: the names in it are another user's text."""
+    return shlex.quote(clean(path, 120)) if path.startswith("/") else "PATH"
 
 
 def _name_peer(first: Position) -> str:
