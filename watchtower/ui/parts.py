@@ -40,7 +40,7 @@ class Part(Generic[Subject]):
 
 PARTS: tuple[Part[IncidentOverview], ...] = (
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),
-    Part(name="contrast", title="How the suspect differs", collect=collect_contrast),
+    Part(name="contrast", title="How the suspect differs", collect=collect_contrast, is_wide=True),
     Part(name="ranks", title="Ranks", collect=collect_incident_ranks, is_wide=True),
     Part(name="traces", title="Before the stall and in it", collect=collect_traces),
     Part(name="stacks", title="Stacks", collect=collect_stacks, is_wide=True),
@@ -54,7 +54,7 @@ JOB_PARTS: tuple[Part[JobOverview], ...] = (
     Part(name="steps", title="Steps", collect=collect_steps),
     Part(name="ranks", title="Ranks", collect=collect_job_ranks, is_wide=True),
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),
-    Part(name="contrast", title="How the suspect differs", collect=collect_contrast),
+    Part(name="contrast", title="How the suspect differs", collect=collect_contrast, is_wide=True),
     Part(name="stacks", title="Stacks", collect=collect_stacks, is_wide=True),
 )
 """The parts of the page of a live job."""
