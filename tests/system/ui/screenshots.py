@@ -28,6 +28,12 @@ SCHEMES = ("light", "dark")
 MAX_HEIGHT = 2400
 """Pixels of a picture. What is below is cut."""
 
+FIRST_SCREEN = "first-screen.png"
+"""The top of the first picture, for the README."""
+
+FIRST_SCREEN_HEIGHT = 680
+"""Pixels: down to the buttons."""
+
 MAX_BYTES = 150_000
 """Of a picture: a page of documents loads several."""
 
@@ -35,10 +41,10 @@ COLOURS = (128, 64, 32, 16)
 """Numbers of colours that are tried until a picture is small enough."""
 
 
-def write_picture(path: Path, content: bytes) -> int:
+def write_picture(path: Path, content: bytes, max_height: int = MAX_HEIGHT) -> int:
     """Write a picture with few colours, and return its number of bytes."""
     picture = Image.open(io.BytesIO(content)).convert("RGB")
-    picture = picture.crop((0, 0, picture.width, min(picture.height, MAX_HEIGHT)))
+    picture = picture.crop((0, 0, picture.width, min(picture.height, max_height)))
     for colours in COLOURS:
         buffer = io.BytesIO()
         picture.quantize(colours, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
@@ -79,6 +85,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     write_index(folder)
+    first = folder / name_picture("incident", min(LAYOUTS), "desktop", "light")
     with running_chromium() as browser:
         for ranks in LAYOUTS:
             with (
@@ -90,6 +97,7 @@ def main() -> None:
                     file = folder / name_picture(page, ranks, size, scheme)
                     count = write_picture(file, take(browser, tower.url, path, size, scheme))
                     print(f"{file}: {count // 1000} kB", flush=True)
+    write_picture(folder / FIRST_SCREEN, first.read_bytes(), FIRST_SCREEN_HEIGHT)
 
 
 if __name__ == "__main__":
