@@ -32,6 +32,7 @@ from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.gpu_errors import (
+    say_ecc_errors,
     say_gpu_error,
     say_odd_gpu,
     say_stuck_driver,
@@ -320,6 +321,8 @@ def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     why = ""
     if picture.slowed_gpu(position.rank):
         why = ", and its GPU works with reduced clocks"
+    elif ecc := picture.ecc_errors(position.rank):
+        why = f", and {say_ecc_errors(ecc)}"
     elif limit := picture.cpu_limit(position.rank):
         why = f", and {clean(limit.text, 96)}"
     if not waits:

@@ -41,6 +41,7 @@ from watchtower.core.diagnosis.writer.endings import (
 )
 from watchtower.core.diagnosis.writer.gpu_errors import (
     name_error,
+    say_ecc_errors,
     say_gpu_error,
     say_odd_gpu,
     say_slowed_gpu,
@@ -62,7 +63,7 @@ from watchtower.core.diagnosis.writer.words import (
     say_unanswered,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, join_words, say_duration
@@ -104,6 +105,7 @@ OF_ONE_RANK = frozenset(
         ReasonKind.GPU_LOAD,
         ReasonKind.GPU_DRIVER,
         ReasonKind.GPU_CLOCK,
+        ReasonKind.GPU_MEMORY,
         ReasonKind.CPU_LIMIT,
     }
 )
@@ -363,6 +365,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
     ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: say_slowed_gpu(use)),
+    ReasonKind.GPU_MEMORY: _about(EccErrors, lambda _, errors: say_ecc_errors(errors)),
     ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
     ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),
     ReasonKind.ODD: _about(Split, _say_odd),

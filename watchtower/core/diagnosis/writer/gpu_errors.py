@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, join_words, say_duration
 
 AT_ONCE_S = 1.0
 """An error this close to the last step came "at the last step": reports are a second apart."""
@@ -73,3 +73,13 @@ def say_slowed_gpu(use: GpuUse) -> str:
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
+
+
+def say_ecc_errors(errors: EccErrors) -> str:
+    """Return "the memory of GPU 0000:3b:00 has 17700 corrected errors a second at present"."""
+    kinds = []
+    if errors.corrected_per_s:
+        kinds.append(f"{errors.corrected_per_s:.0f} corrected errors a second")
+    if errors.has_uncorrected:
+        kinds.append("new uncorrected errors")
+    return f"the memory of GPU {clean(errors.device, 32)} has {join_words(kinds)} at present"
