@@ -38,6 +38,17 @@ RECOVERY_ACTIONS = (
 """The driver's recommendation, by its number in NVML."""
 
 
+FROZEN = "NVML answers, and none of its counters changes, not even its energy"
+
+FABRIC_STATES = {1: "is not set up yet: is the fabric manager running?", 2: "is being set up"}
+"""States of the set-up in which programs cannot use NVLink."""
+
+FABRIC_DONE = 3
+
+FABRIC_HEALTH = {2: "is unhealthy", 3: "has less capacity than it should"}
+"""Bad values of its health, in words. Since NVML's version 3 of the structure."""
+
+
 def observe(
     subject: str,
     name: str,
@@ -85,9 +96,13 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
     if gpu.lost_at is not None:
         words, lost_s = LOST[reading.state], now - gpu.lost_at
         yield observe(subject, f"gpu_{reading.state}", lost_s, text=words)
+    if gpu.frozen_at is not None:
+        frozen_s, first = now - gpu.frozen_at, next(iter(pids), None)
+        yield observe(subject, "gpu_frozen", frozen_s, text=FROZEN, pid=first)
     yield from _observe_orphans(gpu, age_s, proc)
     yield from _observe_errors(gpu, now)
     yield from _observe_device(gpu, age_s)
+    yield from _observe_links(gpu, age_s, now)
 
 
 def _observe_orphans(gpu: GpuState, age_s: float, proc: Proc) -> Iterator[Observation]:
@@ -101,11 +116,11 @@ def _observe_orphans(gpu: GpuState, age_s: float, proc: Proc) -> Iterator[Observ
 
 def _observe_errors(gpu: GpuState, now: float) -> Iterator[Observation]:
     pid = next(iter(gpu.reading.processes), None)
-    for name, (at, count, per_s) in gpu.increases().items():
+    for name, (at, total, per_s) in gpu.increases().items():
         age_s = now - at
         if age_s <= REPORTED_S:
-            text = f"{count:.0f} {ERRORS[name]} since the agent started"
-            yield observe(gpu.subject, f"gpu_errors.{name}", age_s, value=count, text=text, pid=pid)
+            text = f"{total:.0f} {ERRORS[name]} since the agent started"
+            yield observe(gpu.subject, f"gpu_errors.{name}", age_s, value=total, text=text, pid=pid)
         if name.startswith("ecc_") and age_s <= RISING_S:
             kind, text = name.removeprefix("ecc_"), f"{per_s:.1f} {ERRORS[name]} a second"
             yield observe(
@@ -123,6 +138,27 @@ def _observe_device(gpu: GpuState, age_s: float) -> Iterator[Observation]:
     if 0 < action < len(RECOVERY_ACTIONS):
         text = f"the driver recommends: {RECOVERY_ACTIONS[action]}"
         yield observe(subject, "gpu_recovery", age_s, value=action, text=text)
+
+
+def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observation]:
+    values = gpu.reading.values
+    if gpu.links_lost is not None:
+        at, count = gpu.links_lost
+        text = f"{count} of its {values.get('nvlinks', 0):.0f} NVLinks were lost"
+        yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text)
+    if trouble := _find_fabric_trouble(values):
+        text = f"its NVLink fabric {trouble}"
+        yield observe(gpu.subject, "gpu_fabric", age_s, value=values["fabric_state"], text=text)
+
+
+def _find_fabric_trouble(values: Mapping[str, float]) -> str:
+    """Return why the GPU cannot use its fabric; empty if it can, or if it has none."""
+    state, status = values.get("fabric_state", 0), values.get("fabric_status", 0)
+    if state in FABRIC_STATES:
+        return FABRIC_STATES[int(state)]
+    if state == FABRIC_DONE and status:
+        return f"was not set up (error {status:.0f})"
+    return FABRIC_HEALTH.get(int(values.get("fabric_health", 0)), "")
 
 
 def _say_load(values: Mapping[str, float]) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.collectors.gpu_pattern import Load, Pattern, find_pattern
+from agent.collectors.gpu_pattern import Load, Pattern, Stillness, find_pattern
 from agent.collectors.nvml_process import GpuReading
 from agent.collectors.subjects import name_pci
 
@@ -35,7 +35,7 @@ class Increase(NamedTuple):
     """The latest increase of a counter."""
 
     at: float
-    count: float
+    total: float
     """Since the counter was first read."""
     per_s: float
     """Of this increase, since the increase before it. So a counter that rests for an hour and then
@@ -69,6 +69,11 @@ class GpuState:
     read_at: float = float("-inf")
     """When its values were read; minus infinity if they never were."""
     lost_at: float | None = None
+    links_lost: tuple[float, int] | None = None
+    """When NVLinks were lost that were up before, and how many are; None if none is."""
+    _links_up: float = 0.0
+    """The most NVLinks that were up."""
+    _stillness: Stillness = field(default_factory=Stillness)
     _loads: deque[Load] = field(default_factory=lambda: deque(maxlen=16))
     _counters: dict[str, _Counter] = field(default_factory=dict)
 
@@ -81,6 +86,8 @@ class GpuState:
         self.reading = reading
         if is_new:
             self.read_at = now - reading.age_s
+            self._stillness.take(reading.values, self.read_at)
+            self._count_links(reading.values.get("nvlinks_up"), now)
             if load := Load.of(reading.values, self.read_at):
                 self._loads.append(load)
         self.lost_at = (self.lost_at or now) if reading.state in LOST else None
@@ -100,7 +107,24 @@ class GpuState:
         """Return what it does."""
         if self.lost_at is not None:
             return Pattern.LOST
+        if self.frozen_at is not None:
+            return Pattern.FROZEN
         return find_pattern(self._loads, now)
+
+    @property
+    def frozen_at(self) -> float | None:
+        """Since when its counters stand still; None if they do not, or if that is not certain."""
+        return self._stillness.since(self.read_at)
+
+    def _count_links(self, up: float | None, now: float) -> None:
+        if up is None:
+            return
+        self._links_up = max(self._links_up, up)
+        lost = int(self._links_up - up)
+        if lost == 0:
+            self.links_lost = None
+        elif self.links_lost is None or self.links_lost[1] != lost:
+            self.links_lost = now, lost
 
     def is_fresh(self, now: float) -> bool:
         """Return whether its values are new."""

@@ -1,7 +1,7 @@
 """Collector: the GPUs of the node by NVML: load, pattern, processes, errors of memory and links.
 
-A child process makes all calls (`nvml_child`), because a call may block for ever in the driver. A
-node without a driver or without GPUs is an ordinary node: nothing is reported as missing.
+A child process makes all calls (`agent/gpu_reader`), because a call may block for ever in the
+driver. A node without a driver or without GPUs is an ordinary node: nothing is reported as missing.
 
 Each GPU has one observation with its pattern for each process that uses it. The process joins the
 GPU to a rank, and with it the Xid errors of that GPU. Numbers go to the agent's own metrics only:
@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.collectors.collector import Measured, Reading
+from agent.collectors.gpu_count import GpuCount
 from agent.collectors.gpu_report import MAX_PROCESSES, SOURCE, observe, observe_gpu
 from agent.collectors.gpu_report import REPORTED_S as XIDS_REPORTED_S
 from agent.collectors.gpu_state import FRESH_S, GpuState
 from agent.collectors.nvml_metrics import (
+    EXPECTED,
     METRICS,
     STUCK,
     VISIBLE,
@@ -27,6 +29,7 @@ from agent.collectors.nvml_metrics import (
 )
 from agent.collectors.nvml_process import (
     ABSENT,
+    NO_GPUS,
     NOT_INSTALLED,
     SILENT_S,
     GpuReading,
@@ -64,6 +67,7 @@ class Nvml:
 
     def __init__(self, root: str = "/") -> None:
         self._process, self._proc = NvmlProcess(root), Proc(root)
+        self._count = GpuCount(root)
         self._gpus: dict[int, GpuState] = {}
         self._node = NodeReading()
         self._read_at = float("-inf")
@@ -83,6 +87,8 @@ class Nvml:
         if call := self._find_stuck(now):
             words = f"{call.call} of {call.where} has not returned"
             yield observe(call.subject, "nvml_stuck", call.age_s, text=words, pid=call.pid)
+        if self.can_read or self._process.state == NO_GPUS:
+            yield from self._count.compare(len(self._gpus), now)
         yield from self._observe_xids(now)
         for gpu in self._gpus.values():
             yield from observe_gpu(gpu, self._read_at, now, self._proc)
@@ -109,9 +115,10 @@ class Nvml:
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all GPUs that were read in the last seconds."""
         now = self._collected_at
-        if not self._gpus and not self.can_read:
+        if not self._gpus and not self.can_read and not self._count.expected:
             return
         yield Sample(VISIBLE, (), len(self._gpus))
+        yield Sample(EXPECTED, (), self._count.expected)
         stuck = self._find_stuck(now)
         yield Sample(STUCK, (), stuck.age_s if stuck else 0.0)
         yield from sample_calls(self._node)

@@ -40,6 +40,8 @@ class GpuPattern(Enum):
     """No kernel is resident: no work is queued."""
     THROTTLED = "throttled"
     """It works, with reduced clocks."""
+    FROZEN = "frozen"
+    """Its driver answers, and none of its counters changes any more."""
     LOST = "lost"
 
 

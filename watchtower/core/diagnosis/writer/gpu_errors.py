@@ -47,6 +47,7 @@ _DOES = {
     GpuPattern.WORKING: "still works",
     GpuPattern.THROTTLED: "still works, with reduced clocks,",
     GpuPattern.IDLE: "has no work",
+    GpuPattern.FROZEN: "no longer changes any of its counters",
     GpuPattern.LOST: "is lost",
 }
 
