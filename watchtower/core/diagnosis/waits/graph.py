@@ -20,8 +20,8 @@ from enum import Enum
 from functools import cached_property
 
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.core.diagnosis.waits.components import find_components
 from watchtower.core.diagnosis.waits.points import WaitPoint, collective_points, transfer_points
+from watchtower.core.graph_components import find_components
 
 
 class EndKind(Enum):
