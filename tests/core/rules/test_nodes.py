@@ -14,8 +14,8 @@ from tests.core.builders import (
 from tests.core.rules.asking import ask
 from watchtower.core.case import Case, NodeEvidence
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.lost_nodes import find_lost_nodes
 from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.rules.node_lost import find_lost_nodes
 
 LOST = [a_silent_rank(rank) for rank in range(4, 8)]
 RESET = "RuntimeError: Connection closed by peer [10.0.0.4]:17221"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.deaths import Death, is_before
-from watchtower.core.diagnosis.lingering import Lingering
+from watchtower.core.diagnosis.subjects import Lingering
 from watchtower.core.diagnosis.writer.words import where_of
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import DeathKind, signal_name

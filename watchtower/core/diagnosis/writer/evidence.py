@@ -9,8 +9,6 @@ from typing import TypeVar
 from watchtower.core.diagnosis.accusation import Reason, ReasonKind
 from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
-from watchtower.core.diagnosis.lingering import Lingering
-from watchtower.core.diagnosis.lost_nodes import LostNode
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.subjects import (
@@ -20,6 +18,8 @@ from watchtower.core.diagnosis.subjects import (
     Deaths,
     FaultyGpu,
     Held,
+    Lingering,
+    LostNode,
     OddGpu,
     Path,
     Ranks,
