@@ -19,7 +19,6 @@ from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
-from watchtower.core.diagnosis.shared_address import find_shared_address
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
@@ -197,8 +196,7 @@ def _make_diagnosis(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         said_waiting=say_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
-        shared_cause=find_shared_cause(written.suspects, accused or picture.live)
-        or find_shared_address(picture, cause, accused),
+        shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 
