@@ -22,8 +22,7 @@ from watchtower.core.diagnosis.subjects import (
     OddGpu,
     expect,
 )
-from watchtower.core.diagnosis.writer.gpu_errors import say_source
-from watchtower.core.diagnosis.writer.links import name_link
+from watchtower.core.diagnosis.writer.hardware import name_link, say_source
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,

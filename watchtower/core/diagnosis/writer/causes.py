@@ -28,14 +28,14 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
-from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
-from watchtower.core.diagnosis.writer.gpu_errors import (
+from watchtower.core.diagnosis.writer.hardware import (
     say_gpu_error,
     say_odd_gpu,
     say_stuck_driver,
 )
+from watchtower.core.diagnosis.writer.proofs import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,

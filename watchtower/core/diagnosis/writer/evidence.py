@@ -33,20 +33,20 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group, name_point
-from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import (
     say_aftermath_in_order,
     say_ending,
     say_last_words,
 )
-from watchtower.core.diagnosis.writer.gpu_errors import (
+from watchtower.core.diagnosis.writer.hardware import (
     name_error,
     say_gpu_error,
+    say_link_fault,
     say_odd_gpu,
     say_slowed_gpu,
     say_stuck_driver,
 )
-from watchtower.core.diagnosis.writer.links import say_link_fault
+from watchtower.core.diagnosis.writer.proofs import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.words import (
     MAX_WAITS,
     describe_children,

@@ -1,10 +1,11 @@
-"""Sentences about the GPU of a rank: its errors, and what it does."""
+"""Sentences about hardware: the errors of a GPU, what a GPU does, and links that failed."""
 
 from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
 from watchtower.core.text import clean, say_duration
 
@@ -73,3 +74,14 @@ def say_slowed_gpu(use: GpuUse) -> str:
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
+
+
+def say_link_fault(fault: LinkFault) -> str:
+    """Return "gpu-042, 12 s ago: eth1 lost its link and does not have it now"."""
+    ago = say_duration(fault.observation.age_s)
+    return f"{clean(fault.node, 64)}, {ago} ago: {clean(fault.observation.text, 160)}"
+
+
+def name_link(fault: LinkFault) -> dict[str, object]:
+    """Return what advice names: the node and the link."""
+    return {"node": clean(fault.node, 64), "link": clean(fault.link, 64)}
