@@ -36,7 +36,7 @@ from watchtower.core.diagnosis.writer.nothing_found import (
     summarise_unknown,
 )
 from watchtower.core.diagnosis.writer.observed import show_observations
-from watchtower.core.diagnosis.writer.words import say_waiting
+from watchtower.core.diagnosis.writer.words import write_waiting
 from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.gpus import WORKING
@@ -69,7 +69,7 @@ def diagnose_picture(
         try:
             diagnosis = _judge(picture, found)
         except NotWrittenError as error:
-            broken.append(_say_broken(error.cause.value, error))
+            broken.append(_describe_broken(error.cause.value, error))
             found = [each for each in found if each.cause is not error.cause]
         else:
             return replace(diagnosis, missing_evidence=(*broken, *find_gaps(picture)))
@@ -82,7 +82,7 @@ def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
     return _accuse(picture, ranked, sure) if sure else _diagnose_unknown(picture, ranked)
 
 
-def _say_broken(name: str, error: BaseException) -> str:
+def _describe_broken(name: str, error: BaseException) -> str:
     return f"rule {name} failed ({type(error.__cause__ or error).__name__}) and was left out"
 
 
@@ -95,7 +95,7 @@ def _run_rules(
         try:
             accusation = rule(picture)
         except Exception as error:
-            broken.append(_say_broken(name, error))
+            broken.append(_describe_broken(name, error))
             continue
         if accusation is not None:
             found.append(accusation)
@@ -194,7 +194,7 @@ def _make_diagnosis(
         suspects_moving=any(_is_moving(picture, item) for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
-        said_waiting=say_waiting(waiting, accused if written.suspects else ()),
+        said_waiting=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),

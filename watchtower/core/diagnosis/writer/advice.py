@@ -22,7 +22,7 @@ from watchtower.core.diagnosis.subjects import (
     OddGpu,
     expect,
 )
-from watchtower.core.diagnosis.writer.hardware import name_link, say_source
+from watchtower.core.diagnosis.writer.hardware import name_link, write_source
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -176,7 +176,7 @@ def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     if isinstance(accusation.about, OddGpu):
         return _of_used_gpu(picture, accusation)
     error = expect(accusation.about, FaultyGpus).items[0].errors[0]
-    return {"device": clean(error.device, 32), "source": say_source(error)}
+    return {"device": clean(error.device, 32), "source": write_source(error)}
 
 
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
