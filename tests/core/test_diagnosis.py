@@ -188,7 +188,7 @@ class TestForTheIncident:
         answer = said(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
         assert [suspect.rank for suspect in answer.suspects] == [0]
         assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
-        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
+        assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
         crowd = {**SPINS, "cpu": 0.5}
@@ -216,7 +216,7 @@ class TestForTheIncident:
     def test_a_crowd_that_is_seen_to_work_does_not(self, changes):
         answer = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
         assert not answer.peers_waiting
-        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
+        assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_nor_does_one_while_the_suspect_works(self):
         """An unmarked evaluation: most ranks happen to be at one line, all compute."""
@@ -236,8 +236,8 @@ class TestForTheIncident:
         assert not answer.peers_waiting
 
     def test_ranks_that_all_wait_wait_for_other_ranks(self):
-        assert said().said_waiting == "8 ranks wait for other ranks"
-        assert said(count=2, stack=IN_USER_CODE).said_waiting == ""
+        assert said().waiting_text == "8 ranks wait for other ranks"
+        assert said(count=2, stack=IN_USER_CODE).waiting_text == ""
 
     def test_the_class_of_the_top_suspect_is_told(self):
         assert said(a_rank(0, FETCHING)).suspect_class == "dataloader"
@@ -261,7 +261,7 @@ def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
 def test_ddp_waiters_count_as_waiting():
     answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
-    assert answer.said_waiting == "7 ranks wait for rank 3"
+    assert answer.waiting_text == "7 ranks wait for rank 3"
 
 
 def test_a_loss_that_became_nan_is_told_but_decides_nothing():

@@ -108,14 +108,14 @@ def _accuse(
     chosen = _join_faults(sure)
     accused = [item for each in chosen for item in each.suspects]
     written = write_together(picture, chosen)
-    told = {(rank, each.cause) for each in chosen for rank in each.ranks}
+    named = {(rank, each.cause) for each in chosen for rank in each.ranks}
     return replace(
         _make_diagnosis(picture, chosen[0].cause, written, accused),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(
-            ranked, chosen[0].cause, told, left=1 - chosen[0].confidence
+            ranked, chosen[0].cause, named, left=1 - chosen[0].confidence
         ),
     )
 
@@ -194,7 +194,7 @@ def _make_diagnosis(
         suspects_moving=any(_is_moving(picture, item) for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
-        said_waiting=write_waiting(waiting, accused if written.suspects else ()),
+        waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
@@ -231,20 +231,20 @@ def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
 
 
 def _list_alternatives(
-    ranked: Sequence[Accusation], chosen: Cause, told: Set[tuple[int, Cause]], *, left: float
+    ranked: Sequence[Accusation], chosen: Cause, named: Set[tuple[int, Cause]], *, left: float
 ) -> tuple[Alternative, ...]:
     """List the other accusations; a rank that has a finer reason is not listed as being behind.
 
     An alternative is true only if the verdict is wrong. `left` is the probability of that.
     """
-    explained = {rank for rank, _ in told}
+    explained = {rank for rank, _ in named}
     alternatives = []
     for accusation in ranked:
         ranks = accusation.ranks
         if accusation.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
         accuses_none = not accusation.suspects and accusation.cause is not chosen
-        if {(rank, accusation.cause) for rank in ranks} <= told and not accuses_none:
+        if {(rank, accusation.cause) for rank in ranks} <= named and not accuses_none:
             continue
         explained |= set(ranks)
         alternatives.append(

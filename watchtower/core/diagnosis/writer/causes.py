@@ -150,7 +150,7 @@ _CLAUSES = {
     Cause.BEHIND_COLLECTIVE: _write_behind,
     Cause.GIL_HELD: _write_gil,
 }
-"""What is said of a rank that is elsewhere besides its place and what it waits for."""
+"""What is text of a rank that is elsewhere besides its place and what it waits for."""
 
 
 def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
@@ -214,8 +214,8 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
 
 
 def _why_stuck_driver(_: Picture, accusation: Accusation, position: Position) -> str:
-    said = write_stuck_driver(expect(accusation.about, StuckDriver))
-    return f"uses a GPU whose driver does not answer: {said}"
+    text = write_stuck_driver(expect(accusation.about, StuckDriver))
+    return f"uses a GPU whose driver does not answer: {text}"
 
 
 def _why_odd_gpu(odd: OddGpu) -> str:

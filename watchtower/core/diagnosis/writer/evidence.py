@@ -158,7 +158,7 @@ def _write_even_counts(_: Picture, counted: Ranks) -> str:
 
 
 def _write_kernel(_: Picture, position: Position) -> str:
-    return f"state {position.state.value}, {position.wait.says}{write_timer(position)}"
+    return f"state {position.state.value}, {position.wait.text}{write_timer(position)}"
 
 
 def _write_step(_: Picture, found: Steps) -> str:
@@ -322,9 +322,9 @@ T = TypeVar("T")
 Sentence = Callable[[Picture, ReasonSubject], str]
 
 
-def _about(kind: type[T], say: Callable[[Picture, T], str]) -> Sentence:
+def _about(kind: type[T], write: Callable[[Picture, T], str]) -> Sentence:
     """Return how a reason about something of this type reads."""
-    return lambda picture, subject: say(picture, expect(subject, kind))
+    return lambda picture, subject: write(picture, expect(subject, kind))
 
 
 SENTENCES: dict[ReasonKind, Sentence] = {

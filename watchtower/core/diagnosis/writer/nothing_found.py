@@ -136,18 +136,18 @@ def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
 
 
 def _quote(
-    source: str, positions: Sequence[Position], say: Callable[[Position], str]
+    source: str, positions: Sequence[Position], write: Callable[[Position], str]
 ) -> Iterator[Evidence]:
-    for group in _group(positions, say)[:MAX_GROUPS]:
-        text = f"{name_ranks(ranks_of(group))}: {say(group[0])}"
+    for group in _group(positions, write)[:MAX_GROUPS]:
+        text = f"{name_ranks(ranks_of(group))}: {write(group[0])}"
         yield Evidence(source=source, text=text, ranks=format_ranks(ranks_of(group)), weight=0.0)
 
 
-def _group(positions: Sequence[Position], say: Callable[[Position], str]) -> list[list[Position]]:
+def _group(positions: Sequence[Position], write: Callable[[Position], str]) -> list[list[Position]]:
     """Put alike ones together, the fewest first."""
     groups: dict[str, list[Position]] = defaultdict(list)
     for item in positions:
-        groups[say(item)].append(item)
+        groups[write(item)].append(item)
     return sorted(groups.values(), key=len)
 
 
@@ -158,8 +158,8 @@ def _write_stack(position: Position) -> str:
 def _write_kernel(position: Position) -> str:
     kernel = position.kernel
     call = f"in {clean(kernel.syscall, 32)}()" if kernel.syscall else clean(kernel.wchan, 64)
-    said = position.wait.says or call
-    return f"state {position.state.value}{said and f', {said}'}"
+    text = position.wait.text or call
+    return f"state {position.state.value}{text and f', {text}'}"
 
 
 def _write_step(position: Position) -> str:

@@ -100,9 +100,9 @@ def write_place(position: Position) -> str:
 
 def write_wait(position: Position) -> str:
     """Return ", blocked in read() on /mnt/shards/0042.tar", or nothing when it is not known."""
-    if not position.asleep or not position.wait.says:
+    if not position.asleep or not position.wait.text:
         return ""
-    return f", {position.wait.says}{write_timer(position)}"
+    return f", {position.wait.text}{write_timer(position)}"
 
 
 def write_timer(position: Position) -> str:
@@ -116,7 +116,7 @@ def write_timer(position: Position) -> str:
 def write_place_of_wait(position: Position) -> str:
     """Return "it waits for an item in a queue", or nothing."""
     place = position.wait_place
-    return f"it {place.says}" if place and place.says else ""
+    return f"it {place.text}" if place and place.text else ""
 
 
 def write_unanswered(position: Position) -> str:
@@ -229,7 +229,7 @@ def _write_call(known: KnownStack) -> str:
     frames = known.stack.frames
     called = list(called_by_user(frames)) if known.own else []
     place = find_called(frames) if known.own else None
-    waits = place.says if place else THREAD_WAITS.get(known.frame_class, "")
+    waits = place.text if place else THREAD_WAITS.get(known.frame_class, "")
     call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
     at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
     return f"; it {waits}{at}" if waits else f",{at}" if at else ""
@@ -265,7 +265,7 @@ def describe_worker(worker: Worker) -> str:
     state = CHILD_STATES.get(worker.child.kernel.state)
     if state:
         return f"pid {worker.pid} {state}{at}"
-    wait = classify_wait(worker.child.kernel).says
+    wait = classify_wait(worker.child.kernel).text
     return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
 
 
@@ -273,7 +273,7 @@ def describe_program(child: ChildDump) -> str:
     """Return "18320 (cat), which is stopped (state T)"."""
     program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
-    wait = classify_wait(child.kernel).says
+    wait = classify_wait(child.kernel).text
     says = CHILD_STATES.get(child.kernel.state) or (f"is {wait}" if wait else "")
     return f"{name}, which {says}" if says else name
 
@@ -285,8 +285,8 @@ def write_held(cause: Cause, first: Position) -> str:
     if cause is Cause.PROCESS_TRACED:
         return f"is traced by {name_tracer(first)}"
     if cause is Cause.PROCESS_FROZEN:
-        return f"is {first.wait.says}"
-    wait = f", {first.wait.says}" if first.wait.says else ""
+        return f"is {first.wait.text}"
+    wait = f", {first.wait.text}" if first.wait.text else ""
     return f"is in uninterruptible sleep (state D){wait}"
 
 
@@ -324,15 +324,15 @@ def write_loop(order: ProgramOrder) -> str:
 
 def write_cycle(cycle: End) -> list[str]:
     """Return of each wait point "ranks 0-1 wait in all_reduce number 3 of ... for rank 2"."""
-    inside, said = set(cycle.ranks), []
+    inside, waits = set(cycle.ranks), []
     for point in cycle.points:
         waiting = [rank for rank in point.waiting if rank in inside]
         awaited = [rank for rank in point.held_up_by if rank in inside]
         verb = "waits" if len(waiting) == 1 else "wait"
-        said.append(
+        waits.append(
             f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
         )
-    return said
+    return waits
 
 
 def write_pace(picture: Picture) -> str:
