@@ -68,15 +68,27 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
     """Return what helps. Nothing about the processes of a rank that has ended."""
     if not accusation.advice:
         return ()
-    first = accusation.suspects[0] if accusation.suspects else None
+    first = _first_of(accusation)
     values = _values_of(picture, first) if first else {}
     if accusation.cause in _OF_CAUSE:
         values |= _OF_CAUSE[accusation.cause](picture, accusation)
-    shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
-    templates = [_template(closer or name, first) for closer, name in shown]
+    templates = [_template(name, first) for name in choose_entries(picture, accusation)]
     steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
     useful = [step for step in steps if step.lasts or first is None or first.live]
     return tuple(_without_repeated_commands(useful))
+
+
+def choose_entries(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
+    """Return the entries of `advice.toml` that are shown: a closer one in place of a general one.
+
+    `WAIT_PLACE` is the advice beside the call that the rank waits in.
+    """
+    first = _first_of(accusation)
+    return tuple(_choose_closer(picture, name, first) or name for name in accusation.advice)
+
+
+def _first_of(accusation: Accusation) -> Position | None:
+    return accusation.suspects[0] if accusation.suspects else None
 
 
 def _without_repeated_commands(steps: Iterable[Step]) -> Iterator[Step]:
