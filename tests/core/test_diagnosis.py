@@ -27,6 +27,8 @@ from watchtower.core.diagnosis.rules import RULES
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause
 
+UNSURE = (Cause.BUSY_LOOP, Cause.LOCK_DEADLOCK, Cause.NETWORK_WAIT, Cause.DATALOADER_STALL)
+
 SPINS = {"state": "R", "syscall": "", "active": True, "cpu": 0.98}
 
 
@@ -65,6 +67,21 @@ class TestChoice:
         answer = judged(a_finding(), died)
         assert answer.cause is Cause.BUSY_LOOP
         assert [item.cause for item in answer.alternatives] == [Cause.PROCESS_STOPPED]
+
+    def test_alternatives_share_what_the_chosen_faults_leave(self):
+        stopped = a_finding(Cause.PROCESS_STOPPED, Tier.CANNOT_ANSWER, 0.8, ranks=(1,))
+        traced = a_finding(Cause.PROCESS_TRACED, Tier.CANNOT_ANSWER, 0.75, ranks=(2,))
+        busy = a_finding(Cause.BUSY_LOOP, confidence=0.9, ranks=(3,))
+        lock = a_finding(Cause.LOCK_DEADLOCK, confidence=0.6, ranks=(4,))
+        # Both faults must be wrong: 0.2 * 0.25. The alternatives exclude each other.
+        shares = [other.confidence for other in judged(stopped, traced, busy, lock).alternatives]
+        assert shares == [pytest.approx(0.05 * 0.9 / 1.5), pytest.approx(0.05 * 0.6 / 1.5)]
+        # One alternative is as sure as its rule, in what is left.
+        assert judged(stopped, lock).alternatives[0].confidence == pytest.approx(0.2 * 0.6)
+
+    def test_candidates_of_an_unknown_cause_exclude_each_other(self):
+        found = [a_finding(cause, confidence=0.4, ranks=(at,)) for at, cause in enumerate(UNSURE)]
+        assert [each.confidence for each in judged(*found).alternatives] == [0.25] * len(UNSURE)
 
     def test_runners_up_about_other_ranks_are_alternatives(self):
         answer = judged(a_finding(), a_finding(Cause.LOCK_DEADLOCK, confidence=0.3, ranks=(5,)))

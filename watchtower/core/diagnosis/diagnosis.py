@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from math import prod
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
@@ -108,15 +109,12 @@ def _accuse(
     chosen = _join_faults(sure)
     accused = [item for each in chosen for item in each.suspects]
     written = write_together(picture, chosen)
-    named = {(rank, each.cause) for each in chosen for rank in each.ranks}
     return replace(
         _make_diagnosis(picture, chosen[0].cause, written, accused),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
-        alternatives=_list_alternatives(
-            ranked, chosen[0].cause, named, left=1 - chosen[0].confidence
-        ),
+        alternatives=_list_alternatives(ranked, chosen),
     )
 
 
@@ -152,7 +150,8 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
     likeliest = sorted(ranked, key=lambda each: -each.confidence)
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()
-    written = Written((), explained or summarise_unknown(picture, likeliest), (), ())
+    alternatives = () if explained else _list_alternatives(likeliest, ())
+    written = Written((), explained or summarise_unknown(picture, alternatives), (), ())
     if not explained:
         first = write_accusation(picture, likeliest[0]) if likeliest else None
         written = replace(
@@ -164,9 +163,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
-        alternatives=()
-        if explained
-        else _list_alternatives(likeliest, Cause.UNKNOWN, set(), left=1),
+        alternatives=alternatives,
     )
 
 
@@ -231,27 +228,34 @@ def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
 
 
 def _list_alternatives(
-    ranked: Sequence[Accusation], chosen: Cause, named: Set[tuple[int, Cause]], *, left: float
+    ranked: Sequence[Accusation], chosen: Sequence[Accusation]
 ) -> tuple[Alternative, ...]:
     """List the other accusations; a rank that has a finer reason is not listed as being behind.
 
-    An alternative is true only if the verdict is wrong. `left` is the probability of that.
+    An alternative names another cause, or another rank, so it is true only if all chosen faults are
+    wrong. That is the probability which is left. The confidence of a rule is that of its accusation
+    if no other one were known. Alternatives exclude each other, so if their confidences add up to
+    more than 1, they are reduced in proportion.
     """
+    named = {(rank, each.cause) for each in chosen for rank in each.ranks}
+    causes = {each.cause for each in chosen}
     explained = {rank for rank, _ in named}
-    alternatives = []
+    others: list[tuple[Accusation, tuple[int, ...]]] = []
     for accusation in ranked:
         ranks = accusation.ranks
         if accusation.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
-        accuses_none = not accusation.suspects and accusation.cause is not chosen
+        accuses_none = not accusation.suspects and accusation.cause not in causes
         if {(rank, accusation.cause) for rank in ranks} <= named and not accuses_none:
             continue
         explained |= set(ranks)
-        alternatives.append(
-            Alternative(
-                cause=accusation.cause, suspects=ranks, confidence=left * accusation.confidence
-            )
-        )
+        others.append((accusation, ranks))
+    left = prod(1 - each.confidence for each in chosen)
+    share = left / max(1.0, sum(each.confidence for each, _ in others))
+    alternatives = (
+        Alternative(cause=each.cause, suspects=ranks, confidence=round(share * each.confidence, 4))
+        for each, ranks in others
+    )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
 

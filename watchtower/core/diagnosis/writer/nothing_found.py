@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
@@ -19,7 +18,7 @@ from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import capitalise, clean, join_sentences, say_duration
-from watchtower.wire.verdict import Evidence
+from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
 """Candidates that are named: a fourth one is hardly the cause."""
@@ -49,19 +48,19 @@ def _is_finished(picture: Picture) -> bool:
     )
 
 
-def summarise_unknown(picture: Picture, ranked: Sequence[Accusation]) -> str:
+def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> str:
     """Return what is seen when no accusation is sure enough, with the likeliest candidates."""
     seen = _write_seen(picture)
-    candidates = [_write_candidate(accusation) for accusation in ranked[:MAX_CANDIDATES]]
+    candidates = [_write_candidate(each) for each in alternatives[:MAX_CANDIDATES]]
     if not candidates:
         return f"{capitalise(seen)}."
     likely = f"most likely: {' or '.join(candidates)}"
     return f"{capitalise(join_sentences(seen, 'the cause is not certain', likely))}."
 
 
-def _write_candidate(accusation: Accusation) -> str:
-    whom = f" of {name_ranks(accusation.ranks)}" if accusation.suspects else ""
-    return f"{accusation.cause.value}{whom} ({accusation.confidence:.0%})"
+def _write_candidate(candidate: Alternative) -> str:
+    whom = f" of {name_ranks(candidate.suspects)}" if candidate.suspects else ""
+    return f"{candidate.cause.value}{whom} ({candidate.confidence:.0%})"
 
 
 def _write_seen(picture: Picture) -> str:
