@@ -301,7 +301,7 @@ def _alternatives_and_gaps(verdict: Verdict) -> list[str]:
     if verdict.status is Status.RECOVERED:
         return []
     lines = []
-    if verdict.alternatives:
+    if verdict.alternatives and verdict.cause is not Cause.UNKNOWN:  # else the summary names them
         lines.append(f"also possible: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
     if verdict.missing_evidence:
         more = len(verdict.missing_evidence) - 1

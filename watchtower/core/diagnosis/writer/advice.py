@@ -139,7 +139,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "node": node_of(first),
         "place": where_of(first) or "its stack",
         "target": target or "its descriptor",
-        "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
+        "opened": target or f"the file opened at {where_of(first) or 'its last line'}",
         "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
         "mount_path": _quote_path(mounts[0].point if len(mounts) == 1 else target),
         "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),

@@ -65,15 +65,18 @@ def _write_candidate(candidate: Alternative) -> str:
 
 def _write_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
+    answered = " that answered" if any(not item.live for item in picture.unseen) else ""
+    count = f"{count_ranks(len(live))}{answered}"
     if live and len(waiting) == len(live):
-        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)}, and none is behind"
+        seen = f"all {count} wait in {name_waits(waiting)}, and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
-        seen = f"{len(waiting)} of {count_ranks(len(live))} {verb} in {name_waits(waiting)}"
+        seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
     else:
         seen = f"no rank is waiting for another ({count_ranks(len(live))} alive)"
     missing = len(picture.missing)
-    never = f"; {count_ranks(missing)} never seen" if missing else ""
+    was = "was" if missing == 1 else "were"
+    never = f"; {count_ranks(missing)} {was} never seen" if missing else ""
     return seen + never + "".join(_write_unseen(picture.unseen))
 
 

@@ -24,7 +24,7 @@ from watchtower.core.diagnosis.waits.points import describe_group
 from watchtower.core.text import join_words
 
 SIGNS = {
-    Sign.BREAKS_CYCLE: "without this rank, no ranks would wait for each other",
+    Sign.BREAKS_CYCLE: "the other ranks wait in a cycle only because of this rank",
     Sign.OTHER_GROUPS: "the other groups of this kind made the same call as the other ranks",
 }
 

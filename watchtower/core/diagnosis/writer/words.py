@@ -120,9 +120,9 @@ def write_place_of_wait(position: Position) -> str:
 
 
 def write_unanswered(position: Position) -> str:
-    """Return "10.0.0.1:29500 does not answer its connection", or nothing."""
+    """Return "its connection to 10.0.0.1:29500 gets no answer", or nothing."""
     address = clean(position.unanswered, 64)
-    return f"{address} does not answer its connection" if address else ""
+    return f"its connection to {address} gets no answer" if address else ""
 
 
 def write_others(picture: Picture, suspects: Sequence[Position]) -> str:
