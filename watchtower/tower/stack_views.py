@@ -33,7 +33,7 @@ class ThreadStackView:
     frames: list[Frame]
     """Innermost first."""
     native: str = ""
-    """What the training thread does in native code, such as "polls for its device in
+    """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
 
 

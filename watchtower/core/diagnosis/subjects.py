@@ -262,8 +262,8 @@ AccusationSubject = (
     | StuckDriver
     | None
 )
-"""What a summary is made of besides the suspects. Which of them belongs to a cause: see `TEXTS` in
-`writer/causes.py`."""
+"""Values that summaries are made of besides the suspects. Which of them belongs to a cause: see
+`TEXTS` in `writer/causes.py`."""
 
 T = TypeVar("T")
 

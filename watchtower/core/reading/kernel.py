@@ -16,7 +16,7 @@ from watchtower.wire.report import ProcessState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReading:
-    """What a thread waits for."""
+    """The kind of object that a thread waits for."""
 
     wait_class: str
     """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""

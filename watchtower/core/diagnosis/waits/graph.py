@@ -25,7 +25,7 @@ from watchtower.core.graph_components import find_components
 
 
 class EndKind(Enum):
-    """What the waiting ends in."""
+    """The kinds of ends of the waiting."""
 
     RANK = "rank"
     """A rank that does not wait."""

@@ -25,11 +25,11 @@ from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.wire.verdict import Cause
 
 Proof = Sign | Divergence
-"""What shows which side is wrong."""
+"""A proof of which side is wrong."""
 
 
 class Ground(Enum):
-    """What shows a split."""
+    """The evidence of a split."""
 
     COLLECTIVE_LOGS = "collective logs"
     """The members of one group called different operations as its number N."""
@@ -57,7 +57,7 @@ class Split:
     is_even: bool = False
     """As many differ as do not."""
     proof: Proof | None = None
-    """What shows that the few are wrong; null where they are only fewer."""
+    """The proof that the few are wrong; null where they are only fewer."""
     certain: bool = True
     """The ranks that wait are known to have entered, not only to have called."""
     is_partial: bool = False

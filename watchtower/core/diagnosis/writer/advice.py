@@ -205,4 +205,4 @@ _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.FABRIC_FAULT: lambda _, a: name_link(expect(a.about, FailedLinks).items[0]),
     Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
 }
-"""What the sentences of one cause may name besides."""
+"""Further values that the sentences of one cause may name."""

@@ -150,7 +150,7 @@ _CLAUSES = {
     Cause.BEHIND_COLLECTIVE: _write_behind,
     Cause.GIL_HELD: _write_gil,
 }
-"""What is text of a rank that is elsewhere besides its place and what it waits for."""
+"""Further text about a rank that is elsewhere, beside its place and the object it waits for."""
 
 
 def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:

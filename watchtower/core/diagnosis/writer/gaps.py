@@ -15,7 +15,7 @@ MAX_GAPS = 16
 """Sentences in one verdict."""
 
 EVENT_LOOP = frozenset({"_run_once", "run_forever", "run_until_complete"})
-"""What asyncio calls it: the stack of a task that waits is not on any thread."""
+"""The call of asyncio's loop: the stack of a task that waits is not on any thread."""
 
 MAX_NODES = 4
 """Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
