@@ -282,7 +282,7 @@ class Nvml:
                 f"gpu_pattern.{pattern.value}",
                 age_s,
                 value=reading.index,
-                text=_say_load(reading.values),
+                text=_describe_load(reading.values),
                 pid=pids[0] if pids else None,
             )
         for pid in pids[1:]:
@@ -352,7 +352,7 @@ def _read_lanes(values: Mapping[str, float]) -> Iterator[Reading]:
             yield Reading(name, unit, 1.0, factor * values[key])
 
 
-def _say_load(values: Mapping[str, float]) -> str:
+def _describe_load(values: Mapping[str, float]) -> str:
     """Return "100 % busy, memory 0 %, 95 W of 700 W"; empty without values."""
     if values.get("mig"):
         return "MIG is on, so its load is not known"

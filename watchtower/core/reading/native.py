@@ -51,7 +51,7 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
     return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
-def say_native(native: NativePlace | None) -> str:
+def describe_native(native: NativePlace | None) -> str:
     """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
     if native is None:
         return ""

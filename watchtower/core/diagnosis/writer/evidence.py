@@ -65,7 +65,7 @@ from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.gpus import GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, join_words, say_duration
+from watchtower.core.text import clean, format_duration, join_words
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
@@ -166,7 +166,7 @@ def _write_step(_: Picture, found: Steps) -> str:
     phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
     steps = str(low) if low == high else f"{low} to {high}"
     return (
-        f"last step {position.step}, {say_duration(position.age_s)} ago{phase}; "
+        f"last step {position.step}, {format_duration(position.age_s)} ago{phase}; "
         f"the waiting ranks are at step {steps}"
     )
 
@@ -289,17 +289,17 @@ def _write_held(_: Picture, held: Held) -> str:
 def _write_not_seen(picture: Picture, missing: Ranks) -> str:
     case = picture.case
     seen = count_ranks(len(case.ranks) - len(missing.items))
-    return f"{seen} of {case.world_size} were seen in {say_duration(case.stalled_for_s)}"
+    return f"{seen} of {case.world_size} were seen in {format_duration(case.stalled_for_s)}"
 
 
 def _write_node(picture: Picture, lost: LostNode) -> str:
-    ago = say_duration(picture.case.stalled_for_s)
+    ago = format_duration(picture.case.stalled_for_s)
     when = (
         f"the job stopped {ago} ago" if lost.with_the_job else f"the job made steps until {ago} ago"
     )
     return (
         f"node {clean(lost.node, 64)} ({count_ranks(len(lost.ranks))}) has not reported for "
-        f"{say_duration(lost.silent_for_s)}; {when}"
+        f"{format_duration(lost.silent_for_s)}; {when}"
     )
 
 

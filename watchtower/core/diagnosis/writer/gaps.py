@@ -9,7 +9,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.exits import DeathKind
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 
 MAX_GAPS = 16
 """Sentences in one verdict."""
@@ -47,7 +47,7 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
         if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
-                f"{say_duration(node.silent_for_s)}: the state of "
+                f"{format_duration(node.silent_for_s)}: the state of "
                 f"{name_ranks(silent[node.node])} is unknown"
             )
 

@@ -17,7 +17,7 @@ from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import capitalise, clean, join_sentences, say_duration
+from watchtower.core.text import capitalise, clean, format_duration, join_sentences
 from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
@@ -165,4 +165,4 @@ def _write_kernel(position: Position) -> str:
 
 
 def _write_step(position: Position) -> str:
-    return f"last step {position.step}, {say_duration(position.age_s)} ago"
+    return f"last step {position.step}, {format_duration(position.age_s)} ago"
