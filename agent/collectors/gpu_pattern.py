@@ -44,7 +44,7 @@ and it rises all the time, also in an idle GPU: three reads in turn must be equa
 
 
 class Pattern(Enum):
-    """What one GPU did in the last seconds."""
+    """The activity of one GPU in the last seconds."""
 
     WORKING = "working"
     SPINNING = "spinning"

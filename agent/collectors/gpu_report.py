@@ -88,7 +88,7 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
             f"gpu_pattern.{gpu.find_pattern(now).value}",
             age_s,
             value=reading.index,
-            text=_say_load(reading.values),
+            text=_describe_load(reading.values),
             pid=pids[0] if pids else None,
         )
     for pid in pids[1:]:
@@ -161,7 +161,7 @@ def _find_fabric_trouble(values: Mapping[str, float]) -> str:
     return FABRIC_HEALTH.get(int(values.get("fabric_health", 0)), "")
 
 
-def _say_load(values: Mapping[str, float]) -> str:
+def _describe_load(values: Mapping[str, float]) -> str:
     """Return "100 % busy, memory 0 %, 95 W of 700 W"; empty without values."""
     if values.get("mig"):
         return "MIG is on, so its load is not known"

@@ -10,7 +10,7 @@ from watchtower.alerts.message import (
     MAX_LINE,
     AlertFacts,
     AlertState,
-    say_loss,
+    write_loss,
     write_message,
 )
 
@@ -151,7 +151,7 @@ STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
 def test_what_a_kill_loses_is_the_missing_stacks_and_the_steps_since_the_checkpoint(
     changes, sentence
 ):
-    assert say_loss(replace(FACTS, **changes)) == sentence
+    assert write_loss(replace(FACTS, **changes)) == sentence
 
 
 def test_a_job_that_never_started_names_what_is_missing():

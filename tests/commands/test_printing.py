@@ -15,7 +15,7 @@ from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, UNUSABLE, exit_code_of
 from watchtower.commands.printing import as_json, clean_lines, table
 from watchtower.commands.replaying import read_bundle
-from watchtower.core.times import say_distance, say_time
+from watchtower.core.times import format_distance, format_time
 
 NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
 
@@ -31,7 +31,7 @@ NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
     ],
 )
 def test_a_time_has_a_zone_and_a_distance(stamp, said):
-    assert say_time(stamp, NOW) == said
+    assert format_time(stamp, NOW) == said
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_time_has_a_zone_and_a_distance(stamp, said):
     ],
 )
 def test_a_distance_is_as_exact_as_a_reader_needs(seconds, said):
-    assert say_distance(seconds) == said
+    assert format_distance(seconds) == said
 
 
 class Terminal(io.StringIO):

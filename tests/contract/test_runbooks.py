@@ -11,7 +11,7 @@ import pytest
 from agent.cli import build_parser
 from tests.console import find_blocks, find_commands
 from watchtower.alerts.labels import DIED_DOMAINS
-from watchtower.alerts.message import NO_RANK, AlertFacts, say_loss, write_message
+from watchtower.alerts.message import NO_RANK, AlertFacts, write_loss, write_message
 from watchtower.cli import make_parser
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
@@ -162,7 +162,7 @@ def anchors(text: str) -> set[str]:
 
 def test_the_rules_use_the_words_of_the_direct_message():
     rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
-    lost = say_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
+    lost = write_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
     for words in ("Stacks of only ", "are collected: a kill now loses the rest."):
         assert words in rules
         assert words in lost

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
+from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
 
 MAX_LINE = 300
 """Most characters of one line: a chat window shows them without folding the message."""
@@ -62,7 +62,7 @@ class AlertState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFacts:
-    """What is known of an incident. An empty text or None: not known."""
+    """The known facts of an incident. An empty text or None: not known."""
 
     job: str = ""
     scheduler: str = ""
@@ -109,7 +109,7 @@ class AlertFacts:
     acked_by: str = ""
     is_drill: bool = False
     aftermath: str = ""
-    """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
+    """The fate of the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
 
     @property
     def links(self) -> dict[str, str]:
@@ -155,11 +155,11 @@ def mark_drill(lines: tuple[str, ...]) -> tuple[str, ...]:
     return (f"[DRILL] {lines[0]}"[:MAX_LINE].rstrip(), *lines[1:2], DRILL_TEXT)
 
 
-def say_loss(facts: AlertFacts) -> str:
+def write_loss(facts: AlertFacts) -> str:
     """Return what is lost if the job is killed now; empty if the job is not stuck."""
     if facts.status not in _STUCK or _is_over(facts):
         return ""
-    return f"{_say_evidence(facts)}{_say_lost_steps(facts)}"
+    return f"{_write_evidence(facts)}{_write_lost_steps(facts)}"
 
 
 def has_all_evidence(facts: AlertFacts) -> bool | None:
@@ -173,19 +173,19 @@ def _is_over(facts: AlertFacts) -> bool:
     return facts.state in (AlertState.RECOVERED, AlertState.CLOSED)
 
 
-def _say_evidence(facts: AlertFacts) -> str:
+def _write_evidence(facts: AlertFacts) -> str:
     wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
     if not wanted or arrived is None:
         return "It is not known whether a kill loses evidence."
     is_whole = wanted == _count(facts.ranks)
-    ranks = _say_number(wanted, "rank")
+    ranks = _write_number(wanted, "rank")
     stacks = f"{min(arrived, wanted)} of {ranks if is_whole else f'the {ranks} that agents report'}"
     if arrived < wanted:
         return f"Stacks of only {stacks} are collected: a kill now loses the rest."
     return f"Stacks of {stacks} are collected: a kill loses no evidence."
 
 
-def _say_lost_steps(facts: AlertFacts) -> str:
+def _write_lost_steps(facts: AlertFacts) -> str:
     """Return the steps that a kill loses. A job that never started has none."""
     step, checkpoint = _step(facts.step), _step(facts.checkpoint_step)
     if facts.status == _NEVER_STARTED:
@@ -196,28 +196,30 @@ def _say_lost_steps(facts: AlertFacts) -> str:
         return f" It loses all steps after the checkpoint at step {checkpoint}."
     lost = max(0, step - checkpoint)
     usual_s = _seconds(facts.step_s)
-    training = f" ({_say_short(lost * usual_s)} of training)" if usual_s and lost else ""
-    return f" It loses {_say_number(lost, 'step')}{training}: last checkpoint at step {checkpoint}."
+    training = f" ({_write_short(lost * usual_s)} of training)" if usual_s and lost else ""
+    return (
+        f" It loses {_write_number(lost, 'step')}{training}: last checkpoint at step {checkpoint}."
+    )
 
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
     stalled = ": ranks missing for " if facts.status == _NEVER_STARTED else ": no step for "
-    stall = _say_stall(facts, stalled) if facts.status in _STUCK else ""
+    stall = _write_stall(facts, stalled) if facts.status in _STUCK else ""
     if stall and (usual_s := _seconds(facts.step_s)):
-        stall += f", usually one in {_say_short(usual_s)}"
+        stall += f", usually one in {_write_short(usual_s)}"
     tag = f"{status or 'STATUS NOT KNOWN'}{stall}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
         tag += f", acknowledged by {person}" if person else ", acknowledged"
     start = f"[{tag}] {_name_job(facts)}: "
-    return start + _say_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
+    return start + _write_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
 
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call = say_whom_to_call(facts)
-    own = [sentence for sentence in (_say_stop(facts), say_loss(facts)) if sentence]
+    call = write_whom_to_call(facts)
+    own = [sentence for sentence in (_write_stop(facts), write_loss(facts)) if sentence]
     room = MAX_LINE - len(" ".join((call, *own)))
     advice = _fit_advice(facts.advice, room)
     since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice))
@@ -228,14 +230,14 @@ def _write_over(facts: AlertFacts) -> tuple[str, str]:
     recovered = facts.state is AlertState.RECOVERED
     outcome = "the job makes steps again" if recovered else "the incident is closed"
     first = f"[{facts.state.name}] {_name_job(facts)}: {outcome}"
-    again = f" {again}" if (again := say_whom_to_call_again(facts)) else ""
+    again = f" {again}" if (again := write_whom_to_call_again(facts)) else ""
     start = "Nothing to do now." if recovered else ""
     if not recovered and facts.aftermath:
         start = _fit_sentence("", capitalise(facts.aftermath), MAX_LINE // 3)
-    if stall := _say_stall(facts, "It was hung for ") if facts.status in _STUCK else "":
+    if stall := _write_stall(facts, "It was hung for ") if facts.status in _STUCK else "":
         start = f"{start} {stall}.".lstrip()
     start = f"{start} The verdict was: ".lstrip()
-    verdict = _say_verdict(facts, MAX_LINE - len(start) - len(again) - 1)
+    verdict = _write_verdict(facts, MAX_LINE - len(start) - len(again) - 1)
     return first, f"{start}{verdict}.{again}"
 
 
@@ -246,24 +248,24 @@ def _name_job(facts: AlertFacts) -> str:
     about = (
         f"{scheduler} {number}".strip() if number else "",
         clean(facts.user, MAX_SHORT_NAME),
-        _say_count(size, unit),
+        _write_count(size, unit),
     )
     known = ", ".join(item for item in about if item)
     name = clean(facts.job, MAX_NAME) or "unnamed job"
     return f"{name} ({known})" if known else name
 
 
-def _say_verdict(facts: AlertFacts, room: int) -> str:
+def _write_verdict(facts: AlertFacts, room: int) -> str:
     """Return the rank, what it does and how sure that is, in at most `room` characters."""
     rank = _count(facts.rank)
     named = NO_RANK if rank is None else f"rank {rank}"
     node = clean(facts.node, MAX_NODE)
     if rank is not None and node:
         named += f" on {node}"
-    if known := ", ".join(item for item in (_say_others(facts), _say_sure(facts)) if item):
+    if known := ", ".join(item for item in (_write_others(facts), _write_sure(facts)) if item):
         named += f" ({known})"
     if rank is None:
-        named += _say_unseen(facts)
+        named += _write_unseen(facts)
     link = " " if rank is not None else ". "
     words = _fit_words(facts.what, room - len(named) - len(link))
     if words and rank is not None:
@@ -271,12 +273,12 @@ def _say_verdict(facts: AlertFacts, room: int) -> str:
     return f"{named}{link}{words}" if words else named
 
 
-def _say_others(facts: AlertFacts) -> str:
+def _write_others(facts: AlertFacts) -> str:
     suspects = _count(facts.suspects) or 0
     return f"one of {suspects} suspects" if suspects > 1 and _count(facts.rank) is not None else ""
 
 
-def _say_sure(facts: AlertFacts) -> str:
+def _write_sure(facts: AlertFacts) -> str:
     confidence = facts.confidence
     if confidence is None or not 0.01 <= confidence <= 1:
         return ""
@@ -285,15 +287,15 @@ def _say_sure(facts: AlertFacts) -> str:
     return f"{percent} % sure {what}"
 
 
-def _say_unseen(facts: AlertFacts) -> str:
+def _write_unseen(facts: AlertFacts) -> str:
     """Return how many ranks no agent reports, which is what such a verdict lacks."""
     size, seen = _count(facts.ranks), _count(facts.dumps_wanted)
     if size is None or seen is None or seen >= size:
         return ""
-    return f". Agents report {seen} of {_say_count(size, 'rank')}"
+    return f". Agents report {seen} of {_write_count(size, 'rank')}"
 
 
-def say_whom_to_call(facts: AlertFacts) -> str:
+def write_whom_to_call(facts: AlertFacts) -> str:
     """Return the sentence with the team, or with the owner of the job."""
     user = clean(facts.user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
@@ -304,17 +306,17 @@ def say_whom_to_call(facts: AlertFacts) -> str:
     return f"Whom to call is not known{f': begin with {owner}' if user else ''}."
 
 
-def say_whom_to_call_again(facts: AlertFacts) -> str:
+def write_whom_to_call_again(facts: AlertFacts) -> str:
     """Return the sentence for an incident that is over; empty if the team is not known."""
     team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
     return f"If it happens again: call {team}." if team else ""
 
 
-def _say_stop(facts: AlertFacts) -> str:
+def _write_stop(facts: AlertFacts) -> str:
     step = _step(facts.step)
     place = "" if step is None else f" at step {step}"
     if waiting := _count(facts.waiting):
-        return f"{_say_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
+        return f"{_write_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
     if facts.status == "slow":
         return "The job still makes steps."
     return f"Stopped{place}." if place and facts.status in _STUCK else ""
@@ -327,9 +329,9 @@ def _fit_advice(text: str, room: int) -> str:
     return sentence if advice and len(text) <= MAX_LINE and len(sentence) <= room else ""
 
 
-def _say_stall(facts: AlertFacts, before: str) -> str:
+def _write_stall(facts: AlertFacts, before: str) -> str:
     seconds = _seconds(facts.stalled_s)
-    return "" if seconds is None else f"{before}{say_duration(seconds)}"
+    return "" if seconds is None else f"{before}{format_duration(seconds)}"
 
 
 def _join_links(facts: AlertFacts) -> str:
@@ -367,8 +369,8 @@ def _count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_COUNT else None
 
 
-def _say_short(seconds: float) -> str:
-    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else say_duration(seconds)
+def _write_short(seconds: float) -> str:
+    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else format_duration(seconds)
 
 
 def _seconds(value: float | None) -> float | None:
@@ -380,11 +382,11 @@ def _step(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_STEP else None
 
 
-def _say_count(count: int | None, unit: str) -> str:
+def _write_count(count: int | None, unit: str) -> str:
     """Return "3 ranks"; empty for 0 and for what is not known."""
     known = _count(count)
-    return _say_number(known, unit) if known else ""
+    return _write_number(known, unit) if known else ""
 
 
-def _say_number(number: int, unit: str) -> str:
+def _write_number(number: int, unit: str) -> str:
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"

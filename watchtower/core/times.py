@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
-def say_time(stamp: str, now: float) -> str:
+def format_time(stamp: str, now: float) -> str:
     """Return "2026-11-22 16:03:12 UTC (3 min ago)" for an RFC 3339 time.
 
     `now` is in UNIX seconds. Text that is not a time is returned as it is.
     """
     at = _parse(stamp)
-    said = say_moment(stamp)
-    return said if at is None else f"{said} ({say_distance(now - at.timestamp())})"
+    said = format_moment(stamp)
+    return said if at is None else f"{said} ({format_distance(now - at.timestamp())})"
 
 
-def say_moment(stamp: str) -> str:
+def format_moment(stamp: str) -> str:
     """Return "2026-11-22 16:03:12 UTC" for an RFC 3339 time, for text that people read later.
 
     Text that is not a time is returned as it is.
@@ -34,7 +34,7 @@ def _parse(stamp: str) -> datetime | None:
         return None
 
 
-def say_distance(seconds: float) -> str:
+def format_distance(seconds: float) -> str:
     """Return "3 min ago" for a positive number of seconds, "in 2 h" for a negative one."""
     length = abs(round(seconds))
     if length < 2:

@@ -8,10 +8,10 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.case_summary import StackBranch, StackTree
-from watchtower.core.diagnosis.summary.stacks import main_digest
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import say_native
+from watchtower.core.reading.native import describe_native
 from watchtower.core.reading.threads import index_stacks
+from watchtower.core.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
 
@@ -33,7 +33,7 @@ class ThreadStackView:
     frames: list[Frame]
     """Innermost first."""
     native: str = ""
-    """What the training thread does in native code, such as "polls for its device in
+    """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
 
 
@@ -66,7 +66,7 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
-            native = say_native(dump.native if dump and thread.main else thread.native)
+            native = describe_native(dump.native if dump and thread.main else thread.native)
             groups.setdefault((name, thread.digest, native), []).append(item.rank)
         if not threads:
             without.setdefault(_why_none(dump), []).append(item.rank)

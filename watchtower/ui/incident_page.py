@@ -14,10 +14,10 @@ from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import (
     AlertFacts,
     has_all_evidence,
-    say_loss,
-    say_whom_to_call,
-    say_whom_to_call_again,
+    write_loss,
     write_message,
+    write_whom_to_call,
+    write_whom_to_call_again,
 )
 from watchtower.core.ranksets import name_ranks, parse_ranks
 from watchtower.core.text import capitalise
@@ -29,7 +29,7 @@ from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, list_labels, say_percent, say_words, stamp
+from watchtower.ui.words import count, format_name, format_percent, list_labels, stamp
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Alternative, Cause, Status, Verdict
 
@@ -53,7 +53,7 @@ class KillShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentShown:
-    """What the page shows besides its parts."""
+    """The content of the page besides its parts."""
 
     id: str
     job: str
@@ -141,8 +141,8 @@ def show_incident(
         else "",
         waiting=len(parse_ranks(verdict.waiting)),
         waiting_ranks=verdict.waiting,
-        call=_say_call(said, is_over=overview.is_over),
-        shared=_say_shared(verdict),
+        call=_write_call(said, is_over=overview.is_over),
+        shared=_write_shared(verdict),
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
@@ -151,7 +151,7 @@ def show_incident(
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
-        alternatives=[_say_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
+        alternatives=[_write_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
         events=list_events(overview),
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=overview.silence,
@@ -194,7 +194,7 @@ def list_facts(facts: JobFacts) -> list[str]:
 
 def show_kill(facts: AlertFacts) -> KillShown | None:
     """Return whether the job may be killed; None if it is over or not stuck."""
-    sentence = say_loss(facts)
+    sentence = write_loss(facts)
     if not sentence:
         return None
     answers = {True: "yes", False: "not yet", None: "not known"}
@@ -206,9 +206,9 @@ def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
     return list(write_message(replace(facts, url=links.details(facts.incident))))
 
 
-def _say_call(facts: AlertFacts, *, is_over: bool) -> str:
+def _write_call(facts: AlertFacts, *, is_over: bool) -> str:
     """Return whom to call, for a place whose heading says so."""
-    said = say_whom_to_call_again(facts) if is_over else say_whom_to_call(facts)
+    said = write_whom_to_call_again(facts) if is_over else write_whom_to_call(facts)
     return capitalise(said.removeprefix("Call "))
 
 
@@ -217,7 +217,7 @@ def _find_node(verdict: Verdict) -> str:
     return nodes.pop() if len(nodes) == 1 else ""
 
 
-def _say_shared(verdict: Verdict) -> str:
+def _write_shared(verdict: Verdict) -> str:
     cause, number = verdict.shared_cause, verdict.shared_with
     if cause is None or not number:
         return ""
@@ -225,9 +225,9 @@ def _say_shared(verdict: Verdict) -> str:
     return f"{others} on the same {cause.kind} {cause.name}"
 
 
-def _say_alternative(other: Alternative) -> str:
+def _write_alternative(other: Alternative) -> str:
     of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
-    return f"{say_words(other.cause.value)}{of} ({say_percent(other.confidence)})"
+    return f"{format_name(other.cause.value)}{of} ({format_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:

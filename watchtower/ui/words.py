@@ -48,19 +48,19 @@ def stamp(wall: float | None) -> str | None:
     return f"{datetime.fromtimestamp(math.floor(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def say_step_time(seconds: float) -> str:
+def format_step_time(seconds: float) -> str:
     """Return "1.2 s a step"; empty if it is not known. Two digits, so that it seldom changes."""
     if seconds <= 0:
         return ""
     return f"{seconds:.2g} s a step" if seconds < 100 else f"{seconds:.0f} s a step"
 
 
-def say_words(name: str) -> str:
+def format_name(name: str) -> str:
     """Return the name of a cause or a status as words: "gpu driver stuck"."""
     return clean(name, 64).replace("_", " ")
 
 
-def say_percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return "97 %". No verdict is certain, so the largest number is 99."""
     return f"{min(int(share * 100 + 0.5), 99)} %"
 

@@ -51,12 +51,12 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
     return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
-def say_native(native: NativePlace | None) -> str:
+def describe_native(native: NativePlace | None) -> str:
     """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
     if native is None:
         return ""
     where = f" in {clean(native.library, 64)}" if native.library else ""
-    says = {
+    text = {
         NativeKind.DEVICE_WAIT: (
             "polls for its device" if native.running else "waits for its device"
         )
@@ -66,8 +66,8 @@ def say_native(native: NativePlace | None) -> str:
         NativeKind.GENERATED: "runs generated code",
         NativeKind.PYTHON: "runs Python" if native.running else "",
     }.get(native.kind, "")
-    thread = f"{clean(native.thread, 32)} " if native.thread and says else ""
-    return thread + says
+    thread = f"{clean(native.thread, 32)} " if native.thread and text else ""
+    return thread + text
 
 
 def _runs_other_work(dump: RankDump) -> bool:

@@ -9,7 +9,7 @@ from itertools import islice
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.ranksets import format_ranks
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
@@ -69,6 +69,6 @@ def _is_recent(picture: Picture, observation: Observation) -> bool:
 
 def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
-    ago = say_duration(observation.age_s)
+    ago = format_duration(observation.age_s)
     text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
     return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)
