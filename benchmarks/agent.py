@@ -5,7 +5,9 @@
 A real tower, a real agent and a real job of small Python programs run on this machine. The driver
 of the GPUs is a library of ours, so that the calls themselves cost nothing: what is measured is our
 own work. Other load on the machine makes the figures worse: also the processes that others start,
-because the agent looks at each new one.
+because the agent looks at each new one. Without these, on a machine that others use, too:
+
+    unshare --pid --fork --mount-proc python -m benchmarks.agent
 
 Exporters of others run beside it (`benchmarks/agent_peers.py`): of GPUs on the same library, and of
 the node. All are scraped every 15 s.
