@@ -68,10 +68,10 @@ def feedback_routes(tower: Tower) -> APIRouter:
         verdict = await incident_verdict(tower, ident) if ident else None
         if ident is None or verdict is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
-        said = Answer(
+        answer = Answer(
             right=given.right, rank=given.rank, cause=given.cause, by=given.by, note=given.note
         )
-        return view_feedback(await tower.feedback.give(ident, verdict, said))
+        return view_feedback(await tower.feedback.give(ident, verdict, answer))
 
     @router.get(
         "/calibration",

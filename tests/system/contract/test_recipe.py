@@ -21,9 +21,9 @@ apart = observed(SPINNING)
 first, *rest = apart.nodes
 same = tuple(replace(each, subject="pci:0000:3b:00") for each in first.observations)
 for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), apart):
-    said = diagnose(case)
-    ranks = [suspect.rank for suspect in said.suspects]
-    print(said.cause.value, ranks, *said.next_steps, *(e.text for e in said.evidence), sep="|")
+    found = diagnose(case)
+    ranks = [suspect.rank for suspect in found.suspects]
+    print(found.cause.value, ranks, *found.next_steps, *(e.text for e in found.evidence), sep="|")
 """
 
 ASK_COLLECTOR = """

@@ -221,8 +221,8 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
     yield Heading("Cause")
     cause = verdict.cause or Cause.UNKNOWN
     if verdict.status is Status.RECOVERED and verdict.suspects:
-        said = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
-        words = f"Seen while it hung: {_sentence(said)}"
+        text = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
+        words = f"Seen while it hung: {_sentence(text)}"
     else:
         words = f"The verdict: {_sentence(verdict.summary)}"
     yield Paragraph(f"`{cause.value}`, with a confidence of {verdict.confidence:.0%}. {words}")
