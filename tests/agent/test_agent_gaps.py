@@ -1,4 +1,4 @@
-"""What an agent may not do, said in sentences, from a /proc that the test writes."""
+"""Sentences on what an agent may not do, from a /proc that the test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot prints and writes, without any process."""
+"""The output of a snapshot, without any process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools inside a job print, read by value from text they printed."""
+"""Opinions of the tools inside a job, read by value from text that they printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: times with a zone, colour on a terminal only, safe tables."""
+"""The output of commands: times with a zone, colour on a terminal only, safe tables."""
 
 from __future__ import annotations
 

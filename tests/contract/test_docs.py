@@ -1,4 +1,4 @@
-"""What is written down is what the code does."""
+"""The documents describe what the code does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict quotes of the other threads of a suspect's process."""
+"""The other threads of a suspect's process that a verdict quotes."""
 
 from tests.core.builders import (
     FETCHING,

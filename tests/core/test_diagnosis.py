@@ -182,7 +182,7 @@ def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
 
 
 class TestForTheIncident:
-    """What decides between suspect and hung."""
+    """The values that decide between suspect and hung."""
 
     def test_a_suspect_that_works_is_moving(self):
         assert diagnose_job(

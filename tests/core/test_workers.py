@@ -1,4 +1,4 @@
-"""What a verdict says of the children of a suspect: workers that feed it, programs it waits for."""
+"""The children of a suspect in its verdict: workers that feed it, programs it waits for."""
 
 import pytest
 

@@ -274,7 +274,7 @@ def test_no_text_becomes_markup_in_markdown(text):
 
 
 def prose_of(text: str) -> str:
-    """What CommonMark reads outside code spans: a run of backticks closes at one of its length."""
+    """The text outside code spans in CommonMark: a run of backticks closes at one of its length."""
     runs = [(m.start(), m.end()) for m in re.finditer("`+", text)]
     kept, at, skip = [], 0, 0
     for number, (start, end) in enumerate(runs):

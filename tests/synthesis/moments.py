@@ -21,7 +21,7 @@ Moments = Mapping[int, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Manners:
-    """What ranks look like between calls, and in those that no Python frame names."""
+    """The evidence of ranks between calls, and in those that no Python frame names."""
 
     recording: Recording = field(default_factory=Recording)
     device: bool = False
@@ -52,7 +52,7 @@ WORK = (
         ),
     ),
 )
-"""What a rank does that computes."""
+"""The evidence of a rank that computes."""
 
 
 def draw_moments(

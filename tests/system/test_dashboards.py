@@ -54,7 +54,7 @@ SLURM = {
     "SLURM_JOB_PARTITION": "gpu",
     "SLURM_JOB_USER": "alice",
 }
-"""What the environment of the ranks has about their job."""
+"""The variables of the ranks about their job."""
 
 XID_13 = "NVRM: Xid (PCI:0000:3b:00): 13, pid=77, name=other, Graphics Exception"
 OOM_KILL = "Out of memory: Killed process 78 (other) total-vm:1kB, UID:1000 pgtables:64kB"
@@ -150,7 +150,7 @@ class Series:
 
 
 class Answers:
-    """What Prometheus answers to the queries at one moment."""
+    """The answers of Prometheus to the queries at one moment."""
 
     def __init__(self, prometheus: Prometheus, began: float, values: dict[str, str]) -> None:
         self._prometheus = prometheus

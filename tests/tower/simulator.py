@@ -69,7 +69,7 @@ class Simulation:
         self.natives: dict[int, NativePlace] = {}
         """Where the training threads of ranks are in native code."""
         self.targets: dict[int, str] = {}
-        """What the system calls of ranks are about."""
+        """The targets of the system calls of ranks."""
         self._batches = 0
         self._start()
 

@@ -1,4 +1,4 @@
-"""What the pages show through the story of a job: healthy, suspect, hung, recovered, ended."""
+"""The pages through the story of a job: healthy, suspect, hung, recovered, ended."""
 
 from __future__ import annotations
 

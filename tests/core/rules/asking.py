@@ -12,7 +12,7 @@ from watchtower.core.diagnosis.writer.advice import choose_entries
 
 
 class Asked:
-    """What one rule decides, and how that reads."""
+    """The decision of one rule, and its sentences."""
 
     def __init__(self, picture, accusation):
         self.accusation = accusation

@@ -1,4 +1,4 @@
-"""What is said of capabilities is what the kernel does."""
+"""Sentences about capabilities describe what the kernel does."""
 
 from __future__ import annotations
 

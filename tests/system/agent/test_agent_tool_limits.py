@@ -1,4 +1,4 @@
-"""What a tool may take from the node, and what a process that abuses it costs the others."""
+"""The limits of a tool on the node, and the cost for others of a process that abuses it."""
 
 from __future__ import annotations
 

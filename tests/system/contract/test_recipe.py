@@ -68,7 +68,7 @@ def patch_of(new_file: str) -> str:
 
 
 def answer(program: str, folder: Path, patch: str) -> str:
-    """What a program prints that runs with a patched copy of the sources."""
+    """The output of a program that runs with a patched copy of the sources."""
     without = shutil.ignore_patterns("__pycache__", "programs")
     for package in ("watchtower", "agent", "dashboards"):
         shutil.copytree(ROOT / package, folder / package, ignore=without)

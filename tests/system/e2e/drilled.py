@@ -131,7 +131,7 @@ class SharedEnvironment:
 
 
 def explain(result: Result, text: str) -> str:
-    """What went wrong in a drill that was judged wrong."""
+    """The errors of a drill that was judged wrong."""
     return f"{json.dumps(result.to_json(), indent=1)}\n{text[-3000:]}"
 
 
