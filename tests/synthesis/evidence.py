@@ -188,7 +188,7 @@ class Maker:
 
 
 def _under_way(place: Place, made: Calls) -> Calls:
-    """Give the calls that are not over; they are the last, as calls end in order."""
+    """Return the calls that are not over; they are the last, as calls end in order."""
     return made[len(made) - place.under_way :]
 
 

@@ -65,7 +65,7 @@ def draw_moments(
 
 
 def goes_on(timeline: Timeline, moments: Moments, rank: int, *, recorded: bool) -> bool:
-    """Tell whether the two dumps show that a rank gets on, in its collectives where recorded."""
+    """Return whether the two dumps show that a rank gets on, in its collectives where recorded."""
     before, after = (timeline.place_at(rank, moment) for moment in moments[rank])
     if not recorded:
         return (before.at, before.inside) != (after.at, after.inside)
@@ -136,7 +136,7 @@ def _make_at(
 
 
 def _appearance_inside(call: Call, manners: Manners) -> Appearance | None:
-    """Give the appearance of a rank in a call; null where a frame names it."""
+    """Return the appearance of a rank in a call; null where a frame names it."""
     counted = call.peer < 0 or call.operation in manners.recording.counts
     if counted and not manners.runs_ahead:
         return None

@@ -60,7 +60,7 @@ def feedback_routes(tower: Tower) -> APIRouter:
         "/incidents/{incident}/feedback", responses=answer(examples.FEEDBACK, "The answer")
     )
     async def give_feedback(incident: IncidentId, given: FeedbackRequest) -> FeedbackView:
-        """Say whether the verdict of an incident was right.
+        """Judge whether the verdict of an incident was right.
 
         The answer is about the current verdict. It replaces an earlier answer about the incident.
         """

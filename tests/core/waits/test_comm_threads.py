@@ -69,7 +69,7 @@ def test_a_communication_thread_elsewhere_says_where_and_why():
 
 
 def quoted(case, rule):
-    """Give where the other threads of a suspect are, and whether each is the main one."""
+    """Return where the other threads of a suspect are, and whether each is the main one."""
     found = shown(ask(rule, case), ReasonKind.THREAD)
     return [(each.thread.main, each.known.reading.where) for each in found]
 

@@ -149,7 +149,7 @@ def run_by_command(name: str, backend: str, python: str | Path = sys.executable,
 
 
 def read_result(done: Done) -> dict:
-    """Give the drill's result; fails the test with its output when there is none."""
+    """Return the drill's result; fails the test with its output when there is none."""
     assert done.stdout, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     if "reason" in result:

@@ -38,7 +38,7 @@ def become(user: int, capabilities: list[str]) -> list[str]:
 
 
 def why_not() -> str:
-    """Say why this machine cannot play other users; "" when it can."""
+    """Return why this machine cannot play other users; "" when it can."""
     if os.geteuid() != 0:
         return "only root can start processes of other users: `sudo make test-system` runs this"
     if shutil.which("setpriv") is None:

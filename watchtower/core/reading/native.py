@@ -52,7 +52,7 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
 
 
 def describe_native(native: NativePlace | None) -> str:
-    """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
+    """Return "polls for its device in libcuda.so.1", or nothing if the stack shows as much."""
     if native is None:
         return ""
     where = f" in {clean(native.library, 64)}" if native.library else ""

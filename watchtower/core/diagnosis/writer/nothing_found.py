@@ -81,7 +81,7 @@ def _write_seen(picture: Picture) -> str:
 
 
 def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
-    """Tell those whose node is silent from those that live and were only not seen well enough."""
+    """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
     for count, words in (
@@ -129,7 +129,7 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
-    """Tell of ranks whose loss became NaN or infinite; it explains no wait and weighs nothing."""
+    """Return evidence of losses that became NaN or infinite. It explains no wait: no weight."""
     bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
     if not bad:
         return ()
