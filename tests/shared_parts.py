@@ -7,27 +7,27 @@ them depends on nothing but its source, so that each is made once here.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from types import CodeType
+from dataclasses import replace
 from typing import Any, get_args
 
 import pydantic
+from fastapi import routing
 from fastapi._compat import v2
-from fastapi.dependencies import utils
 from jinja2 import Environment
 
 _adapters: dict[tuple[object, ...], pydantic.TypeAdapter[Any]] = {}
-_signatures: dict[tuple[CodeType, str], inspect.Signature] = {}
+_routes: dict[tuple[object, ...], dict[str, Any]] = {}
 _templates: dict[tuple[object, ...], Any] = {}
 
-read_signature, compile_template = utils.get_typed_signature, Environment.compile
+describe_route = routing._populate_api_route_state
+compile_template = Environment.compile
 
 
 def share_parts() -> None:
     """From now on, share them in this process."""
     v2.TypeAdapter = _adapt  # type: ignore[assignment,misc]
-    utils.get_typed_signature = _read
+    routing._populate_api_route_state = _describe
     Environment.compile = _compile  # type: ignore[method-assign,assignment]
 
 
@@ -40,15 +40,21 @@ def _adapt(kind: Any, **more: Any) -> pydantic.TypeAdapter[Any]:
     return _adapters[key]
 
 
-def _read(call: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function that an application defines; read it at the first call."""
-    code = getattr(call, "__code__", None)
-    if code is None:
-        return read_signature(call)
-    key = (code, repr(getattr(call, "__defaults__", None)))
-    if key not in _signatures:
-        _signatures[key] = read_signature(call)
-    return _signatures[key]
+def _describe(route: Any, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+    """Set the attributes of a route; at the first call, read the signature of its function."""
+    own = {"dependency_overrides_provider": more["dependency_overrides_provider"]}
+    key = (
+        endpoint.__code__,
+        repr(endpoint.__defaults__),
+        path,
+        repr({**more, **dict.fromkeys(own)}),
+    )
+    if key not in _routes:
+        describe_route(route, path, endpoint, **more)
+        _routes[key] = dict(vars(route))
+    known = _routes[key]
+    own |= {"endpoint": endpoint, "dependant": replace(known["dependant"], call=endpoint)}
+    vars(route).update(known | own)
 
 
 def _compile(self: Environment, source: Any, *more: Any, **named: Any) -> Any:
