@@ -53,7 +53,7 @@ class KillShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentShown:
-    """What the page shows besides its parts."""
+    """The content of the page besides its parts."""
 
     id: str
     job: str
