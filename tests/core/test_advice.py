@@ -157,7 +157,7 @@ class TestPageOfAMappedFile:
 
     def test_is_on_one_of_several_mounts(self):
         said = self.diagnose(self.DISK, self.NFS)
-        assert said.next_steps[0].endswith("`timeout 10 stat` on /data and /")
+        assert said.next_steps[0].endswith("`timeout 10 stat /data` and `timeout 10 stat /`")
 
     def test_names_mounts_only_of_a_wait_for_them(self):
         said = self.diagnose(self.DISK, self.NFS, wchan="nfs_wait_bit_killable")

@@ -87,7 +87,7 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
             "Rank 2 on n1",
             "% sure: dataloader stall",
             "Whom to call",
-            "Safe to kill Yes. Stacks of 4 of 4 ranks are collected",
+            "Safe to kill? A kill loses no evidence (stacks of 4 of 4 ranks are collected)",
             "3 ranks wait at step 9",
             "What to do",
             "Acknowledge",

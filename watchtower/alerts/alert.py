@@ -177,6 +177,7 @@ def describe_incident(
         what=first.why if first else verdict.summary,
         suspects=len(verdict.suspects),
         waiting=len(parse_ranks(verdict.waiting)) or None,
+        cause=verdict.cause.value if verdict.cause else "",
         domain=(verdict.domain or incident.identity.domain).value,
         confidence=verdict.confidence,
         step=verdict.step,

@@ -70,15 +70,21 @@ def mark_step(text: str, limit: int = MAX_SENTENCE) -> Markup:
 
 
 def _mark(text: str, limit: int, code: Markup, command: Markup) -> Markup:
-    """Return a sentence with its code spans. A span with a space in it is a command."""
+    """Return a sentence with its code spans."""
     pieces = clean_sentence(text, limit).split("`")
     if len(pieces) % 2 == 0:  # cut within a span
         pieces = ["".join(pieces)]
     marked = [
-        (command if " " in piece else code).format(piece) if number % 2 else escape(piece)
+        (command if _is_command(piece) else code).format(piece) if number % 2 else escape(piece)
         for number, piece in enumerate(pieces)
     ]
     return Markup("").join(marked)
+
+
+def _is_command(code: str) -> bool:
+    """Return whether a code span can be copied to a shell: it has arguments, and no `PATH` that a
+    person must fill in."""
+    return " " in code and "PATH" not in code.split()
 
 
 def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:

@@ -13,8 +13,7 @@ from watchtower.alerts.alert import describe_incident
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import (
     AlertFacts,
-    has_all_evidence,
-    say_loss,
+    find_loss,
     say_whom_to_call,
     say_whom_to_call_again,
     write_message,
@@ -31,7 +30,7 @@ from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
 from watchtower.ui.words import count, list_labels, say_percent, say_words, stamp
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Alternative, Cause, Status, Verdict
+from watchtower.wire.verdict import Alternative, Cause, KillLoss, Status, Verdict
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""
@@ -40,15 +39,6 @@ MAX_STEPS = 6
 MAX_LINES = 12
 """Doubts, alternatives, and things that are not known, of each kind. A verdict of a job with
 thousands of ranks may have a line for each of its nodes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillShown:
-    """Whether the job may be killed now."""
-
-    answer: str
-    """"yes", "not yet", "not known"."""
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +78,7 @@ class IncidentShown:
     outage: str | None
     steps: list[str]
     commands: list[Command]
-    kill: KillShown | None
+    kill: KillLoss | None
     step: int | None
     evidence: list[EvidenceShown]
     not_known: list[str]
@@ -146,7 +136,7 @@ def show_incident(
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
-        kill=show_kill(said),
+        kill=find_loss(said),
         step=verdict.step,
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
@@ -190,15 +180,6 @@ def list_facts(facts: JobFacts) -> list[str]:
     about = list_labels({name: getattr(facts, name) for name in LABELS})
     sizes = {"node": facts.nodes, "rank": facts.ranks}
     return [*about, *(count(number, word) for word, number in sizes.items() if number)]
-
-
-def show_kill(facts: AlertFacts) -> KillShown | None:
-    """Return whether the job may be killed; None if it is over or not stuck."""
-    sentence = say_loss(facts)
-    if not sentence:
-        return None
-    answers = {True: "yes", False: "not yet", None: "not known"}
-    return KillShown(answer=answers[has_all_evidence(facts)], sentence=sentence)
 
 
 def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
