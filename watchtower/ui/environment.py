@@ -16,7 +16,7 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
-from watchtower.ui.words import find_tone, say_percent, say_words
+from watchtower.ui.words import find_tone, say_cause, say_percent, say_words
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -37,6 +37,7 @@ def make_environment() -> Environment:
         "step": mark_step,
         "moment": mark_moment,
         "clock": mark_clock,
+        "cause": say_cause,
         "words": say_words,
         "upper_first": capitalise,
         "tone": find_tone,

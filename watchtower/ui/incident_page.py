@@ -26,9 +26,10 @@ from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
+from watchtower.ui.headline import write_headline
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, list_labels, say_percent, say_words, stamp
+from watchtower.ui.words import count, list_labels, say_cause, say_percent, stamp
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Alternative, Cause, KillLoss, Status, Verdict
 
@@ -121,7 +122,7 @@ def show_incident(
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
-        sentence=capitalise(verdict.summary),
+        sentence=write_headline(verdict),
         cause=verdict.cause.value if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
@@ -208,7 +209,7 @@ def _say_shared(verdict: Verdict) -> str:
 
 def _say_alternative(other: Alternative) -> str:
     of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
-    return f"{say_words(other.cause.value)}{of} ({say_percent(other.confidence)})"
+    return f"{say_cause(other.cause)}{of} ({say_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:
