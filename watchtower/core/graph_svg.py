@@ -15,7 +15,7 @@ from watchtower.core.case_summary import STATE_WORDS, WaitArrow, WaitBox, WaitBo
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import clean
 
-BOX_WIDTH, BOX_HEIGHT = 248, 66
+BOX_WIDTH, BOX_HEIGHT = 216, 82
 COLUMN = BOX_WIDTH + 24
 MARGIN = 8
 LINE = 16
@@ -24,14 +24,18 @@ LINE = 16
 GAP = 34
 """Pixels between a box, with the labels below it, and the next layer."""
 
-LETTERS = 32
+LETTERS = 28
 """Characters of one line in a box: 7 pixels each."""
+
+BOX_LINES = 3
+"""Lines of a box below its first one."""
 
 MAX_LABELS = 3
 """Arrows that are named below a box. The others are counted."""
 
 LABEL_LINES = 2
-"""Lines of one label, before that of its source."""
+"""Lines of one label, before that of its source. If all arrows have the same source, it is named
+once, at the bottom."""
 
 SHORT_SET = 22
 """Characters of a rank set that stands in the first line of a box."""
@@ -63,12 +67,17 @@ class _Placed:
 
 def draw_graph(waits: WaitBoxes, *, is_file: bool = False) -> str:
     """Return the picture as an SVG element. `is_file`: as the content of a file of its own."""
-    placed, width, height = _place(waits)
+    only = _find_only_source(waits)
+    placed, width, height = _place(waits, with_sources=not only)
+    if only:
+        height += LINE
     head = "".join(_write_head(waits, width, height, is_file))
     arrows = "".join(_write_arrow(placed, arrow) for arrow in waits.arrows)
     boxes = "".join(part for each in placed for part in _write_box(each))
     if not placed:
         boxes = _text(MARGIN, 2 * LINE, "", waits.sentence)
+    if only:
+        boxes += _text(width // 2, height - MARGIN, "label", f"shown by: {only}", centred=True)
     return f"{head}{arrows}{boxes}</svg>\n"
 
 
@@ -84,7 +93,13 @@ def _write_head(waits: WaitBoxes, width: int, height: int, is_file: bool) -> Ite
         yield f"<style>{STYLE}</style>"
 
 
-def _place(waits: WaitBoxes) -> tuple[list[_Placed], int, int]:
+def _find_only_source(waits: WaitBoxes) -> str:
+    """Return the source of all arrows; empty if they have several."""
+    sources = {arrow.source for arrow in waits.arrows}
+    return sources.pop() if len(sources) == 1 else ""
+
+
+def _place(waits: WaitBoxes, *, with_sources: bool) -> tuple[list[_Placed], int, int]:
     """Return the places of the boxes, width and height. The highest layer is at the top."""
     layers: dict[int, list[int]] = {}
     for index, box in enumerate(waits.boxes):
@@ -100,18 +115,22 @@ def _place(waits: WaitBoxes) -> tuple[list[_Placed], int, int]:
         left = (width - len(row) * COLUMN + COLUMN - BOX_WIDTH) // 2
         lines = 0
         for column, index in enumerate(row):
-            labels = _list_labels([a for a in waits.arrows if a.from_box == index])
+            arrows = [a for a in waits.arrows if a.from_box == index]
+            labels = _list_labels(arrows, with_sources=with_sources)
             lines = max(lines, sum(len(label) for label in labels))
             found[index] = _Placed(waits.boxes[index], left + column * COLUMN, y, labels)
         y += BOX_HEIGHT + lines * LINE + GAP
     return [found[index] for index in sorted(found)], width, y - GAP + MARGIN
 
 
-def _list_labels(arrows: Sequence[WaitArrow]) -> tuple[tuple[str, ...], ...]:
+def _list_labels(arrows: Sequence[WaitArrow], *, with_sources: bool) -> tuple[tuple[str, ...], ...]:
     """Return the lines of each different label of these arrows."""
     named = list(dict.fromkeys((arrow.label, arrow.source) for arrow in arrows))
     labels = [
-        (*wrap(label, LETTERS + 2, max_lines=LABEL_LINES, placeholder=" …"), f"({source})")
+        (
+            *wrap(label, LETTERS + 2, max_lines=LABEL_LINES, placeholder=" …"),
+            *((f"({source})",) if with_sources else ()),
+        )
         for label, source in named[:MAX_LABELS]
     ]
     if len(named) > MAX_LABELS:
@@ -142,7 +161,8 @@ def _write_box(placed: _Placed) -> Iterator[str]:
     # An inner picture cuts what is wider than the box.
     yield f'<svg x="{placed.x}" y="{placed.y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}">'
     yield _text(10, 20, "name", clean(title, LETTERS), bold=True)
-    for number, line in enumerate(lines[:2]):
+    wrapped = [part for line in lines for part in wrap(line, LETTERS)]
+    for number, line in enumerate(wrapped[:BOX_LINES]):
         yield _text(10, 20 + LINE + 2 + number * LINE, "", clean(line, LETTERS))
     yield "</svg></g>"
     y = placed.y + BOX_HEIGHT
