@@ -202,7 +202,7 @@ def test_a_verdict_without_a_rank_and_of_an_unknown_cause_has_a_page():
     shown = show(an_overview(verdict=verdict))
     assert shown.confidence is None
     assert shown.alternatives == [
-        "ranks 1-2: native code holds the Python interpreter lock (GIL) (40 %)"
+        "native code holds the Python interpreter lock (GIL) (ranks 1-2, 40 %)"
     ]
     text = Page(render("incident.html", page=shown, parts=[])).text
     assert "No rank is blamed." in text

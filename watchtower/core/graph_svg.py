@@ -15,7 +15,7 @@ from watchtower.core.case_summary import STATE_WORDS, WaitArrow, WaitBox, WaitBo
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import clean
 
-BOX_WIDTH, BOX_HEIGHT = 216, 82
+BOX_WIDTH = 216
 COLUMN = BOX_WIDTH + 24
 MARGIN = 8
 LINE = 16
@@ -27,8 +27,8 @@ GAP = 34
 LETTERS = 28
 """Characters of one line in a box: 7 pixels each."""
 
-BOX_LINES = 3
-"""Lines of a box below its first one."""
+BOX_LINES = 4
+"""Lines of a box below its first one, at most."""
 
 MAX_LABELS = 3
 """Arrows that are named below a box. The others are counted."""
@@ -37,8 +37,11 @@ LABEL_LINES = 2
 """Lines of one label, before that of its source. If all arrows have the same source, it is named
 once, at the bottom."""
 
-SHORT_SET = 22
-"""Characters of a rank set that stands in the first line of a box."""
+SHORT_SET = 18
+"""Characters of a rank set that stands in the first line of a box. Of a longer one, the first
+`SHOWN_RUNS` runs are below it: more numbers would not be read."""
+
+SHOWN_RUNS = 2
 
 TITLE = "Which rank waits for which"
 
@@ -57,6 +60,7 @@ class _Placed:
     box: WaitBox
     x: int
     y: int
+    height: int
     labels: tuple[tuple[str, ...], ...]
     """Lines below it, for each of its arrows."""
 
@@ -108,6 +112,7 @@ def _place(waits: WaitBoxes, *, with_sources: bool) -> tuple[list[_Placed], int,
         return [], max(40 + 7 * len(waits.sentence), COLUMN), 3 * LINE
     columns = max(len(row) for row in layers.values())
     width = columns * COLUMN - (COLUMN - BOX_WIDTH) + 2 * MARGIN
+    height = max(map(_measure_box, waits.boxes))
     found: dict[int, _Placed] = {}
     y = MARGIN
     for layer in sorted(layers, reverse=True):
@@ -118,8 +123,9 @@ def _place(waits: WaitBoxes, *, with_sources: bool) -> tuple[list[_Placed], int,
             arrows = [a for a in waits.arrows if a.from_box == index]
             labels = _list_labels(arrows, with_sources=with_sources)
             lines = max(lines, sum(len(label) for label in labels))
-            found[index] = _Placed(waits.boxes[index], left + column * COLUMN, y, labels)
-        y += BOX_HEIGHT + lines * LINE + GAP
+            x = left + column * COLUMN
+            found[index] = _Placed(waits.boxes[index], x, y, height, labels)
+        y += height + lines * LINE + GAP
     return [found[index] for index in sorted(found)], width, y - GAP + MARGIN
 
 
@@ -141,7 +147,7 @@ def _list_labels(arrows: Sequence[WaitArrow], *, with_sources: bool) -> tuple[tu
 def _write_arrow(placed: Sequence[_Placed], arrow: WaitArrow) -> str:
     one, other = placed[arrow.from_box], placed[arrow.to_box]
     # It begins below the labels of its box, so that it crosses none of them.
-    top, end = one.y + BOX_HEIGHT + 5 + LINE * sum(map(len, one.labels)), other.y
+    top, end = one.y + one.height + 5 + LINE * sum(map(len, one.labels)), other.y
     bend = (top + end) // 2
     way = f"M{one.middle} {top}C{one.middle} {bend} {other.middle} {bend} {other.middle} {end - 7}"
     point = f"M{other.middle} {end}l-5 -9h10z"
@@ -153,23 +159,34 @@ def _write_arrow(placed: Sequence[_Placed], arrow: WaitArrow) -> str:
 
 def _write_box(placed: _Placed) -> Iterator[str]:
     box, (title, *lines) = placed.box, describe_box(placed.box)
+    texts = _wrap_box(box)
     name = "box suspect" if box.suspect_ranks else "box"
     yield f'<g class="{name}"><title>{escape(". ".join((title, *lines)))}</title>'
-    yield f'<rect x="{placed.x}" y="{placed.y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"'
+    yield f'<rect x="{placed.x}" y="{placed.y}" width="{BOX_WIDTH}" height="{placed.height}" rx="6"'
     stroke = 3 if box.suspect_ranks else 1
     yield f' fill="Canvas" stroke="currentColor" stroke-width="{stroke}"/>'
     # An inner picture cuts what is wider than the box.
-    yield f'<svg x="{placed.x}" y="{placed.y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}">'
+    yield f'<svg x="{placed.x}" y="{placed.y}" width="{BOX_WIDTH}" height="{placed.height}">'
     yield _text(10, 20, "name", clean(title, LETTERS), bold=True)
-    wrapped = [part for line in lines for part in wrap(line, LETTERS)]
-    for number, line in enumerate(wrapped[:BOX_LINES]):
+    for number, line in enumerate(texts):
         yield _text(10, 20 + LINE + 2 + number * LINE, "", clean(line, LETTERS))
     yield "</svg></g>"
-    y = placed.y + BOX_HEIGHT
+    y = placed.y + placed.height
     for label in placed.labels:
         for line in label:
             y += LINE
             yield _text(placed.middle, y, "label", line, centred=True)
+
+
+def _wrap_box(box: WaitBox) -> list[str]:
+    """Return the lines of a box below its first one."""
+    lines = [part for line in describe_box(box)[1:] for part in wrap(line, LETTERS)]
+    return lines[:BOX_LINES]
+
+
+def _measure_box(box: WaitBox) -> int:
+    """Return the height of a box in pixels."""
+    return 20 + LINE * len(_wrap_box(box)) + 12
 
 
 def describe_box(box: WaitBox) -> tuple[str, ...]:
@@ -181,7 +198,9 @@ def describe_box(box: WaitBox) -> tuple[str, ...]:
     elif ranks.is_whole and len(ranks.text) <= SHORT_SET:
         title = f"ranks {ranks.text}"
     else:
-        numbers = f"{ranks.text}{'' if ranks.is_whole else ',…'}"
+        runs = ranks.text.split(",")
+        is_cut = len(runs) > SHOWN_RUNS or not ranks.is_whole
+        numbers = ",".join((*runs[:SHOWN_RUNS], *(("…",) if is_cut else ())))
     state = "wait for each other" if box.is_cycle else STATE_WORDS[box.state]
     if box.suspect_ranks:
         accused = "suspect" if box.suspect_ranks == ranks.text else f"suspect: {box.suspect_ranks}"

@@ -48,7 +48,7 @@ class WaitLine:
     """"suspect, not waiting, gpu-001"."""
     place: str
     waits: list[str]
-    """"rank 5 in recv number 81"."""
+    """"waits for rank 5 in recv number 81"."""
     is_suspect: bool
 
 
@@ -181,8 +181,10 @@ def show_graph(summary: CaseSummary) -> GraphShown:
 def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
     box = waits.boxes[index]
     name, about, *places = describe_box(box)
+    verb = "waits" if box.rank_set.count == 1 else "wait"
     named = [
-        f"{describe_box(waits.boxes[arrow.to_box])[0]}{f' in {arrow.label}' if arrow.label else ''}"
+        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
+        f"{f' in {arrow.label}' if arrow.label else ''}"
         for arrow in waits.arrows
         if arrow.from_box == index
     ]

@@ -93,11 +93,12 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
 
 
-def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+def mark_clock(stamp: str | None, *, is_start: bool = True, with_age: bool = True) -> Markup:
     """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
     that still lasts, else "4 min ago"."""
     said = say_moment(stamp or "").partition(" ")[2]
-    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
+    age = " data-since" if is_start else " data-age"
+    return _mark_time(stamp, said, age if with_age else "")
 
 
 def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:

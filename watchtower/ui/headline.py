@@ -31,5 +31,6 @@ def write_headline(verdict: Verdict) -> str:
     text = _ABOUT.sub(r"\1", text, count=1)
     where = verdict.suspects[0].where
     if where:
-        text = re.sub(f",? at {re.escape(where)}", "", text, count=1)
+        found = next((part for part in (f", at {where}", f" at {where}") if part in text), "")
+        text = text.replace(found, "", 1)
     return _AGES.sub("", text)

@@ -208,8 +208,8 @@ def _say_shared(verdict: Verdict) -> str:
 
 
 def _say_alternative(other: Alternative) -> str:
-    ranks = f"{name_ranks(other.suspects)}: " if other.suspects else ""
-    return f"{ranks}{say_cause(other.cause)} ({say_percent(other.confidence)})"
+    ranks = f"{name_ranks(other.suspects)}, " if other.suspects else ""
+    return f"{say_cause(other.cause)} ({ranks}{say_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:
