@@ -119,11 +119,18 @@ def test_nothing_is_said_about_a_kill_of_a_job_that_is_not_stuck(changes):
 
 
 def test_the_message_says_whether_a_kill_works_and_when_the_job_ends_by_itself():
-    facts = replace(FACTS, cause="uninterruptible_io", advice="", timeout_s=600.0, timeout_at=1.7e9)
+    facts = replace(
+        FACTS,
+        cause="uninterruptible_io",
+        waiting=None,
+        advice="",
+        timeout_s=600.0,
+        timeout_at=1.7e9,
+    )
     second = write_message(replace(facts, checkpoint_step=None))[1]
     assert second.endswith(
         "Rank 37 is in state D: a kill may not end it until its IO returns. "
-        "The job's own timeout (10 min) ends it at about 22:13 UTC."
+        "The job's own timeout (10 min) should end it at about 22:13 UTC."
     )
 
 

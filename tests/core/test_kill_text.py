@@ -70,7 +70,7 @@ STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
         ),
         (
             {"timeout_s": 600.0, "timeout_at": 1.7e9},
-            f"{COMPLETE}{STEPS} The job's own timeout (10 min) ends it at about 22:13 UTC.",
+            f"{COMPLETE}{STEPS} The job's own timeout (10 min) should end it at about 22:13 UTC.",
         ),
         ({"timeout_s": 600.0}, COMPLETE + STEPS),
     ],

@@ -145,4 +145,4 @@ def _say_timeout(facts: KillFacts) -> str:
     if not timeout_s or at is None:
         return ""
     clock = f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return f"The job's own timeout ({say_short(timeout_s)}) ends it at about {clock}."
+    return f"The job's own timeout ({say_short(timeout_s)}) should end it at about {clock}."

@@ -10,12 +10,13 @@ from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import KillLoss, Verdict
 
 
-def find_live_loss(job: Job, live: LiveJob, verdict: Verdict) -> KillLoss | None:
-    """Return what a kill loses; None if no incident of the job is open."""
+def find_live_loss(job: Job, live: LiveJob, verdict: Verdict, wall: float) -> KillLoss | None:
+    """Return what a kill loses; None if no incident of the job is open. `wall`: UNIX seconds."""
     incident = live.current_incident
     if incident is None or incident.closed_at is not None:
         return None
     facts = find_job_facts(job, live).or_before(incident.facts)
+    timeout_s = verdict.collective_timeout_s
     domain = verdict.domain or incident.identity.domain
     return find_kill_loss(
         KillFacts(
@@ -30,5 +31,7 @@ def find_live_loss(job: Job, live: LiveJob, verdict: Verdict) -> KillLoss | None
             suspects=len(verdict.suspects),
             cause=verdict.cause.value if verdict.cause else "",
             domain=domain.value,
+            timeout_s=timeout_s,
+            timeout_at=None if timeout_s is None else wall - verdict.stalled_for_s + timeout_s,
         )
     )

@@ -247,7 +247,7 @@ def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Ver
         progress=view.progress,
         progress_text=view.text,
         shared_with=_count_sharing(tower, live, verdict.shared_cause),
-        kill=find_live_loss(tower.fleet.jobs[live.name], live, verdict),
+        kill=find_live_loss(tower.fleet.jobs[live.name], live, verdict, tower.clock.wall()),
     )
 
 

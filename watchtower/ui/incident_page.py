@@ -103,7 +103,12 @@ def show_incident(
     """Return what the page shows of an incident."""
     incident, verdict, facts = overview.incident, overview.verdict, overview.facts
     said = describe_incident(replace(incident, verdict=verdict), facts)
-    said = replace(said, stalled_s=None if not overview.is_over else said.stalled_s)
+    timeout_s, since = verdict.collective_timeout_s, overview.stalled_at
+    said = replace(
+        said,
+        stalled_s=said.stalled_s if overview.is_over else None,
+        timeout_at=None if timeout_s is None or since is None else since + timeout_s,
+    )
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
     commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)

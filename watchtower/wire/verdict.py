@@ -244,5 +244,8 @@ class Verdict:
     the opening, because alerts are grouped by it."""
     shared_with: int = 0
     """Number of other open incidents that have the same shared cause now."""
+    collective_timeout_s: float | None = None
+    """The job's own timeout of the collective in which its ranks wait; null if the collective log
+    does not show it."""
     kill: KillLoss | None = None
     """What a kill loses. Null unless the job is hung now."""

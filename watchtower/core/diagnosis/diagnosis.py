@@ -15,6 +15,7 @@ from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
 from watchtower.core.diagnosis.domain import find_domain
+from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
@@ -199,6 +200,7 @@ def _make_diagnosis(
         suspect_class=_name_class(cause, accused),
         shared_cause=find_shared_cause(written.suspects, accused or picture.live)
         or find_shared_address(picture, cause, accused),
+        collective_timeout_s=find_own_timeout(picture.collective_logs),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 
