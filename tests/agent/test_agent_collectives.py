@@ -65,8 +65,7 @@ def calls(*over: bool, first: int = 1) -> TorchRecords:
 
 def test_a_rank_that_waits_has_called_one_more_than_it_completed() -> None:
     world = logs_of("gloo", recorded("gloo_rank0_waits"))["world"]
-    numbers = (world.called, world.entered, world.completed, world.timeout_s)
-    assert numbers == (10, 10, 9, 1800)
+    assert (world.called, world.entered, world.completed, world.timeout_s) == (10, 10, 9, 1800)
     last = world.records[-1]
     assert (last.number, last.operation) == (10, "all_reduce")
     assert last.signature == "bfloat16[5] -> bfloat16[5]"
