@@ -37,7 +37,7 @@ SLOWED = 0x08 | 0x20 | 0x40 | 0x80
 
 
 class Pattern(Enum):
-    """What one GPU did in the last seconds."""
+    """The activity of one GPU in the last seconds."""
 
     WORKING = "working"
     SPINNING = "spinning"

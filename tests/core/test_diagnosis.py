@@ -27,6 +27,8 @@ from watchtower.core.diagnosis.rules import RULES
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause
 
+UNSURE = (Cause.BUSY_LOOP, Cause.LOCK_DEADLOCK, Cause.NETWORK_WAIT, Cause.DATALOADER_STALL)
+
 SPINS = {"state": "R", "syscall": "", "active": True, "cpu": 0.98}
 
 
@@ -65,6 +67,21 @@ class TestChoice:
         answer = judged(a_finding(), died)
         assert answer.cause is Cause.BUSY_LOOP
         assert [item.cause for item in answer.alternatives] == [Cause.PROCESS_STOPPED]
+
+    def test_alternatives_share_what_the_chosen_faults_leave(self):
+        stopped = a_finding(Cause.PROCESS_STOPPED, Tier.CANNOT_ANSWER, 0.8, ranks=(1,))
+        traced = a_finding(Cause.PROCESS_TRACED, Tier.CANNOT_ANSWER, 0.75, ranks=(2,))
+        busy = a_finding(Cause.BUSY_LOOP, confidence=0.9, ranks=(3,))
+        lock = a_finding(Cause.LOCK_DEADLOCK, confidence=0.6, ranks=(4,))
+        # Both faults must be wrong: 0.2 * 0.25. The alternatives exclude each other.
+        shares = [other.confidence for other in judged(stopped, traced, busy, lock).alternatives]
+        assert shares == [pytest.approx(0.05 * 0.9 / 1.5), pytest.approx(0.05 * 0.6 / 1.5)]
+        # One alternative is as sure as its rule, in what is left.
+        assert judged(stopped, lock).alternatives[0].confidence == pytest.approx(0.2 * 0.6)
+
+    def test_candidates_of_an_unknown_cause_exclude_each_other(self):
+        found = [a_finding(cause, confidence=0.4, ranks=(at,)) for at, cause in enumerate(UNSURE)]
+        assert [each.confidence for each in judged(*found).alternatives] == [0.25] * len(UNSURE)
 
     def test_runners_up_about_other_ranks_are_alternatives(self):
         answer = judged(a_finding(), a_finding(Cause.LOCK_DEADLOCK, confidence=0.3, ranks=(5,)))
@@ -188,7 +205,7 @@ class TestForTheIncident:
         answer = said(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
         assert [suspect.rank for suspect in answer.suspects] == [0]
         assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
-        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
+        assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
         crowd = {**SPINS, "cpu": 0.5}
@@ -216,7 +233,7 @@ class TestForTheIncident:
     def test_a_crowd_that_is_seen_to_work_does_not(self, changes):
         answer = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
         assert not answer.peers_waiting
-        assert answer.said_waiting == "7 ranks seem to wait for rank 0"
+        assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_nor_does_one_while_the_suspect_works(self):
         """An unmarked evaluation: most ranks happen to be at one line, all compute."""
@@ -236,8 +253,8 @@ class TestForTheIncident:
         assert not answer.peers_waiting
 
     def test_ranks_that_all_wait_wait_for_other_ranks(self):
-        assert said().said_waiting == "8 ranks wait for other ranks"
-        assert said(count=2, stack=IN_USER_CODE).said_waiting == ""
+        assert said().waiting_text == "8 ranks wait for other ranks"
+        assert said(count=2, stack=IN_USER_CODE).waiting_text == ""
 
     def test_the_class_of_the_top_suspect_is_told(self):
         assert said(a_rank(0, FETCHING)).suspect_class == "dataloader"
@@ -261,7 +278,7 @@ def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
 def test_ddp_waiters_count_as_waiting():
     answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
-    assert answer.said_waiting == "7 ranks wait for rank 3"
+    assert answer.waiting_text == "7 ranks wait for rank 3"
 
 
 def test_a_loss_that_became_nan_is_told_but_decides_nothing():

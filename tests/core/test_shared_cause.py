@@ -17,8 +17,8 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from watchtower.core.diagnosis.blocked_rank import name_mount
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.shared_cause import name_mount
 from watchtower.wire.dumps import Mount
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause, SharedCause

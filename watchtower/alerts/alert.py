@@ -45,7 +45,7 @@ class Alert:
     founder: str = ""
     """Node that reported the job first."""
     subject: Subject = field(default_factory=Subject)
-    """What a silence of this alert may name."""
+    """The subjects that a silence of this alert may name."""
     outage: str = ""
     """Id of the outage of the incident; empty without a shared cause."""
     members: tuple[Alert, ...] = ()

@@ -64,7 +64,7 @@ class AlertState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFacts:
-    """What is known of an incident. An empty text or None: not known."""
+    """The known facts of an incident. An empty text or None: not known."""
 
     job: str = ""
     scheduler: str = ""
@@ -117,7 +117,7 @@ class AlertFacts:
     acked_by: str = ""
     is_drill: bool = False
     aftermath: str = ""
-    """What happened to the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
+    """The fate of the ranks after the incident opened: "ranks 0-511 ended by SIGTERM"."""
 
     @property
     def links(self) -> dict[str, str]:

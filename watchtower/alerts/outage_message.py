@@ -24,7 +24,7 @@ MAX_NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageFacts:
-    """What is known of an outage."""
+    """The known facts of an outage."""
 
     outage: str = ""
     """Its id."""

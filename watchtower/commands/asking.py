@@ -44,7 +44,7 @@ MAX_NAMED = 20
 """Names in one sentence: more would not be read."""
 
 KINDS = ("job", "node", "user")
-"""What a silence may name."""
+"""The kinds of subjects that a silence may name."""
 
 SHADOW_TEXT = "in shadow mode: no alert is sent"
 

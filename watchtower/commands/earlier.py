@@ -1,4 +1,4 @@
-"""What `watchtower incident` adds from memory: earlier incidents, and a person's answer."""
+"""Earlier incidents and a person's answer, which `watchtower incident` adds."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Diagnosis:
     """At least one suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
-    said_waiting: str = ""
+    waiting_text: str = ""
     """The number of waiting ranks, in the words of the summary: "3 ranks seem to wait for it".
     Empty if no rank waits."""
     doubts: tuple[Doubt, ...] = ()

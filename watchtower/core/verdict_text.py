@@ -45,7 +45,7 @@ SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
 SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
-"""What people read for the sources whose names in the API are older."""
+"""Names that people read for sources whose names in the API are older."""
 
 _LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
 _SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
@@ -63,7 +63,7 @@ class _Details(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a reader in a chat needs besides the verdict."""
+    """Data that a reader in a chat needs besides the verdict."""
 
     owner: str = ""
     """"alice (slurm 48213)"; empty if it is not known."""
@@ -306,7 +306,7 @@ def _alternatives_and_gaps(verdict: Verdict) -> list[str]:
     if verdict.status is Status.RECOVERED:
         return []
     lines = []
-    if verdict.alternatives:
+    if verdict.alternatives and verdict.cause is not Cause.UNKNOWN:  # else the summary names them
         lines.append(f"also possible: {_line(', '.join(map(_describe, verdict.alternatives[:3])))}")
     if verdict.missing_evidence:
         more = len(verdict.missing_evidence) - 1

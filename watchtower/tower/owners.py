@@ -1,4 +1,4 @@
-"""Who owns a job, for people: its user and its number in the scheduler, else its owner."""
+"""The owner of a job, for people: its user and its number in the scheduler, else its owner."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SilenceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a silence may name. Empty values are not known, and no silence applies to them."""
+    """Names that a silence may match. No silence applies to empty ones, which are not known."""
 
     job: str = ""
     node: str = ""

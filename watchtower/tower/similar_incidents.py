@@ -47,7 +47,7 @@ class SimilarIncident:
     same_cause: bool
     """Whether both verdicts name the same cause."""
     why: str
-    """What is the same, as text."""
+    """The shared properties, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class SimilarList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """What the store has about the traits of an incident."""
+    """Earlier incidents that share traits of an incident, and the histories of its nodes."""
 
     similar: tuple[tuple[Incident, Likeness], ...]
     histories: tuple[NodeHistory, ...]

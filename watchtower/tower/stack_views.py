@@ -8,10 +8,10 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.case_summary import StackBranch, StackTree
-from watchtower.core.diagnosis.summary.stacks import main_digest
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.core.reading.native import say_native
 from watchtower.core.reading.threads import index_stacks
+from watchtower.core.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
 
@@ -33,7 +33,7 @@ class ThreadStackView:
     frames: list[Frame]
     """Innermost first."""
     native: str = ""
-    """What the training thread does in native code, such as "polls for its device in
+    """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
 
 

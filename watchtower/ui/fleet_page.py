@@ -53,7 +53,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetShown:
-    """What the page shows."""
+    """The content of the page."""
 
     hung: int
     """Hung jobs."""

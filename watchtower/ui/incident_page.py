@@ -44,7 +44,7 @@ thousands of ranks may have a line for each of its nodes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentShown:
-    """What the page shows besides its parts."""
+    """The content of the page besides its parts."""
 
     id: str
     job: str

@@ -41,13 +41,13 @@ class NodeRow:
     steps: str
     """"12", "11 to 12"."""
     trouble: list[str]
-    """What is wrong with the node or its ranks."""
+    """The trouble of the node or its ranks."""
     silent_since: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShown:
-    """What the page shows besides its parts."""
+    """The content of the page besides its parts."""
 
     row: JobRow
     began_at: str | None

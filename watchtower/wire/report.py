@@ -272,7 +272,7 @@ class AgentGaps:
     owners: str = ""
     """Why the owner of some ranks may be wrong; else empty."""
     collectors: str = ""
-    """What the collectors of GPUs and kernel cannot observe, and why; else empty."""
+    """Limits of the collectors of GPUs and kernel, with their reasons; else empty."""
     native_places: str = ""
     """Why running threads cannot be sampled on this node; empty if they can."""
 

@@ -65,7 +65,7 @@ def test_it_may_wait_for_another_python_thread_that_runs():
 
 
 @pytest.mark.parametrize(
-    ("native", "says"),
+    ("native", "text"),
     [
         (None, ""),
         (a_native("device_wait", library="libcuda.so.1", running=True), "polls for its device in"),
@@ -80,6 +80,6 @@ def test_it_may_wait_for_another_python_thread_that_runs():
         (a_native("libc", library="libc.so.6"), ""),
     ],
 )
-def test_a_place_is_told_where_it_adds_to_the_stack(native, says):
-    assert say_native(native).startswith(says)
-    assert bool(say_native(native)) is bool(says)
+def test_a_place_is_told_where_it_adds_to_the_stack(native, text):
+    assert say_native(native).startswith(text)
+    assert bool(say_native(native)) is bool(text)

@@ -8,16 +8,20 @@ from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.rules import RULES
 from watchtower.core.diagnosis.writer.accusations import write_accusation
+from watchtower.core.diagnosis.writer.advice import choose_entries
 
 
 class Asked:
     """What one rule decides, and how that reads."""
 
-    def __init__(self, accusation, written):
-        self.accusation, self.written = accusation, written
+    def __init__(self, picture, accusation):
+        self.accusation = accusation
+        written = write_accusation(picture, accusation)
         self.suspects, self.summary = written.suspects, written.summary
         self.evidence = written.evidence
         self.next_steps = tuple(step.text for step in written.next_steps)
+        self.entries = choose_entries(picture, accusation)
+        """Entries of `advice.toml` that are shown."""
 
     def __getattr__(self, name):
         return getattr(self.accusation, name)
@@ -32,7 +36,7 @@ def ask_of_case(name, case):
     """Give the accusation of one rule about a case."""
     picture = take_picture(case)
     accusation = dict(RULES)[name](picture)
-    return accusation and Asked(accusation, write_accusation(picture, accusation))
+    return accusation and Asked(picture, accusation)
 
 
 def abstains(name, built, **values):
@@ -43,8 +47,8 @@ def abstains(name, built, **values):
 
 def answer(built, **values):
     """Give cause and suspects of the diagnosis."""
-    said = diagnose(a_case(built, **values))
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(a_case(built, **values))
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def job_held_at(stack, **values):

@@ -62,7 +62,7 @@ class TestFutexUnderTheUsersLine:
 
     def test_the_advice_asks_whether_it_is_a_message_or_a_lock(self):
         said = ask_of_case("lock_deadlock", pipeline(self.asleep, self.waits))
-        assert "wait there for a message of another rank" in said.next_steps[0]
+        assert said.entries[0] == "read_lock_or_message"
 
     def test_nor_when_logs_show_only_the_stage_that_receives(self):
         made = {0: {"dp0": STAYED}, 1: {"dp1": STAYED}, 2: {"dp0": STAYED}}

@@ -48,7 +48,7 @@ class Tier(IntEnum):
 
 
 class ReasonKind(Enum):
-    """What a reason shows. The first word is its family, and the source of its evidence."""
+    """The kind of a reason. The first word is its family, and the source of its evidence."""
 
     STACK = "stacks", "where a rank is"
     SAME_CALL = "stacks", "where all ranks wait"
@@ -106,7 +106,7 @@ class Reason:
     weight: float
     ranks: tuple[int, ...] = ()
     about: ReasonSubject = None
-    """What its sentence is made of."""
+    """The value that its sentence is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Accusation:
     advice: tuple[str, ...] = ()
     """Entries of `writer/advice.toml`."""
     about: AccusationSubject = None
-    """What the summary is made of besides the suspects."""
+    """The value that the summary is made of besides the suspects."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

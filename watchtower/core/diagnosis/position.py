@@ -189,7 +189,7 @@ class Position:
 
     @property
     def wait_place(self) -> WaitPlace | None:
-        """What it waits for while it sleeps; null when the tables do not know it."""
+        """The object that it waits for while it sleeps; null when the tables do not know it."""
         if not self.asleep or self.stack is None:
             return None
         return find_wait_place(self.stack.frames, self.wait, self.kernel)

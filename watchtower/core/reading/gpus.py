@@ -19,7 +19,7 @@ FRESH_S = 15.0
 
 
 class GpuPattern(Enum):
-    """What a GPU did in the last seconds, as its agent judged it from load and power."""
+    """The activity of a GPU in the last seconds, as its agent judged it from load and power."""
 
     WORKING = "working"
     SPINNING = "spinning"

@@ -56,7 +56,7 @@ def say_native(native: NativePlace | None) -> str:
     if native is None:
         return ""
     where = f" in {clean(native.library, 64)}" if native.library else ""
-    says = {
+    text = {
         NativeKind.DEVICE_WAIT: (
             "polls for its device" if native.running else "waits for its device"
         )
@@ -66,8 +66,8 @@ def say_native(native: NativePlace | None) -> str:
         NativeKind.GENERATED: "runs generated code",
         NativeKind.PYTHON: "runs Python" if native.running else "",
     }.get(native.kind, "")
-    thread = f"{clean(native.thread, 32)} " if native.thread and says else ""
-    return thread + says
+    thread = f"{clean(native.thread, 32)} " if native.thread and text else ""
+    return thread + text
 
 
 def _runs_other_work(dump: RankDump) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from watchtower.core.case_summary import STATE_WORDS, Contrast, Difference
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.diagnosis.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
 from watchtower.core.reading.collective_log import record_of
 from watchtower.core.reading.frames import last_component, name_line
 from watchtower.core.reading.native import say_native
+from watchtower.core.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
 from watchtower.core.text import clean, say_duration
 from watchtower.wire.report import ProcessState
 

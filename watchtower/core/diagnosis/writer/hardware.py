@@ -1,10 +1,11 @@
-"""Sentences about the GPU of a rank: its errors, and what it does."""
+"""Sentences about hardware: the errors of a GPU, what a GPU does, and links that failed."""
 
 from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
 from watchtower.core.text import clean, say_duration
 
@@ -17,7 +18,7 @@ def name_error(error: GpuError) -> str:
     return "GPU lost" if error.code is None else f"Xid {error.code}"
 
 
-def say_gpu_error(found: FaultyGpu) -> str:
+def write_gpu_error(found: FaultyGpu) -> str:
     """Return "uses GPU 0000:3b:00, which reported Xid 79 at its last step (the GPU has ...)"."""
     error, before_s = found.errors[0], found.before_s
     if abs(before_s) < AT_ONCE_S:
@@ -30,7 +31,7 @@ def say_gpu_error(found: FaultyGpu) -> str:
     return f"uses GPU {clean(error.device, 32)}, which {did} {when} ({error.means})"
 
 
-def say_source(error: GpuError) -> str:
+def write_source(error: GpuError) -> str:
     """Return which source asks for the action."""
     if error.source is ActionSource.NVML:
         return "the driver itself asks for this (recovery action in NVML)"
@@ -51,7 +52,7 @@ _DOES = {
 }
 
 
-def say_odd_gpu(odd: OddGpu) -> str:
+def write_odd_gpu(odd: OddGpu) -> str:
     """Return "GPU 0000:3b:00 still works (99% busy ...), and the GPUs of 7 ranks only wait"."""
     use, others = odd.use, odd.waiting
     load = f" ({clean(use.load, 96)})" if use.load else ""
@@ -61,15 +62,26 @@ def say_odd_gpu(odd: OddGpu) -> str:
     )
 
 
-def say_stuck_driver(stuck: StuckDriver) -> str:
+def write_stuck_driver(stuck: StuckDriver) -> str:
     """Return "nvmlDeviceGetPowerUsage of GPU 3 has not returned for 12 s"."""
     return f"{clean(stuck.call.text, 128)} for {say_duration(stuck.call.age_s)}"
 
 
-def say_slowed_gpu(use: GpuUse) -> str:
+def write_slowed_gpu(use: GpuUse) -> str:
     """Return "GPU 0000:3b:00 works with reduced clocks, because of heat, power or ..."."""
     load = f" ({clean(use.load, 96)})" if use.load else ""
     return (
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
+
+
+def write_link_fault(fault: LinkFault) -> str:
+    """Return "gpu-042, 12 s ago: eth1 lost its link and does not have it now"."""
+    ago = say_duration(fault.observation.age_s)
+    return f"{clean(fault.node, 64)}, {ago} ago: {clean(fault.observation.text, 160)}"
+
+
+def name_link(fault: LinkFault) -> dict[str, object]:
+    """Return what advice names: the node and the link."""
+    return {"node": clean(fault.node, 64), "link": clean(fault.link, 64)}
