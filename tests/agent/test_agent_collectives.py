@@ -65,7 +65,7 @@ def calls(*over: bool, first: int = 1) -> TorchRecords:
 
 def test_a_rank_that_waits_has_called_one_more_than_it_completed() -> None:
     world = logs_of("gloo", recorded("gloo_rank0_waits"))["world"]
-    assert (world.called, world.entered, world.completed) == (10, 10, 9)
+    assert (world.called, world.entered, world.completed, world.timeout_s) == (10, 10, 9, 1800)
     last = world.records[-1]
     assert (last.number, last.operation) == (10, "all_reduce")
     assert last.signature == "bfloat16[5] -> bfloat16[5]"
@@ -82,7 +82,7 @@ def test_the_rank_behind_has_not_called_what_the_other_waits_in() -> None:
 
 def test_a_group_never_used_has_a_log_that_says_so() -> None:
     unused = logs_of("gloo", recorded("gloo_rank0_waits"))["unused"]
-    assert (unused.called, unused.entered, unused.completed) == (0, 0, 0)
+    assert (unused.called, unused.entered, unused.completed, unused.timeout_s) == (0, 0, 0, 0)
     assert unused.group == name_group("0-3", 1)
 
 

@@ -128,8 +128,8 @@ def test_a_verdict_that_changes_changes_the_text_of_one_alert(tmp_path: Path):
     }
     labels = {"severity": "critical", "incident": "01A", "training_job": "llama-a"}
     description = (
-        "Open since 2023-11-14 22:13:20 +0000 UTC. Stacks of only 93.75% of the ranks are "
-        "collected: a kill now loses the rest. Before you call: watchtower incident 01A. "
+        "Open since 2023-11-14 22:13:20 +0000 UTC. A kill now loses evidence (stacks of only "
+        "93.75% of the ranks are collected). Before you call: watchtower incident 01A. "
         "Acknowledge: watchtower ack 01A."
     )
     expected = [

@@ -43,7 +43,10 @@ def test_a_person_answers_by_a_form_and_the_page_shows_it(client):
     given = client.get(API).json()["feedback"]
     assert (given["right"], given["rank"], given["cause"]) == (False, 40, "network_wait")
     page = shown(client)
-    assert "answered: no, it was rank 40, it was network wait" in page.text
+    assert (
+        "answered: no, it was rank 40; the cause: waiting for a service outside the job"
+        in page.text
+    )
     assert EVIL in page.text
     answer(client, right="true", rank="", cause="", by="bob")
     assert "bob answered: yes" in shown(client).text

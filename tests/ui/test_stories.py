@@ -85,9 +85,9 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
         for text in (
             "Hung since",
             "Rank 2 on n1",
-            "% sure: dataloader stall",
+            "% sure: waiting for input data",
             "Whom to call",
-            "Safe to kill Yes. Stacks of 4 of 4 ranks are collected",
+            "Safe to kill? A kill loses no evidence (stacks of 4 of 4 ranks are collected)",
             "3 ranks wait at step 9",
             "What to do",
             "Acknowledge",

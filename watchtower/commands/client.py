@@ -203,6 +203,21 @@ class TowerClient:
             f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", sent=sent
         )
 
+    def judge(
+        self,
+        incident: str,
+        *,
+        right: bool,
+        rank: int | None,
+        cause: str | None,
+        by: str,
+        note: str,
+    ) -> dict[str, Any]:
+        """Answer whether the verdict of an incident was right."""
+        sent = {"right": right, "rank": rank, "cause": cause, "by": by, "note": note}
+        path = f"/api/v1/incidents/{_quoted(incident)}/feedback"
+        return self._json(path, "right", "at", method="POST", sent=sent)
+
     def _list(self, path: str, *fields: str) -> dict[str, Any]:
         answer = self._json(path, "items")
         items = answer["items"]

@@ -57,6 +57,8 @@ class Diagnosis:
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
+    collective_timeout_s: float | None = None
+    """The shortest timeout of a collective that is not complete; None if it is not known."""
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""

@@ -16,6 +16,7 @@ from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
 from watchtower.core.diagnosis.domain import find_domain
+from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
@@ -193,6 +194,7 @@ def _make_diagnosis(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
+        collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )

@@ -36,9 +36,9 @@ def write_waits(waits: WaitBoxes) -> str:
         sentences += _write_box(waits, box, arrows)
     sentences = list(dict.fromkeys(sentences))
     text = ""
-    for sentence in sentences:
+    for number, sentence in enumerate(sentences):
         if len(text) + len(sentence) > MAX_SENTENCE:
-            return f"{text} And more."
+            return f"{text} {len(sentences) - number} more are not named here."
         text = f"{text} {sentence}".strip()
     return text
 
