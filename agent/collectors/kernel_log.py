@@ -21,6 +21,7 @@ from agent.collectors.oom_report import OomReport
 from watchtower.fair_order import by_turns
 from watchtower.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, Observation
+from watchtower.wire.report import KERNEL_LOG_GAP
 from watchtower.xid_table import explain_xid
 
 XIDS = counter(
@@ -173,11 +174,11 @@ class KernelLog:
         """Return why lines of the kernel log are missing; empty if none is."""
         if self._trouble:
             return (
-                f"kernel log: {self._path} cannot be read ({self._trouble}), so that OOM kills and "
-                "GPU errors (Xid) stay unknown: give the agent CAP_SYSLOG"
+                f"{KERNEL_LOG_GAP}{self._path} cannot be read ({self._trouble}), so that OOM kills "
+                "and GPU errors (Xid) stay unknown: give the agent CAP_SYSLOG"
             )
         if self._lost:
-            return f"kernel log: {self._lost} lines were overwritten before they could be read"
+            return f"{KERNEL_LOG_GAP}{self._lost} lines were overwritten before they could be read"
         return ""
 
     def stop(self) -> None:

@@ -62,6 +62,9 @@ class Diagnosis:
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""
+    coverage: Mapping[str, float] = field(default_factory=dict)
+    """Share of the live ranks, 0 to 1, from which each of these sources of evidence comes:
+    "native", "collective_log", "gpu", "kernel_log"."""
 
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:

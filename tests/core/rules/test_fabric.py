@@ -25,6 +25,7 @@ ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent fr
 SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
 MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
 NVLINK = ("nvml", "pci:0000:3b:00", "gpu_errors.nvlink_replay", "7 replays of NVLink since the")
+NVLINK_LOST = ("nvml", "pci:0000:3b:00", "gpu_nvlink_lost", "6 of its 18 NVLinks were lost")
 MEMORY = ("nvml", "pci:0000:3b:00", "gpu_errors.ecc_uncorrected", "7 errors of its memory")
 
 
@@ -44,7 +45,9 @@ def answer(case):
     return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
-@pytest.mark.parametrize(("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu")])
+@pytest.mark.parametrize(
+    ("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
+)
 def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
     case = observed(seen(what))
     diagnosis = diagnose(case)

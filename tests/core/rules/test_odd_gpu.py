@@ -67,6 +67,16 @@ def test_the_gpu_that_differs_is_named(pattern, cause):
     assert diagnosis.suspects_moving is (cause == "behind_collective")
 
 
+def test_a_gpu_whose_counters_stand_still_is_named_with_doubt():
+    said = diagnose(observed(SPINNING | {5: "frozen"}))
+    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_fault", [5])
+    assert said.confidence == 0.6
+    assert "no longer changes any of its counters" in said.summary
+    assert "counters that stand still may be a fault of the counters alone" in str(said.doubts)
+    assert "check GPU 0000:05:00" in said.next_steps[0]
+    assert answer(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
+
+
 def test_gpus_that_all_wait_accuse_nobody():
     assert answer(observed(SPINNING))[1] == []
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -66,6 +68,61 @@ def test_a_gpu_with_reduced_clocks_is_the_reason():
     assert "reduced clocks" in " ".join(each.text for each in diagnosis.evidence)
     others = [replace(node, observations=()) for node in nodes]
     assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
+
+
+def said_with_ecc(kind, per_s, age_s=6.0, rank=5):
+    case = slow_case(*with_rank(ALIKE, SLOW))
+    suspect = case.ranks[5]
+    errors = Observation(
+        source="nvml",
+        subject="pci:0000:3b:00",
+        name=f"gpu_ecc.{kind}",
+        age_s=age_s,
+        value=per_s,
+        unit="1/s",
+        pid=case.ranks[rank].pid,
+    )
+    total = Observation(
+        source="nvml",
+        subject="pci:0000:3b:00",
+        name=f"gpu_errors.ecc_{kind}",
+        age_s=age_s,
+        value=9e9,
+        pid=suspect.pid,
+    )
+    nodes = [
+        replace(node, observations=(errors, total) if node.node == suspect.node else ())
+        for node in case.nodes
+    ]
+    return diagnose(replace(case, nodes=tuple(nodes)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_s", "words"),
+    [
+        ("corrected", 17_700.0, "has 17700 corrected errors a second at present"),
+        ("uncorrected", 0.1, "has new uncorrected errors at present"),
+    ],
+)
+def test_errors_of_the_gpus_memory_that_rise_now_are_the_reason(kind, per_s, words):
+    said = said_with_ecc(kind, per_s)
+    assert ([each.rank for each in said.suspects], said.domain) == ([5], Domain.GPU)
+    assert f"the memory of GPU 0000:3b:00 {words}" in said.summary
+    assert "check the memory of GPU 0000:3b:00" in said.next_steps[0]
+    assert any(words in each.text and each.weight for each in said.evidence)
+
+
+def test_few_errors_of_the_memory_old_ones_and_those_of_another_rank_are_no_reason():
+    """The total of the counter is never one."""
+    for said in (
+        said_with_ecc("corrected", 99.0),
+        said_with_ecc("corrected", 17_700.0, age_s=31.0),
+        said_with_ecc("uncorrected", 1.0, age_s=31.0),
+    ):
+        assert said.domain is not Domain.GPU
+        assert "errors" not in said.summary
+    plain = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
+    assert said_with_ecc("corrected", 99.0).confidence == plain.confidence
 
 
 def test_a_cpu_limit_that_stops_the_rank_is_the_reason():

@@ -15,6 +15,7 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
+from watchtower.core.diagnosis.coverage import measure_coverage
 from watchtower.core.diagnosis.domain import find_domain
 from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
@@ -74,7 +75,11 @@ def diagnose_picture(
             broken.append(_describe_broken(error.cause.value, error))
             found = [each for each in found if each.cause is not error.cause]
         else:
-            return replace(diagnosis, missing_evidence=(*broken, *find_gaps(picture)))
+            return replace(
+                diagnosis,
+                missing_evidence=(*broken, *find_gaps(picture)),
+                coverage=measure_coverage(picture),
+            )
 
 
 def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:

@@ -31,6 +31,7 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.endings import write_aftermath, write_ending, write_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.hardware import (
+    write_ecc_errors,
     write_gpu_error,
     write_odd_gpu,
     write_stuck_driver,
@@ -324,6 +325,8 @@ def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     why = ""
     if picture.slowed_gpu(position.rank):
         why = ", and its GPU works with reduced clocks"
+    elif ecc := picture.ecc_errors(position.rank):
+        why = f", and {write_ecc_errors(ecc)}"
     elif limit := picture.cpu_limit(position.rank):
         why = f", and {clean(limit.text, 96)}"
     if not waits:

@@ -40,6 +40,7 @@ from watchtower.core.diagnosis.writer.endings import (
 )
 from watchtower.core.diagnosis.writer.hardware import (
     name_error,
+    write_ecc_errors,
     write_gpu_error,
     write_link_fault,
     write_odd_gpu,
@@ -62,7 +63,7 @@ from watchtower.core.diagnosis.writer.words import (
     write_unanswered,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import clean, format_duration, join_words
@@ -104,6 +105,7 @@ OF_ONE_RANK = frozenset(
         ReasonKind.GPU_LOAD,
         ReasonKind.GPU_DRIVER,
         ReasonKind.GPU_CLOCK,
+        ReasonKind.GPU_MEMORY,
         ReasonKind.CPU_LIMIT,
     }
 )
@@ -363,6 +365,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _write_gpu_error),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
     ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: write_slowed_gpu(use)),
+    ReasonKind.GPU_MEMORY: _about(EccErrors, lambda _, errors: write_ecc_errors(errors)),
     ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: write_stuck_driver(stuck)),
     ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: write_odd_gpu(odd)),
     ReasonKind.ODD: _about(Split, _write_odd),

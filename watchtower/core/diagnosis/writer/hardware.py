@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
-from watchtower.core.text import clean, format_duration
+from watchtower.core.text import clean, format_duration, join_words
 
 AT_ONCE_S = 1.0
 """An error this close to the last step came "at the last step": reports are a second apart."""
@@ -47,6 +47,7 @@ _DOES = {
     GpuPattern.WORKING: "still works",
     GpuPattern.THROTTLED: "still works, with reduced clocks,",
     GpuPattern.IDLE: "has no work",
+    GpuPattern.FROZEN: "no longer changes any of its counters",
     GpuPattern.LOST: "is lost",
 }
 
@@ -73,6 +74,16 @@ def write_slowed_gpu(use: GpuUse) -> str:
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
+
+
+def write_ecc_errors(errors: EccErrors) -> str:
+    """Return "the memory of GPU 0000:3b:00 has 17700 corrected errors a second at present"."""
+    kinds = []
+    if errors.corrected_per_s:
+        kinds.append(f"{errors.corrected_per_s:.0f} corrected errors a second")
+    if errors.has_uncorrected:
+        kinds.append("new uncorrected errors")
+    return f"the memory of GPU {clean(errors.device, 32)} has {join_words(kinds)} at present"
 
 
 def write_link_fault(fault: LinkFault) -> str:
