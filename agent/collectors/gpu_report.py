@@ -1,4 +1,4 @@
-"""What is reported of one GPU: its pattern, its processes, its state, and errors that increased."""
+"""The report of one GPU: its pattern, its processes, its state, and errors that increased."""
 
 from __future__ import annotations
 
