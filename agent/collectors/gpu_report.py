@@ -167,8 +167,8 @@ def _describe_load(values: Mapping[str, float]) -> str:
         return "MIG is on, so its load is not known"
     if "utilization" not in values:
         return ""
-    said = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"
+    text = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"
     if "power_w" in values:
         limit = f" of {values['power_limit_w']:.0f} W" if "power_limit_w" in values else ""
-        said += f", {values['power_w']:.0f} W{limit}"
-    return said
+        text += f", {values['power_w']:.0f} W{limit}"
+    return text

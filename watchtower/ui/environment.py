@@ -96,15 +96,15 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
 def mark_clock(stamp: str | None, *, is_start: bool = True, with_age: bool = True) -> Markup:
     """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
     that still lasts, else "4 min ago"."""
-    said = format_moment(stamp or "").partition(" ")[2]
+    text = format_moment(stamp or "").partition(" ")[2]
     age = " data-since" if is_start else " data-age"
-    return _mark_time(stamp, said, age if with_age else "")
+    return _mark_time(stamp, text, age if with_age else "")
 
 
-def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
+def _mark_time(stamp: str | None, text: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
-    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), text)
 
 
 def quote_segment(text: str) -> str:
