@@ -21,6 +21,7 @@ from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender
 from agent.delivery.spool_keeper import SpoolKeeper
 from agent.discovery.discovery import Discovery
 from agent.discovery.process_table import ProcessTable
+from agent.dump_starter import DumpStarter
 from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
@@ -29,7 +30,6 @@ from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker
 from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_starter import DumpStarter
 from agent.dumping.dump_triggers import (
     DeadlineWatch,
     OrderInbox,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -80,8 +79,8 @@ ENDED_HELP = {
     Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
 }
 
-_VERSION = re.compile(rb"py-spy (\d{1,4})\.(\d{1,4})\.(\d{1,4})\s*")
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_ADDRESS = "0x"
+"""The name of a function without a symbol begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +182,7 @@ class NativeFunctionReader:
         if not self._version:
             with contextlib.suppress(OSError):
                 outcome = self._runner.run([self._tool, "--version"], VERSION_DEADLINE_S, owner)
-                found = _VERSION.fullmatch(outcome.output[:64])
-                self._version = tuple(map(int, found.groups())) if found else ()
+                self._version = parse_version(outcome.output)
         return self._version
 
 
@@ -232,19 +230,27 @@ def parse_functions(raw: bytes, pid: int) -> NativeFunctions:
         return failed("py-spy found no main thread")
     frames: list[NativeFrame] = []
     for frame in main.frames:
-        is_lost = _ADDRESS.fullmatch(frame.name) and frame.module is None
+        is_lost = frame.name.startswith(_ADDRESS) and frame.module is None
         if is_lost or len(frames) == MAX_NATIVE_FRAMES:
             break  # an address outside of all libraries: the callers are not known
         if frame.module is None:
-            return NativeFunctions(frames=tuple(frames), is_whole=True)
+            return NativeFunctions(calls=tuple(frames), is_whole=True)
         library = os.path.basename(frame.module)
-        function = "" if _ADDRESS.fullmatch(frame.name) else frame.name
+        function = "" if frame.name.startswith(_ADDRESS) else frame.name
         frames.append(
             NativeFrame(
-                library=printable(library, MAX_LIBRARY), function=printable(function, MAX_FUNCTION)
+                file=printable(library, MAX_LIBRARY), function=printable(function, MAX_FUNCTION)
             )
         )
-    return NativeFunctions(frames=tuple(frames))
+    return NativeFunctions(calls=tuple(frames))
+
+
+def parse_version(raw: bytes) -> tuple[int, ...]:
+    """Return the release in the output of `py-spy --version`, "py-spy 0.4.3"; empty without one."""
+    name, _, version = raw[:64].decode("ascii", "replace").strip().partition(" ")
+    parts = version.split(".")
+    is_valid = name == "py-spy" and all(part.isdecimal() and len(part) < 6 for part in parts)
+    return tuple(map(int, parts)) if is_valid else ()
 
 
 def failed(why: str) -> NativeFunctions:

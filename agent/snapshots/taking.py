@@ -13,13 +13,13 @@ from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
+from agent.dump_starter import target_of
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
-from agent.dumping.targets import target_of
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
 from agent.procfs import Proc
 from agent.snapshots.options import SnapshotOptions

@@ -17,14 +17,14 @@ MAX_NATIVE_FRAMES = 24
 class NativeFrame:
     """One native frame. All texts are those of the program that was read."""
 
-    library: str
-    """Base name of the file: "libnccl.so.2"."""
+    file: str
+    """Base name of the library: "libnccl.so.2"."""
     function: str = ""
     """Name from the symbols of the library, "pthread_cond_wait"; empty if it has none here."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        check_text("library", self.library)
+        check_text("file", self.file)
         check_text("function", self.function, MAX_NAME)
 
 
@@ -33,7 +33,7 @@ class NativeFunctions:
     """The native frames of the main thread between its place and its innermost Python frame, or why
     they were not read."""
 
-    frames: tuple[NativeFrame, ...] = ()
+    calls: tuple[NativeFrame, ...] = ()
     """Innermost first. Empty if the thread runs Python itself."""
     is_whole: bool = False
     """The frames lead to the Python frame. False: the callers of the last one are not known, as
@@ -45,6 +45,6 @@ class NativeFunctions:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        check_count("frames", len(self.frames), MAX_NATIVE_FRAMES)
+        check_count("calls", len(self.calls), MAX_NATIVE_FRAMES)
         check_age("age_s", self.age_s)
         check_text("failure", self.failure, MAX_TEXT)

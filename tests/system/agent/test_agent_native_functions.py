@@ -99,9 +99,9 @@ def test_functions_of_a_thread_that_waits_in_a_library(start, runner, library):
     found = read(runner, victim.pid)
     assert not found.failure
     assert found.is_whole
-    named = {frame.library: frame.function for frame in found.frames}
+    named = {frame.file: frame.function for frame in found.calls}
     assert named["libnccl.so.2"] == "sleep_in_condition"
-    assert any("pthread_cond_wait" in frame.function for frame in found.frames[:2])
+    assert any("pthread_cond_wait" in frame.function for frame in found.calls[:2])
     assert (state_of(victim.pid), tracer_of(victim.pid)) == ("S", "0")
 
 
@@ -111,7 +111,7 @@ def test_callers_of_a_thread_that_spins_are_not_invented(start, runner, library)
     block(victim, library, "spin", "R")
     found = read(runner, victim.pid)
     assert not found.failure
-    names = {frame.library for frame in found.frames}
+    names = {frame.file for frame in found.calls}
     assert found.is_whole == ("libnccl.so.2" in names)
     assert names <= {"[vdso]", "libc.so.6", "libnccl.so.2"} or found.is_whole
 
@@ -137,7 +137,7 @@ def test_both_rounds_after_the_read_contain_the_functions(start, runner, library
     first, second = take().functions, take().functions
     assert first is not None
     assert second is not None
-    assert first.frames == second.frames != ()
+    assert first.calls == second.calls != ()
     assert 0 < first.age_s < second.age_s
 
 

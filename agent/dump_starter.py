@@ -16,7 +16,8 @@ from agent.dumping.dump_triggers import (
     refuse,
     round_gap_s,
 )
-from agent.dumping.targets import target_of
+from agent.dumping.targets import Target, no_page
+from agent.watching.ranks import WatchedRank
 from agent.watching.watchlist import Watchlist
 from watchtower.wire.orders import Deadline, Order
 
@@ -123,3 +124,13 @@ class DumpStarter:
         if request.sample:
             return self._samples
         return self._natives if request.native else self._dumps
+
+
+def target_of(rank: WatchedRank) -> Target:
+    """Return a watched rank as the target of a dump."""
+    return Target(
+        rank=rank.found.claim.rank,
+        pid=rank.found.process.pid,
+        start_time=rank.found.process.start_time,
+        read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
+    )
