@@ -23,7 +23,7 @@ from agent.dumpers.freezer import is_frozen
 from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
 from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
-from agent.dumpers.tool_process import ChildRunner, Ended
+from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from agent.procfs import Proc, parse_fields, parse_stat
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
@@ -70,6 +70,11 @@ STATE_HELP = (
 FROZEN_HELP = "py-spy would have to stop it, and its cgroup is frozen"
 TRACED_HELP = "another tool traces it: {name}"
 THREADS_HELP = "it has more than {limit} threads, and py-spy would stop all of them"
+UNWINDING_ERROR = b"UNW_E"
+UNWINDING_HELP = (
+    "py-spy cannot find the callers of this thread, as it often cannot while a thread reads the "
+    "clock all the time"
+)
 OLD_HELP = "py-spy {found} may leave the process stopped: install py-spy >= 0.4"
 FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
@@ -158,7 +163,7 @@ class NativeFunctionReader:
         if failure is not None:
             return failed(failure.help_text)
         if outcome.code != 0:
-            return failed(explain(outcome).help_text)
+            return failed(explain_native(outcome))
         return parse_functions(outcome.output, pid)
 
     def _refuse(self, pid: int, start_time: int, owner: str) -> str:
@@ -251,6 +256,17 @@ def parse_version(raw: bytes) -> tuple[int, ...]:
     parts = version.split(".")
     is_valid = name == "py-spy" and all(part.isdecimal() and len(part) < 6 for part in parts)
     return tuple(map(int, parts)) if is_valid else ()
+
+
+def explain_native(outcome: Outcome) -> str:
+    """Return why py-spy printed no functions, from its error message."""
+    if UNWINDING_ERROR in outcome.errors:
+        return UNWINDING_HELP
+    failure = explain(outcome)
+    if failure.kind in (FailureKind.REFUSED, FailureKind.GONE):
+        return failure.help_text
+    first_line = outcome.errors.decode("utf-8", "replace").strip().partition("\n")[0]
+    return f"py-spy: {printable(first_line, MAX_TEXT // 2)}"
 
 
 def failed(why: str) -> NativeFunctions:

@@ -90,6 +90,17 @@ def test_one_line_for_people(read, says):
     assert line.isprintable()
 
 
+@pytest.mark.parametrize(
+    "read",
+    [functions(failure="it spins"), functions("clock_gettime libc.so.6", is_whole=False)],
+)
+def test_libraries_follow_where_functions_are_missing(read):
+    place = a_native("device_wait", libraries=("[vdso]", "libc.so.6", "libcuda.so.1"))
+    libraries = "; libraries: [vdso] <- libc.so.6 <- libcuda.so.1"
+    assert say_functions(read, place).endswith(libraries)
+    assert say_functions(WAIT, place) == say_functions(WAIT)
+
+
 def test_the_line_is_bounded():
     line = say_functions(functions(*(f"{'f' * 150}{n} {'l' * 90}.so" for n in range(24))))
     assert line.endswith(" <- ...")

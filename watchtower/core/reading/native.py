@@ -82,13 +82,22 @@ def find_functions(dumps: Sequence[RankDump]) -> NativeFunctions | None:
     return next((dump.functions for dump in reversed(dumps) if dump.functions), None)
 
 
-def say_functions(functions: NativeFunctions) -> str:
+def say_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
     """Say "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
 
-    Innermost first. Functions without a name are left out between others of their library.
+    Innermost first. Functions without a name are left out between others of their library. Where
+    functions are missing, the libraries of `native` follow.
     """
-    if functions.failure:
-        return f"not read: {clean(functions.failure, 200)}"
+    text = f"not read: {clean(functions.failure, 200)}"
+    if not functions.failure:
+        text = _join_functions(functions)
+    libraries = [clean(name, MAX_FUNCTION) for name in native.libraries] if native else []
+    if (functions.is_whole and not functions.failure) or not libraries:
+        return text
+    return f"{text}; libraries: {' <- '.join(libraries)}" if text else ""
+
+
+def _join_functions(functions: NativeFunctions) -> str:
     if not functions.calls:
         return ""
     shown: list[str] = []

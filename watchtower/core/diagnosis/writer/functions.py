@@ -15,8 +15,12 @@ MAX_SHOWN = 4
 
 def show_functions(accused: Sequence[Position]) -> tuple[Evidence, ...]:
     """Return the native functions of the accused, where they were read. They have no weight."""
-    read = ((item.rank, find_functions(item.evidence.dumps)) for item in accused)
-    lines = [(rank, say_functions(functions)) for rank, functions in read if functions is not None]
+    read = [(item, find_functions(item.evidence.dumps)) for item in accused]
+    lines = [
+        (item.rank, say_functions(functions, item.native))
+        for item, functions in read
+        if functions is not None
+    ]
     return tuple(
         Evidence(source="native", text=f"native: {line}", ranks=format_ranks([rank]), weight=0.0)
         for rank, line in lines[:MAX_SHOWN]
