@@ -16,8 +16,9 @@ import pytest
 
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
-from agent.dumping.dump_round import Round, RoundTaker, Target, no_page
+from agent.dumping.dump_round import Round, RoundTaker
 from agent.dumping.dump_slots import DUMPS_AT_ONCE
+from agent.dumping.targets import Target, no_page
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.agent.test_agent_proc_args_reader import Node

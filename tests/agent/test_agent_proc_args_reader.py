@@ -26,7 +26,8 @@ from agent.discovery.proc_args_reader import (
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target, no_page
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind

@@ -11,7 +11,8 @@ from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target, no_page
 from agent.procfs import Proc
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS

@@ -16,7 +16,8 @@ import pytest
 from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import Round, RoundTaker, Target
+from agent.dumping.dump_round import Round, RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
 from tests.agent.record_listeners import EMPTY, Listen, failure_of
