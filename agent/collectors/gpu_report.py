@@ -148,7 +148,7 @@ def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observat
         yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text)
     if trouble := _find_fabric_trouble(values):
         text = f"its NVLink fabric {trouble}"
-        yield observe(gpu.subject, "gpu_fabric", age_s, value=values["fabric_state"], text=text)
+        yield observe(gpu.subject, "gpu_fabric", age_s, value=values.get("fabric_state"), text=text)
 
 
 def _find_fabric_trouble(values: Mapping[str, float]) -> str:
