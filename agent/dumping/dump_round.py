@@ -305,6 +305,8 @@ class RoundTaker:
     def _ask(self, tree: Tree, deadline: float) -> None:
         process = tree.process
         if process.kernel.state not in DEAD:
+            # Again, so that its counts of messages are as new as the stack that py-spy reads now.
+            tree.view = tree.target.read_page() or tree.view
             tree.records = read_collectives(
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )

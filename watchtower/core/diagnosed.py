@@ -57,6 +57,9 @@ class Diagnosis:
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
+    unlogged: tuple[int, ...] = ()
+    """Live ranks whose collective logs were not read, although those of others were. Another dump
+    may have them."""
     unread_natively: tuple[int, ...] = ()
     """Suspects or candidates that wait for their device, and whose native functions were not read.
     """

@@ -22,7 +22,7 @@ from agent.dumpers.native_functions import (
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target, no_page
+from agent.dumping.targets import Target
 from agent.procfs import Proc, parse_fields
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
@@ -126,7 +126,9 @@ def test_both_rounds_after_the_read_contain_the_functions(start, runner, library
         lambda _: None,
         functions=NativeFunctionReader(PROC, runner, find_py_spy()),
     )
-    target = Target(rank=0, pid=victim.pid, start_time=start_time_of(victim.pid), read_page=no_page)
+    target = Target(
+        rank=0, pid=victim.pid, start_time=start_time_of(victim.pid), read_page=lambda: None
+    )
 
     def take() -> RankDump:
         (dump,) = taker.take([target], deadline=time.monotonic() + PATIENCE_S).ranks

@@ -204,6 +204,7 @@ def _make_diagnosis(
         suspect_class=_name_class(cause, accused),
         shared_cause=find_shared_cause(written.suspects, accused or picture.live)
         or find_shared_address(picture, cause, accused),
+        unlogged=tuple(item.rank for item in picture.unlogged),
         unread_natively=find_unread(accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )

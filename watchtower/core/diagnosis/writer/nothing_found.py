@@ -67,7 +67,8 @@ def _say_candidate(accusation: Accusation) -> str:
 def _say_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
     if live and len(waiting) == len(live):
-        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)}, and none is behind"
+        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)}"
+        seen += _say_unlogged(picture.unlogged) or ", and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{len(waiting)} of {count_ranks(len(live))} {verb} in {name_waits(waiting)}"
@@ -76,6 +77,11 @@ def _say_seen(picture: Picture) -> str:
     missing = len(picture.missing)
     never = f"; {count_ranks(missing)} never seen" if missing else ""
     return seen + never + "".join(_say_unseen(picture.unseen))
+
+
+def _say_unlogged(unlogged: Sequence[Position]) -> str:
+    ranks = name_ranks(item.rank for item in unlogged)
+    return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
 
 
 def _say_unseen(unseen: Sequence[Position]) -> Iterator[str]:
