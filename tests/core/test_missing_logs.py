@@ -1,4 +1,4 @@
-"""Collective logs of some ranks were not read: any rank of them may be behind. They are read again."""
+"""Collective logs of some ranks were not read: any rank of them may be behind, for now."""
 
 from __future__ import annotations
 
