@@ -243,3 +243,34 @@ def test_a_py_spy_that_stops_by_signals_is_refused(start, runner, tmp_path):
     found = reader.recall(victim.pid, start_time_of(victim.pid), "")
     assert found is not None
     assert "0.3.14" in found.failure
+
+
+def named(order: dict, **changes: object) -> dict:
+    return {"job": "llama", "expires_s": 10.0, "ranks": [1], "native": True, **order, **changes}
+
+
+def test_an_order_reads_only_the_rank_that_it_names(ranks, run_agent, tower):
+    """As the tower gives it. An order for another owner's job of that name is refused."""
+    agent = run_agent(tower.url)
+    wait_until(lambda: tower.reports and len(tower.reports[-1]["ranks"]) == 2, "both are reported")
+    owner = tower.reports[-1]["ranks"][0]["owner"]
+    tower.orders = [named({"id": "o1"}, owner="uid:77777")]
+    wait_until(lambda: agent.says("order o1 is refused"), "the other owner is refused")
+    tower.orders = [named({"id": "o2"}, owner=owner)]
+    wait_until(lambda: len(tower.dumps) == 2, "both rounds arrive")
+    for batch in tower.dumps:
+        (dump,) = batch["ranks"]
+        assert (dump["rank"], batch["reason"], batch["glance"]) == (1, "o2", False)
+        assert dump["functions"]["calls"]
+        assert not dump["functions"]["failure"]
+    assert all(state_of(rank.pid) == "S" for rank in ranks)
+
+
+def test_an_agent_with_the_option_reads_none(ranks, run_agent, tower):
+    run_agent(tower.url, "--no-native-functions")
+    wait_until(lambda: tower.reports and len(tower.reports[-1]["ranks"]) == 2, "both are reported")
+    tower.orders = [named({"id": "o1"})]
+    wait_until(lambda: len(tower.dumps) == 2, "both rounds arrive")
+    for batch in tower.dumps:
+        assert batch["ranks"][0]["functions"]["failure"] == FORBIDDEN_HELP
+        assert batch["ranks"][0]["threads"]
