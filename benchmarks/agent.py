@@ -40,7 +40,7 @@ def read_pss_mb(pid: int) -> float:
 def find_reader(agent: int) -> int | None:
     """Return the pid of the agent's reader of GPUs, if it has one."""
     for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
-        if b"nvml_child" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if b"gpu_reader" in Path(f"/proc/{child}/cmdline").read_bytes():
             return int(child)
     return None
 

@@ -29,9 +29,9 @@ from watchtower.core.detection.condition import Stall, Why
 from watchtower.core.detection.detector import Detector
 from watchtower.core.diagnosis.diagnosis import diagnose, diagnose_picture
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.summary.summarize import summarize
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.policy import Policy
+from watchtower.core.summary.summarize import summarize
 from watchtower.diagnoser.messages import Request, decode_case, limits_for, write_success
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.diagnoser.summaries import write_summary

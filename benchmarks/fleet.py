@@ -64,7 +64,6 @@ ASK_EVERY_S = 0.2
 TIMELINE_PAST_S = 3.0
 STEP, AGE_S = 7_777_777, 123.25
 """Values in the template of a report that are replaced."""
-REPORTS_EVERY = b'"interval_s":%.1f,"ranks"'
 SIMULATORS = 2
 DECODE = msgspec.json.Decoder(ReportReply).decode
 

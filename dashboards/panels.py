@@ -39,14 +39,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a reader sees of a panel besides its values."""
+    """The parts of a panel besides its values."""
 
     title: str
     description: str
     """One sentence."""
     unit: str
     no_data: str
-    """What is shown instead of values, if there are none."""
+    """The text shown instead of values, if there are none."""
 
 
 Thresholds = Mapping[float, str]
@@ -55,7 +55,7 @@ Thresholds = Mapping[float, str]
 Panel = dict[str, Any]
 
 NO_LABEL = "-"
-"""What a cell shows if its series has no such label. Without it, the cell would show the text that
+"""The text of a cell whose series has no such label. Without it, the cell would show the text that
 the panel has for no data."""
 
 HIDE_FROM = {"legend": False, "tooltip": False, "viz": False}

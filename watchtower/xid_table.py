@@ -72,7 +72,7 @@ def read_table(text: str) -> dict[int, XidMeaning]:
 
 _OURS = read_table(resources.files("watchtower").joinpath("xids.toml").read_text("utf-8"))
 ACTIONS = frozenset(each.action for each in (*_OURS.values(), UNKNOWN_XID)) - {IGNORE}
-"""What an error may ask for."""
+"""Actions that an error may ask for."""
 
 
 def read_override(path: str) -> dict[int, XidMeaning]:

@@ -1,4 +1,4 @@
-"""What a collector is: a cheap reader of one source on the node, called at every interval."""
+"""A collector: a cheap reader of one source on the node, called at every interval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured now about one thing that ranks use, such as a GPU."""
+    """Values measured now of one thing that ranks use, such as a GPU."""
 
     subject: str
     """As in observations: "pci:0000:3b:00"."""

@@ -106,8 +106,8 @@ class _Interface:
             losses = max(1, (self.now.changes - self.first.changes + 1) // 2)
             times = "" if losses == 1 else f" {losses} times"
             ends = "has it again" if self.now.is_up else "does not have it now"
-            said = f"{name} lost its link{times} and {ends}"
-            yield "nic_link_lost", self.lost_at, float(losses), said
+            text = f"{name} lost its link{times} and {ends}"
+            yield "nic_link_lost", self.lost_at, float(losses), text
         if self.burst is not None:
             at, rate = self.burst
             yield "nic_errors", at, rate, f"{name} had {rate:.0f} damaged or unsent frames a second"
@@ -142,7 +142,7 @@ class Network:
         }
         for name, interface in self._interfaces.items():
             interface.take(read[name])
-            for what, at, value, said in interface.says(name):
+            for what, at, value, text in interface.says(name):
                 if now - at <= REPORTED_S:
                     yield Observation(
                         source=self.name,
@@ -150,7 +150,7 @@ class Network:
                         name=what,
                         age_s=now - at,
                         value=value,
-                        text=said,
+                        text=text,
                     )
 
     def series(self) -> tuple[()]:

@@ -21,7 +21,7 @@ PRESSURE = gauge(
 )
 
 KINDS = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
-"""What is read. All processes of a node never wait for CPUs at once: the kernel writes 0."""
+"""Kinds that are read. All processes of a node never wait for CPUs at once: the kernel writes 0."""
 
 REPORTED = {"memory": (0.1, "memory"), "io": (0.8, "block devices")}
 """Smallest share of `full` that is reported, and the words. A node that reads data often waits for

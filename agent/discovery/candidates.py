@@ -46,7 +46,7 @@ class Candidate:
     matches: bool = False
     claim: RankClaim | None = None
     mistake: str = ""
-    """What is wrong with the rank in its environment; empty if nothing is."""
+    """The error of the rank in its environment; empty without one."""
     owner: str = ""
     """The owner of the process; empty until it is read."""
     launches: bool = False

@@ -12,7 +12,7 @@ MAX_OWNERS = 3
 
 
 class RankMistakes:
-    """What is wrong with the ranks in the environments of processes, by pid."""
+    """Errors of the ranks in the environments of processes, by pid."""
 
     def __init__(self, find_owner: Callable[[int], str]) -> None:
         self._find_owner = find_owner

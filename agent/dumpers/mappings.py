@@ -18,7 +18,7 @@ NOT_FILES = ("/memfd:", "/dev/zero", "/SYSV")
 """Beginnings of paths of memory without a file."""
 
 DELETED = " (deleted)"
-"""What the kernel adds to the path of a library that was replaced since it was loaded."""
+"""The words that the kernel adds to the path of a library that was replaced since it was loaded."""
 
 
 class Mapping(NamedTuple):

@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What differs between processors. `registers`: perf's numbers with DWARF's."""
+    """Constants that differ between processors. `registers`: perf's numbers with DWARF's."""
 
     call_number: int
     pc: int

@@ -1,1 +1,1 @@
-"""What each rank and GPU did in the last 15 minutes, and what the suspect wrote last."""
+"""Values of each rank and GPU in the last 15 minutes, and the last output of the suspect."""

@@ -68,7 +68,7 @@ class SnapshotTaker:
 
     @property
     def gaps(self) -> AgentGaps:
-        """What cannot be read on this node."""
+        """Evidence that cannot be read on this node."""
         return self._gaps
 
     def find_ranks(self) -> int:

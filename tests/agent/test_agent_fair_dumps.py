@@ -56,8 +56,8 @@ class PySpy(ChildRunner):
         if killed is not None:
             return Outcome(code=None, output=b"", errors=b"", ended=Ended.DEADLINE)
         frames = [{"name": "<module>", "filename": "train.py", "line": 7}]
-        said = json.dumps([{"os_thread_id": pid, "thread_name": "MainThread", "frames": frames}])
-        return Outcome(code=0, output=said.encode(), errors=b"")
+        text = json.dumps([{"os_thread_id": pid, "thread_name": "MainThread", "frames": frames}])
+        return Outcome(code=0, output=text.encode(), errors=b"")
 
     def hang_on(self, *pids: int, killed: bool = False) -> None:
         """Hang on these processes; `killed`: the deadline of py-spy is over at once."""

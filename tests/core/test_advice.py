@@ -15,31 +15,41 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from tests.core.rules.asking import ask
 from watchtower.core import reading
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.writer.advice import ADVICE, lasts
+from watchtower.core.diagnosis.writer.advice import ADVICE, WAIT_PLACE, lasts
 from watchtower.wire.dumps import Mount
 
 
+def job_held_at(stack, **values):
+    return with_rank(ranks_in(4, IN_BARRIER), a_rank(2, stack, **values))
+
+
 def diagnose_held(stack, **values):
-    return diagnose(a_case(with_rank(ranks_in(4, IN_BARRIER), a_rank(2, stack, **values))))
+    return diagnose(a_case(job_held_at(stack, **values)))
+
+
+def entries(cause, stack, **values):
+    """Return the entries of `advice.toml` that the rule of a cause shows."""
+    return ask(cause, job_held_at(stack, **values)).entries
 
 
 EPOLL = {"syscall": "epoll_wait", "target": "anon_inode:[eventpoll]"}
 INTO_PIPE = {"syscall": "write", "target": "pipe:[7]", "children": (a_child(18, "T"),)}
+PUBLISHING = "publish /job/main.py:4 < <module> /job/main.py:80"
 
 
 class TestEpoll:
     def test_is_not_a_file_that_a_person_can_check(self):
-        said = diagnose_held(SAVING, **EPOLL)
-        assert said.cause.value == "checkpoint_stall"
-        assert "waiting for a descriptor in epoll_wait()." in said.summary
-        assert "anon_inode" not in " ".join([said.summary, *said.next_steps])
+        assert entries("checkpoint_stall", SAVING, **EPOLL)[0] == "look_at_destination"
+        diagnosis = diagnose_held(SAVING, **EPOLL)
+        assert "anon_inode" not in " ".join([diagnosis.summary, *diagnosis.next_steps])
 
     def test_a_socket_has_another_end(self):
-        target = "tcp 10.0.0.7:41000 -> 10.9.9.9:443"
-        said = diagnose_held(SAVING, syscall="recvfrom", target=target)
-        assert said.next_steps[0] == f"check the other end of {target} from gpu-00"
+        at = {"syscall": "recvfrom", "target": "tcp 10.0.0.7:41000 -> 10.9.9.9:443"}
+        assert entries("checkpoint_stall", SAVING, **at)[0] == "look_at_other_end"
+        assert at["target"] in diagnose_held(SAVING, **at).next_steps[0]
 
 
 class TestLock:
@@ -47,16 +57,14 @@ class TestLock:
     SENDING = "send @torch/distributed/distributed_c10d.py:1 < step /job/pipe.py:8"
 
     def lock_in(self, job):
-        said = diagnose(a_case(with_rank(job, a_rank(2, self.LOCKED, syscall="futex"))))
-        assert said.cause.value == "lock_deadlock"
-        return said.next_steps[0]
+        return ask("lock_deadlock", with_rank(job, a_rank(2, self.LOCKED, syscall="futex"))).entries
 
     def test_may_be_a_message_in_a_job_that_exchanges_messages(self):
         job = ranks_in(4, f"{self.SENDING} < <module> /job/main.py:80")
-        assert "wait there for a message of another rank" in self.lock_in(job)
+        assert self.lock_in(job) == ("read_lock_or_message", "dump_threads")
 
     def test_is_a_lock_in_a_job_of_collectives(self):
-        assert "which lock does it acquire" in self.lock_in(ranks_in(4, IN_BARRIER))
+        assert self.lock_in(ranks_in(4, IN_BARRIER)) == ("read_lock", "dump_threads")
 
 
 class TestCommand:
@@ -64,24 +72,24 @@ class TestCommand:
 
     def test_is_named_once(self):
         stack = f"{self.WAITING} < <module> /job/main.py:80"
-        said = diagnose_held(stack, syscall="futex")
-        dumps = [each for each in said.next_steps if "`py-spy dump --pid" in each]
-        assert len(dumps) == 1, said.next_steps
-        assert dumps[0].startswith("find the thread that should call set() or notify()")
+        assert entries("lock_deadlock", stack, syscall="futex") == (WAIT_PLACE, "dump_threads")
+        steps = diagnose_held(stack, syscall="futex").next_steps
+        assert len([each for each in steps if "`py-spy dump --pid" in each]) == 1, steps
 
 
 class TestOpeningAFifo:
-    STACK = "publish /job/main.py:4 < <module> /job/main.py:80"
-
     def test_names_the_path(self):
-        said = diagnose_held(self.STACK, syscall="openat", target="/job/out.fifo")
-        assert "the other end of /job/out.fifo" in said.next_steps[0]
-        assert "lsof" not in " ".join(said.next_steps)
+        at = {"syscall": "openat", "target": "/job/out.fifo"}
+        assert entries("behind_collective", PUBLISHING, **at)[0] == WAIT_PLACE
+        steps = diagnose_held(PUBLISHING, **at).next_steps
+        assert "/job/out.fifo" in steps[0]
+        assert "lsof" not in " ".join(steps)
 
     def test_without_a_path_names_the_line(self):
-        said = diagnose_held(self.STACK, syscall="openat", kernel={"wchan": "fifo_open"})
-        assert "the file that is opened at main.py:4 in publish" in said.next_steps[0]
-        assert "lsof" not in " ".join(said.next_steps)
+        at = {"syscall": "openat", "kernel": {"wchan": "fifo_open"}}
+        steps = diagnose_held(PUBLISHING, **at).next_steps
+        assert "main.py:4 in publish" in steps[0]
+        assert "lsof" not in " ".join(steps)
 
 
 class TestThreadThatTheSummaryNames:
@@ -95,30 +103,21 @@ class TestThreadThatTheSummaryNames:
     )
 
     def test_is_what_the_advice_is_about(self):
-        said = diagnose_held(self.TAKES, syscall="futex", threads=(("feeder", self.FILLS),))
-        assert "urlopen()" in said.summary
-        assert said.next_steps[0] == (
-            "rank 2 on gpu-00 may wait for its thread feeder at feed.py:12 in fill: "
-            "find what that thread waits for"
-        )
+        at = {"syscall": "futex", "threads": (("feeder", self.FILLS),)}
+        assert entries("dataloader_stall", self.TAKES, **at)[0] == "look_at_thread"
+        assert entries("dataloader_stall", self.TAKES, syscall="futex")[0] == WAIT_PLACE
 
 
 class TestStoppedChildBehindAPipe:
-    ADVICE = (
-        "check the child process 18, which is stopped (state T), on gpu-00: "
-        "it may be at the other end of pipe:[7]"
-    )
-
     def test_is_named_while_a_checkpoint_is_piped_to_it(self):
-        assert diagnose_held(SAVING, **INTO_PIPE).next_steps[0] == self.ADVICE
+        assert entries("checkpoint_stall", SAVING, **INTO_PIPE)[0] == "look_at_child"
 
     def test_is_named_while_the_users_code_writes(self):
-        stack = "publish /job/main.py:4 < <module> /job/main.py:80"
-        assert diagnose_held(stack, **INTO_PIPE).next_steps[0] == self.ADVICE
+        assert entries("behind_collective", PUBLISHING, **INTO_PIPE)[0] == "look_at_child"
 
     def test_a_child_that_runs_is_not(self):
         at = INTO_PIPE | {"children": (a_child(18, "S"),)}
-        assert "18" not in diagnose_held(SAVING, **at).next_steps[0]
+        assert entries("checkpoint_stall", SAVING, **at)[0] == "look_at_destination"
 
 
 class TestPageOfAMappedFile:
@@ -129,39 +128,35 @@ class TestPageOfAMappedFile:
     DISK = Mount(kind="ext4", source="/dev/vda1", point="/")
     FUSE = Mount(kind="fuse.s3fs", source="s3fs", point="/bucket")
 
-    def diagnose(self, *mounts, wchan="folio_wait_bit_common"):
+    def fault_on(self, *mounts, wchan="folio_wait_bit_common"):
         kernel = {"wchan": wchan, "mounts": mounts}
-        return diagnose_held(self.STACK, state="D", syscall="", kernel=kernel)
+        return {"stack": self.STACK, "state": "D", "syscall": "", "kernel": kernel}
+
+    def entry(self, *mounts, **values):
+        return entries("uninterruptible_io", **self.fault_on(*mounts, **values))[0]
 
     @pytest.mark.parametrize("wchan", ["folio_wait_bit_common", "nfs_wait_bit_killable", ""])
     def test_is_on_the_only_mount(self, wchan):
-        said = self.diagnose(self.NFS, wchan=wchan)
-        assert said.cause.value == "uninterruptible_io"
-        assert "on the mount /data (nfs1:/data)" in said.summary
-        assert said.next_steps[0].startswith("test the mount /data (nfs1:/data) on gpu-00")
-        assert "`timeout 10 stat /data`" in said.next_steps[0]
-        assert "iostat" not in " ".join(said.next_steps)
+        assert self.entry(self.NFS, wchan=wchan) == "blocked_nfs"
+        diagnosis = diagnose_held(**self.fault_on(self.NFS, wchan=wchan))
+        assert diagnosis.cause.value == "uninterruptible_io"
+        assert "iostat" not in " ".join(diagnosis.next_steps)
 
     def test_a_command_with_a_path_is_safe_to_copy(self):
-        said = self.diagnose(Mount(kind="nfs4", source="nfs1:/data", point="/a;$(id)"))
-        assert "`timeout 10 stat '/a;$(id)'`" in said.next_steps[0]
+        hostile = Mount(kind="nfs4", source="nfs1:/data", point="/a;$(id)")
+        assert "stat '/a;$(id)'`" in diagnose_held(**self.fault_on(hostile)).next_steps[0]
 
     def test_of_a_user_s_file_system_waits_for_its_process(self):
-        said = self.diagnose(self.FUSE)
-        assert "process of the mount /bucket (s3fs) on gpu-00" in said.next_steps[0]
+        assert self.entry(self.FUSE) == "blocked_fuse"
 
     def test_of_a_disk_is_a_matter_of_that_disk(self):
-        said = self.diagnose(self.DISK)
-        assert "waiting for a disk" in said.summary
-        assert "iostat" in said.next_steps[0]
+        assert self.entry(self.DISK) == "blocked_io"
 
     def test_is_on_one_of_several_mounts(self):
-        said = self.diagnose(self.DISK, self.NFS)
-        assert said.next_steps[0].endswith("`timeout 10 stat` on /data and /")
+        assert self.entry(self.DISK, self.NFS) == "blocked_mounts"
 
     def test_names_mounts_only_of_a_wait_for_them(self):
-        said = self.diagnose(self.DISK, self.NFS, wchan="nfs_wait_bit_killable")
-        assert said.next_steps[0].startswith("test the mount /data (nfs1:/data) on gpu-00")
+        assert self.entry(self.DISK, self.NFS, wchan="nfs_wait_bit_killable") == "blocked_nfs"
 
 
 A_COMMAND_ON_A_PROCESS = re.compile(
@@ -185,7 +180,7 @@ class TestAfterTheProcessHasEnded:
         assert lasts(ADVICE[name])
 
     def test_a_diagnosis_marks_the_steps_that_last(self):
-        said = diagnose_held("score /job/loss.py:17 < <module> /job/main.py:80", state="R")
-        assert len(said.next_steps) == 2
-        assert said.lasting_steps == said.next_steps[:1]
-        assert "py-spy" in said.next_steps[1]
+        diagnosis = diagnose_held("score /job/loss.py:17 < <module> /job/main.py:80", state="R")
+        assert len(diagnosis.next_steps) == 2
+        assert diagnosis.lasting_steps == diagnosis.next_steps[:1]
+        assert "py-spy" in diagnosis.next_steps[1]

@@ -9,7 +9,7 @@ from tests.core.rules.test_odd_gpu import SPINNING, observed
 from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S, MAX_TRIES, NativeReads
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.reading.native import MAX_FUNCTIONS, say_functions
+from watchtower.core.reading.native import MAX_FUNCTIONS, describe_functions
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 
 SUSPECT = 5
@@ -85,7 +85,7 @@ def test_no_name_changes_the_verdict(read):
     ],
 )
 def test_one_line_for_people(read, says):
-    line = say_functions(read)
+    line = describe_functions(read)
     assert line.startswith(says)
     assert line.isprintable()
 
@@ -97,12 +97,12 @@ def test_one_line_for_people(read, says):
 def test_libraries_follow_where_functions_are_missing(read):
     place = a_native("device_wait", libraries=("[vdso]", "libc.so.6", "libcuda.so.1"))
     libraries = "; libraries: [vdso] <- libc.so.6 <- libcuda.so.1"
-    assert say_functions(read, place).endswith(libraries)
-    assert say_functions(WAIT, place) == say_functions(WAIT)
+    assert describe_functions(read, place).endswith(libraries)
+    assert describe_functions(WAIT, place) == describe_functions(WAIT)
 
 
 def test_the_line_is_bounded():
-    line = say_functions(functions(*(f"{'f' * 150}{n} {'l' * 90}.so" for n in range(24))))
+    line = describe_functions(functions(*(f"{'f' * 150}{n} {'l' * 90}.so" for n in range(24))))
     assert line.endswith(" <- ...")
     assert len(line) < MAX_FUNCTIONS * 110
 

@@ -6,7 +6,6 @@ from tests.core.builders import (
     a_rank,
     a_silent_rank,
     ranks_in,
-    with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.verdict import Cause
@@ -30,16 +29,9 @@ def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
         ("1-3", "step 41, 19 s"),
     ]
     assert [item.ranks for item in answer.evidence] == [ranks for ranks, _ in shown]
-    assert all(said in item.text for item, (_, said) in zip(answer.evidence, shown, strict=True))
+    assert all(text in item.text for item, (_, text) in zip(answer.evidence, shown, strict=True))
     assert all(value in answer.next_steps[0] for value in ("rank 0", "gpu-00", "--pid 4000"))
     assert "watchtower-agent check" in answer.next_steps[1]
-
-
-def test_a_silent_rank_did_not_answer_and_a_live_one_gave_no_stack():
-    built = with_rank(ranks_in(6), bare(4), a_silent_rank(5))
-    assert diagnose(a_case(built)).summary.startswith(
-        "4 of 5 ranks wait in all_reduce; 1 rank did not answer; 1 rank returned no stack"
-    )
 
 
 def test_where_all_wait_in_several_calls_each_is_told_with_its_stack_and_step():

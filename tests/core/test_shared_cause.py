@@ -1,4 +1,4 @@
-"""What a job may share with others, from the evidence of that job alone."""
+"""Causes that a job may share with others, from the evidence of that job alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from watchtower.core.diagnosis.blocked_rank import name_mount
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.diagnosis.shared_cause import name_mount
 from watchtower.wire.dumps import Mount
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause, SharedCause
@@ -31,7 +31,7 @@ S3 = Mount(kind="fuse.s3fs", source="s3fs", point="/mnt/s3")
 LAYER = Mount(kind="overlay", source="overlay", point="/")
 
 DEAD = {"wchan": "rpc_wait_bit_killable", "mounts": (NFS,)}
-"""What the kernel says of a thread that reads from a file server that does not answer."""
+"""The kernel wait of a thread that reads from a file server that does not answer."""
 
 
 def shared(*built, **values) -> SharedCause | None:

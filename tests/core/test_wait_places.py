@@ -1,4 +1,4 @@
-"""What a rank waits for inside its process or node: words for the summary, one step of advice."""
+"""Waits inside the process or node of a rank: words for the summary, one step of advice."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def position_of(stack, **values):
 
 
 @pytest.mark.parametrize(
-    ("stack", "says", "advice"),
+    ("stack", "text", "advice"),
     [
         (f"{WAIT} < Queue.get @queue.py:171", "an item in a queue", "fills that queue"),
         (f"{WAIT} < Queue.put @queue.py:140", "room in a queue", "empties that queue"),
@@ -35,10 +35,10 @@ def position_of(stack, **values):
         (f"{WAIT} < Event.wait @threading.py:629", "to be notified", "should call set()"),
     ],
 )
-def test_a_wait_inside_the_process_says_for_what(stack, says, advice):
+def test_a_wait_inside_the_process_says_for_what(stack, text, advice):
     verdict = diagnose(a_case(with_second(stack, syscall="futex")))
     assert [item.rank for item in verdict.suspects] == [2]
-    assert says in verdict.summary
+    assert text in verdict.summary
     assert advice in verdict.next_steps[0]
 
 

@@ -25,7 +25,6 @@ from watchtower.core.case import Case, Presence
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import Ending, EndingKind, ProcessState
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 BARRIER = Call("barrier", 46, "world", signature="")
 
 
@@ -50,7 +49,6 @@ class Fault:
     spoil: Callable[[Calls, int], Callable[[Calls], Calls] | None] | None = None
     """Makes the change at a call of this index; null where it makes none."""
     suits: Callable[[Layout], bool] = lambda _: True
-    names_nobody: bool = False
 
 
 def sleeping(function: str, line: int, file: str) -> Appearance:

@@ -72,7 +72,7 @@ class Simulation:
         self.functions: dict[int, NativeFunctions] = {}
         """Native functions of ranks, as after an order for them."""
         self.targets: dict[int, str] = {}
-        """What the system calls of ranks are about."""
+        """The targets of the system calls of ranks."""
         self._batches = 0
         self._start()
 

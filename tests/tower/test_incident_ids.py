@@ -58,12 +58,6 @@ def tower(store) -> Tower:
     return Tower(Policy(), store, store.recall(), Clock(), InThread)
 
 
-@pytest.fixture
-def client(tower) -> Iterator[TestClient]:
-    with TestClient(make_app(tower)) as client:
-        yield client
-
-
 @pytest.mark.parametrize("text", [FIRST, FIRST[:7], FIRST[:7].lower(), FIRST.lower()])
 def test_an_incident_is_found_by_a_unique_beginning_of_its_id(client, text):
     path = f"/api/v1/incidents/{text}"

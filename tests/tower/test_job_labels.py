@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
-from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
@@ -32,12 +30,6 @@ def store(tmp_path) -> Iterator[SqliteStore]:
 @pytest.fixture
 def tower(store) -> Tower:
     return Tower(Policy(), store, store.recall(), Clock(), InThread)
-
-
-@pytest.fixture
-def client(tower) -> Iterator[TestClient]:
-    with TestClient(make_app(tower)) as client:
-        yield client
 
 
 def test_only_an_agent_with_a_rank_of_a_job_labels_it(client):

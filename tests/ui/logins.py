@@ -11,7 +11,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
-from tests.shared_schemas import share_schemas
+from tests.shared_parts import share_parts
 from watchtower.access.scopes import TokenBook
 from watchtower.api.security import Refusals
 from watchtower.api.visitors import People, Visitors
@@ -23,7 +23,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause, Status, Verdict
 
-share_schemas()
+share_parts()
 
 TOKENS = {scope: f"{scope}-token-of-the-tests" for scope in ("agent", "reader", "operator")}
 ORIGIN = "http://testserver"

@@ -17,7 +17,7 @@ from tests.tower.simulator import Simulation, hang
 from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.core.case_summary import CaseSummary, RankState, make_rank_set
-from watchtower.core.diagnosis.summary.grid import GridRank, build_grid
+from watchtower.core.summary.grid import GridRank, build_grid
 from watchtower.tower.history import read_summary
 from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_stacks
 from watchtower.ui.environment import make_environment

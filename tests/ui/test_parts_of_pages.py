@@ -19,7 +19,7 @@ from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Reader
-from watchtower.ui.words import say_percent, say_step_time, stamp
+from watchtower.ui.words import format_percent, format_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -124,17 +124,17 @@ def a_job(name: str, status: Status, **changes) -> FleetJob:
 
 
 @pytest.mark.parametrize(
-    ("facts", "answer"),
+    ("facts", "loses"),
     [
-        (JobFacts(ranks=8, dumps_in=8, dumps_wanted=8), "yes"),
-        (JobFacts(ranks=8, dumps_in=7, dumps_wanted=8), "not yet"),
-        (JobFacts(ranks=8), "not known"),
+        (JobFacts(ranks=8, dumps_in=8, dumps_wanted=8), False),
+        (JobFacts(ranks=8, dumps_in=7, dumps_wanted=8), True),
+        (JobFacts(ranks=8), None),
     ],
 )
-def test_whether_a_job_is_safe_to_kill(facts, answer):
+def test_whether_a_kill_loses_evidence(facts, loses):
     shown = show(an_overview(facts=facts))
     assert shown.kill is not None
-    assert shown.kill.answer == answer
+    assert shown.kill.loses_evidence is loses
 
 
 def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed():
@@ -201,7 +201,9 @@ def test_a_verdict_without_a_rank_and_of_an_unknown_cause_has_a_page():
     )
     shown = show(an_overview(verdict=verdict))
     assert shown.confidence is None
-    assert shown.alternatives == ["gil held of ranks 1-2 (40 %)"]
+    assert shown.alternatives == [
+        "native code holds the Python interpreter lock (GIL) (ranks 1-2, 40 %)"
+    ]
     text = Page(render("incident.html", page=shown, parts=[])).text
     assert "No rank is blamed." in text
     assert "Not certain because no stack of rank 2 is known" in text
@@ -358,9 +360,9 @@ def test_code_spans_of_our_sentences_become_code():
 
 
 def test_numbers_in_words():
-    assert say_percent(0.999) == "99 %"
-    assert say_step_time(0) == ""
-    assert say_step_time(1.234) == "1.2 s a step"
-    assert say_step_time(123.4) == "123 s a step"
+    assert format_percent(0.999) == "99 %"
+    assert format_step_time(0) == ""
+    assert format_step_time(1.234) == "1.2 s a step"
+    assert format_step_time(123.4) == "123 s a step"
     assert stamp(1.7e9 + 0.9) == "2023-11-14T22:13:20Z"
     assert stamp(None) is None

@@ -1,4 +1,4 @@
-"""What every destination of alerts is: a name and one call that delivers an alert."""
+"""A destination of alerts: a name and one call that delivers an alert."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from watchtower.wire.verdict import (
     Domain,
     Doubt,
     Evidence,
+    KillLoss,
     Progress,
     SharedCause,
     Status,
@@ -111,6 +112,14 @@ _VERDICT = Verdict(
     progress=Progress.NONE,
     progress_text="no step for 15 s, 0.8 s is usual",
     shared_cause=_MOUNT,
+    collective_timeout_s=600.0,
+    kill=KillLoss(
+        loses_evidence=False,
+        lost_steps=33,
+        evidence_text="A kill loses no evidence (stacks of 512 of 512 ranks are collected).",
+        steps_text="It loses 33 steps (26 s of training): last checkpoint at step 1200.",
+        timeout_text="The job's own timeout (10 min) should end it at about 02:26 UTC.",
+    ),
 )
 _RANK = RankView(
     rank=37,

@@ -69,7 +69,7 @@ _UNKNOWN = {
     "`Authorization: Bearer TOKEN`",
     "ended_session": "the session has ended: log in again at /login",
 }
-"""What an answer says about a request without rights, by reason."""
+"""The text of an answer to a request without rights, by reason."""
 
 ShowError = Callable[[Scope, int, str], Response]
 

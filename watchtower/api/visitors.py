@@ -1,4 +1,4 @@
-"""Who sends a request: by a token, by the cookie of a session, or by the header of a proxy.
+"""The sender of a request: known by a token, the cookie of a session, or the header of a proxy.
 
 Browsers add cookies, and a proxy adds its header, to requests that pages of other sites cause.
 `Guard` checks such requests for that.
@@ -43,7 +43,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who sends a request, and with which rights."""
+    """The sender of a request, with its rights."""
 
     way: Way = Way.NONE
     scope: Scope | None = None
@@ -52,7 +52,7 @@ class Visitor:
     """The person, if a trusted proxy names one."""
     session: Session | None = None
     form_token: str = ""
-    """What a form of the person's pages must contain."""
+    """The token that a form of the person's pages must contain."""
     unknown: str = ""
     """Why what was sent gives no rights, one of `security.REASONS`."""
     is_free: bool = False

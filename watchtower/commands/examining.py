@@ -14,7 +14,7 @@ from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.printing import as_json, clean_lines
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import say_native_frame
+from watchtower.core.reading.native import format_native_frame
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.native_functions import NativeFrame
@@ -118,7 +118,7 @@ def _name_functions(item: dict[str, Any]) -> list[str]:
     """Return a line for each native function of a stack, innermost first."""
     functions = item.get("functions") or {"calls": ()}
     lines = [
-        say_native_frame(NativeFrame(file=f["file"], function=f["function"]), MAX_NAME)
+        format_native_frame(NativeFrame(file=f["file"], function=f["function"]), MAX_NAME)
         for f in functions["calls"]
     ]
     is_cut = lines and not functions["is_whole"]

@@ -1,4 +1,4 @@
-"""What the commands print: tables and JSON that no text of a training process can break."""
+"""The output of commands: tables and JSON that no text of a training process can break."""
 
 from __future__ import annotations
 

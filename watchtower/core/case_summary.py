@@ -228,7 +228,7 @@ class WaitArrow:
     label: str
     """"all_reduce 17 in tp4 (ranks 32-39)"; empty if the call is not known."""
     source: str
-    """What shows it: "collective log", "stack", "communication thread", "device", "gave up",
+    """Its evidence: "collective log", "stack", "communication thread", "device", "gave up",
     "presumed"."""
 
 
@@ -278,7 +278,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSummary:
-    """What pages show of a case."""
+    """The content of pages about a case."""
 
     ranks: RankGrid
     stacks: StackTree

@@ -43,7 +43,7 @@ class Diagnosis:
     """At least one suspect moves bytes through the network."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
-    said_waiting: str = ""
+    waiting_text: str = ""
     """The number of waiting ranks, in the words of the summary: "3 ranks seem to wait for it".
     Empty if no rank waits."""
     doubts: tuple[Doubt, ...] = ()
@@ -57,6 +57,8 @@ class Diagnosis:
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
+    collective_timeout_s: float | None = None
+    """The shortest timeout of a collective that is not complete; None if it is not known."""
     unlogged: tuple[int, ...] = ()
     """Live ranks whose collective logs were not read, although those of others were. Another dump
     may have them."""
@@ -66,6 +68,9 @@ class Diagnosis:
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""
+    coverage: Mapping[str, float] = field(default_factory=dict)
+    """Share of the live ranks, 0 to 1, from which each of these sources of evidence comes:
+    "native", "collective_log", "gpu", "kernel_log"."""
 
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:

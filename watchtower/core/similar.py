@@ -20,7 +20,7 @@ such as a switch: then the cause finds more than the nodes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What may be the same in two incidents."""
+    """Properties of an incident that another one may share."""
 
     nodes: tuple[str, ...] = ()
     """Nodes of the ranks that the verdict names, in the order of the verdict."""
@@ -47,7 +47,7 @@ def traits_of(cause: Cause | None, suspects: Sequence[Suspect]) -> Traits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """What is the same in two incidents."""
+    """Properties that two incidents share."""
 
     nodes: tuple[str, ...]
     lines: tuple[str, ...]

@@ -13,7 +13,7 @@ from watchtower.core.case_parts import CaseParts, join_case
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis.diagnosis import diagnose_picture
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.summary.summarize import summarize
+from watchtower.core.summary.summarize import summarize
 from watchtower.diagnoser.summaries import write_summary
 from watchtower.wire.dumps import DumpBatch
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from watchtower.core.case_summary import CaseSummary
-from watchtower.core.diagnosis.summary.grid import cut_grid
+from watchtower.core.summary.grid import cut_grid
 
 log = logging.getLogger("watchtower.diagnoser")
 

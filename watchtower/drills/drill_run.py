@@ -365,7 +365,6 @@ class DrillRun:
 
     def _note_fault(self, moment: float, text: str) -> None:
         self.observed.fault_at = moment
-        self.observed.fault_text = text
         self._display.note(f"fault: {text}", self.observed)
 
     def _plan(self) -> Plan:

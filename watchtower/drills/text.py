@@ -19,7 +19,7 @@ KINDS = {
     "torch": "PyTorch (gloo)",
     "queued": "PyTorch, collectives queued as on GPUs",
 }
-"""What a backend is, in the introduction."""
+"""The description of a backend, in the introduction."""
 
 STATUS_MEANS = {
     "healthy": "no problem detected",

@@ -22,7 +22,6 @@ class Observed:
     final_statuses: tuple[str, ...] = FINAL
     """The statuses that end the wait for a verdict."""
     fault_at: float | None = None
-    fault_text: str = ""
     verdict: Json | None = None
     view: Json | None = None
     incidents: list[Json] = field(default_factory=list)

@@ -21,7 +21,7 @@ class Ack:
 
 
 class IncidentKind(Enum):
-    """What an incident is about."""
+    """The kinds of incidents."""
 
     HUNG = "hung"
     NEVER_STARTED = "never_started"
@@ -62,7 +62,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What the tower knows of a job besides its verdict. None or empty: not known.
+    """The facts about a job besides its verdict. None or empty: not known.
 
     An incident keeps the facts of its time, because the job may not be live any more when a person
     reads about it.
@@ -138,11 +138,11 @@ class Incident:
     """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
     earlier releases."""
     facts: JobFacts = NO_FACTS
-    """What was known of the job while the incident was open."""
+    """The facts about the job while the incident was open."""
 
 
 class SilenceKind(Enum):
-    """What a silence names."""
+    """The subject that a silence names."""
 
     JOB = "job"
     NODE = "node"
@@ -190,7 +190,7 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRow:
-    """What a destination must show about an incident, and what it has received."""
+    """The state of an incident that a destination must show, and the one that it has received."""
 
     destination: str
     incident: str
@@ -201,7 +201,7 @@ class AlertRow:
     delivered: int
     """Version that was delivered; 0 before the first delivery."""
     receipt: str
-    """What the destination returned for its last delivery, such as the id of a message."""
+    """The text that the destination returned for its last delivery, such as the id of a message."""
     updated_at: float
 
 
@@ -217,7 +217,7 @@ class Blame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What a person answered to "was this right?" about the verdict of an incident."""
+    """The answer of a person to "was this right?" about the verdict of an incident."""
 
     incident: str
     job: str

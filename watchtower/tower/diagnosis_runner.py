@@ -36,11 +36,11 @@ MAX_BACK_OFF_S = 600.0
 BEHIND_S = 60.0
 """If a diagnosis waits this many seconds for its turn, the tower is not ready."""
 
-LANES = 2
+BRIEF_WORKERS = 2
 """Processes for brief tries. While one owner's diagnosis takes long, the other process serves all
 other owners. It runs already, because its start takes longer than most diagnoses."""
 
-LONG_LANES = 1
+LONG_WORKERS = 1
 """Processes for diagnoses that gave up their brief try. They start when they are needed."""
 
 MAX_LONG_JOBS = 1024
@@ -80,7 +80,7 @@ class _Deaths:
     again_at: float
 
 
-class _Lane:
+class _Worker:
     """One process and the thread that communicates with it."""
 
     def __init__(self, start: Callable[[], Diagnoser]) -> None:
@@ -118,23 +118,23 @@ class _Lane:
         return self._diagnoser
 
 
-class _Lanes:
+class _WorkerPool:
     """Processes of one kind, which owners use in turn."""
 
     def __init__(self, count: int, clock: Clock, start: Callable[[], Diagnoser]) -> None:
-        self.all = tuple(_Lane(start) for _ in range(count))
+        self.all = tuple(_Worker(start) for _ in range(count))
         self._free = list(self.all)
         self._turns = Turns(count, clock)
 
     @contextlib.asynccontextmanager
-    async def take(self, owner: str, founder: str, *, again: bool) -> AsyncIterator[_Lane]:
+    async def take(self, owner: str, founder: str, *, again: bool) -> AsyncIterator[_Worker]:
         """Wait for the owner's turn and hold a process until the end of the block."""
         async with self._turns.take(owner, founder, again=again):
-            lane = self._free.pop()
+            worker = self._free.pop()
             try:
-                yield lane
+                yield worker
             finally:
-                self._free.append(lane)
+                self._free.append(worker)
 
 
 class DiagnosisRunner:
@@ -142,8 +142,8 @@ class DiagnosisRunner:
 
     def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
         self._clock = clock
-        self._brief = _Lanes(LANES, clock, start)
-        self._long = _Lanes(LONG_LANES, clock, start)
+        self._brief = _WorkerPool(BRIEF_WORKERS, clock, start)
+        self._long = _WorkerPool(LONG_WORKERS, clock, start)
         # The second process starts with the first diagnosis, so that the tower starts quickly.
         self._brief.all[-1].warm_up()
         self._long_jobs: dict[str, None] = {}
@@ -166,18 +166,18 @@ class DiagnosisRunner:
         the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
         jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
         """
-        for lane in self._brief.all:
-            lane.warm_up()
+        for worker in self._brief.all:
+            worker.warm_up()
         ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
             if job not in self._long_jobs:
                 with contextlib.suppress(GaveUpError):
-                    async with self._brief.take(owner, founder, again=again) as lane:
-                        return await self._run(job, lane, freeze, brief=True)
+                    async with self._brief.take(owner, founder, again=again) as worker:
+                        return await self._run(job, worker, freeze, brief=True)
                 self._note_long(job)
-            async with self._long.take(owner, founder, again=again) as lane:
-                return await self._run(job, lane, freeze, brief=False)
+            async with self._long.take(owner, founder, again=again) as worker:
+                return await self._run(job, worker, freeze, brief=False)
         finally:
             del self._asked_at[ticket]
 
@@ -197,15 +197,15 @@ class DiagnosisRunner:
 
     def stop(self) -> None:
         """End the processes and accept no more requests."""
-        for lane in (*self._brief.all, *self._long.all):
-            lane.stop()
+        for worker in (*self._brief.all, *self._long.all):
+            worker.stop()
 
     def _note_long(self, job: str) -> None:
         self._long_jobs[job] = None
         if len(self._long_jobs) > MAX_LONG_JOBS:
             self._long_jobs.pop(next(iter(self._long_jobs)))
 
-    async def _run(self, job: str, lane: _Lane, freeze: Freeze, *, brief: bool) -> Answer:
+    async def _run(self, job: str, worker: _Worker, freeze: Freeze, *, brief: bool) -> Answer:
         deaths = self._deaths.get(job, _Deaths(0, 0.0))
         wait_s = deaths.again_at - self._clock.now()
         if wait_s > 0:
@@ -215,7 +215,7 @@ class DiagnosisRunner:
             )
         began = self._clock.now()
         try:
-            answer = await lane.ask(freeze(), brief=brief)
+            answer = await worker.ask(freeze(), brief=brief)
             self.durations.observe(self._clock.now() - began)
         except DiagnoserDiedError as error:
             self._count_death(job, deaths)

@@ -66,7 +66,7 @@ class Bundle:
     redacted: bool = False
     """Names were replaced by placeholders."""
     feedback: FeedbackView | None = None
-    """What a person answered about the verdict."""
+    """The answer of a person about the verdict."""
 
 
 async def export_incident(tower: Tower, incident_id: str) -> bytes | None:

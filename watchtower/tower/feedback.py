@@ -26,7 +26,7 @@ MAX_ANSWERS = MAX_RECALLED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackView:
-    """What a person answered about the verdict of an incident."""
+    """The answer of a person about the verdict of an incident."""
 
     at: str
     right: bool

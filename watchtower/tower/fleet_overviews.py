@@ -1,4 +1,4 @@
-"""What is known of all live jobs now, for the page of the fleet. Nothing in it changes with time
+"""The facts about all live jobs now, for the page of the fleet. Nothing in it changes with time
 alone: a page that shows it is sent again only if something happened."""
 
 from __future__ import annotations

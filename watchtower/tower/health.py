@@ -35,7 +35,7 @@ class Health:
     limits: list[str]
     """Limitations that agents report, with the names of their nodes."""
     notes: list[str]
-    """What operators should know about alerts: shadow mode, two routes."""
+    """Sentences for operators about alerts: shadow mode, two routes."""
 
 
 def check_health(tower: Tower) -> Health:

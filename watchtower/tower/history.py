@@ -104,7 +104,7 @@ class IncidentDetail:
     """All verdicts with their times, oldest first."""
     stacks: list[StackView]
     feedback: FeedbackView | None
-    """What a person answered about the verdict; null if nobody did."""
+    """The answer of a person about the verdict; null without one."""
     outputs: list[OutputView]
     """The last lines of the suspects. Empty unless their agents may send them."""
 

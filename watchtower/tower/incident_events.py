@@ -18,7 +18,7 @@ log = logging.getLogger("watchtower.tower")
 
 
 class Change(Enum):
-    """What happened to an incident."""
+    """The kinds of events of an incident."""
 
     OPENED = "opened"
     """A new incident. It is closed already if it is about the end of a job."""

@@ -27,7 +27,7 @@ class IncidentOverview:
     verdict: Verdict
     """The current verdict. `stalled_for_s` is the length of the stall at its end, 0 before."""
     facts: JobFacts
-    """What is known of its job: now, or at the end of the incident."""
+    """The facts about its job: now, or at the end of the incident."""
     stalled_at: float | None
     """When the stall began; None for the end of a job."""
     silence: SilenceView | None

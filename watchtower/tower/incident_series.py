@@ -45,12 +45,12 @@ class SeriesView:
     interval_s: float
     """Seconds between two values."""
     lanes: list[LaneView]
-    """What was measured, each with its values."""
+    """The measured quantities, each with its values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentSeries:
-    """What the suspects of an incident and a few healthy ranks did in the 15 minutes before."""
+    """Values of the suspects of an incident and of a few healthy ranks in the 15 minutes before."""
 
     incident: str
     items: list[SeriesView]

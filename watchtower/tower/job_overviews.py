@@ -1,4 +1,4 @@
-"""What is known of one live job now, for its page. Nothing in it changes with time alone."""
+"""The facts about one live job now, for its page. Nothing in it changes with time alone."""
 
 from __future__ import annotations
 

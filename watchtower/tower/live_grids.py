@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from watchtower.core.case_summary import RankGrid, RankState
 from watchtower.core.detection.detector import Detector
-from watchtower.core.diagnosis.summary.grid import GridRank, build_grid
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, RankRecord
+from watchtower.core.summary.grid import GridRank, build_grid
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import Status

@@ -27,7 +27,7 @@ class NodeSummary:
     job_names: list[str]
     """Jobs of these ranks, at most 8."""
     limits: list[str]
-    """What the agent cannot observe, as sentences."""
+    """Limits of what the agent observes, as sentences."""
     incident_count: int
     """Incidents of the last 30 days that the node was to blame for."""
 

@@ -1,4 +1,4 @@
-"""What is known of all nodes now, for the page of the nodes."""
+"""The facts about all nodes now, for the page of the nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeOverview:
     jobs: list[str]
     """The jobs of its ranks, by name, at most `MAX_JOBS_OF_NODE`."""
     limits: list[str]
-    """What its agent cannot observe, as sentences."""
+    """Limits of what its agent observes, as sentences."""
     incidents: int
     """Incidents of the last 30 days that the node was to blame for."""
 

@@ -8,10 +8,10 @@ import msgspec
 
 from watchtower.core.case import Case
 from watchtower.core.case_summary import StackBranch, StackTree
-from watchtower.core.diagnosis.summary.stacks import main_digest
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import say_native
+from watchtower.core.reading.native import describe_native
 from watchtower.core.reading.threads import index_stacks
+from watchtower.core.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.stacks import Frame
@@ -36,7 +36,7 @@ class ThreadStackView:
     frames: list[Frame]
     """Innermost first."""
     native: str = ""
-    """What the training thread does in native code, such as "polls for its device in
+    """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
     functions: NativeFunctions | None = None
     """The native functions below the innermost frame, if they were asked for and read."""
@@ -74,7 +74,7 @@ def list_stacks(
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
-            place = say_native(dump.native if dump and thread.main else thread.native)
+            place = describe_native(dump.native if dump and thread.main else thread.native)
             functions = dump.functions if dump and thread.main and native else None
             groups.setdefault((name, thread.digest, place, functions), []).append(item.rank)
         if native and (why := _why_no_functions(dump)):

@@ -21,7 +21,7 @@ from watchtower.tower.tower import Tower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksView:
-    """What the bytes of a grid of ranks mean, and the same ranks in groups."""
+    """The meaning of the bytes of a grid of ranks, and the same ranks in groups."""
 
     count: int
     """Number of ranks in the grid."""
@@ -46,7 +46,7 @@ class RanksView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceView:
-    """What the evidence of an incident shows, in bounded size."""
+    """The summary of the evidence of an incident, in bounded size."""
 
     waits: WaitBoxes
     """Which ranks wait for which: boxes of ranks, and arrows between them."""

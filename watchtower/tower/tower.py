@@ -91,7 +91,7 @@ class Tower:
         """`listeners` receive the events of incidents after the writer of the store."""
         self.shadow = shadow
         self.notes: list[str] = list(filter(None, [shadow.describe()]))
-        """What operators should know about the alerts of this tower; `/readyz` shows it."""
+        """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
         self.policy = policy
         self.detector = Detector(policy)
         self.fleet = Fleet(policy)

@@ -1,4 +1,4 @@
-"""What the forms of the incident page do: acknowledge, silence, and say whether it was right.
+"""The forms of the incident page: acknowledge, silence, and answer whether it was right.
 
 They work without JavaScript: the answer leads back to the page.
 """

@@ -16,7 +16,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackShown:
-    """What a person answered, and what the form offers."""
+    """The answer of a person, and the choices of the form."""
 
     given: FeedbackView | None
     causes: list[str]

@@ -14,9 +14,9 @@ from watchtower.tower.outage_views import OutageView
 from watchtower.ui.words import (
     count,
     find_tone,
+    format_step_time,
     list_labels,
     rank_severity,
-    say_step_time,
     stamp,
 )
 from watchtower.wire.verdict import Status
@@ -53,7 +53,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetShown:
-    """What the page shows."""
+    """The content of the page."""
 
     hung: int
     """Hung jobs."""
@@ -121,7 +121,7 @@ def show_row(job: FleetJob) -> JobRow:
         about=about,
         sentence=job.sentence[:MAX_SENTENCE],
         since=stamp(job.since),
-        pace=say_step_time(job.typical_step_s) if job.has_steps else "",
+        pace=format_step_time(job.typical_step_s) if job.has_steps else "",
         incident=job.incident,
         acked_by=job.acked_by,
         is_silenced=job.is_silenced,

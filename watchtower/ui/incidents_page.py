@@ -24,13 +24,13 @@ CHOICES = {"status": Status, "cause": Cause, "domain": Domain}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentsShown:
-    """What the page shows."""
+    """The content of the page."""
 
     items: list[IncidentSummary]
     chosen: dict[str, str]
     """The parameters that were given."""
     choices: dict[str, list[str]]
-    """What may be chosen in the form, by parameter."""
+    """The choices of the form, by parameter."""
     older: str
     """The query of the next page; empty on the last one."""
 

@@ -41,7 +41,7 @@ PLACEHOLDERS = (
     "from_ms",
     "to_ms",
 )
-"""What a template may name: `from` and `to` as RFC 3339, or as UNIX milliseconds."""
+"""The names in a template: `from` and `to` as RFC 3339, or as UNIX milliseconds."""
 
 _HOST_NEEDED = (
     "must begin with https:// or http:// and a host, without a placeholder, a user or a password"
@@ -60,7 +60,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSubject:
-    """What a link is about."""
+    """The subject of a link."""
 
     job: str
     incident: str

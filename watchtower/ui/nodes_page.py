@@ -28,7 +28,7 @@ class NodeShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesShown:
-    """What the page shows."""
+    """The content of the page."""
 
     reporting: int
     silent: int

@@ -52,7 +52,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a page shows."""
+    """The content of a page."""
 
     template: str
     values: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """What a page shows of the person who opened it. Equal for many persons, who share a page."""
+    """The person who opened a page, as it shows them. Equal for many persons, who share a page."""
 
     way: Way
     may_read: bool

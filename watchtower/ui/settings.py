@@ -30,7 +30,7 @@ Hours = Annotated[float, Meta(ge=0.1, le=8760, description="0.1 to 8760")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """What operators add to the pages, and who may open them."""
+    """Settings of operators for the pages: additions, and who may open them."""
 
     links: Links = field(default_factory=dict)
     """Links on the page of an incident, by name, with placeholders such as {job}."""

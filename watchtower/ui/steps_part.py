@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from watchtower.core.detection.step_history import FINE_POINTS
-from watchtower.core.text import say_duration
+from watchtower.core.text import format_duration
 from watchtower.tower.history import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
@@ -151,7 +151,7 @@ def _say(known: Sequence[int], length_s: float) -> str:
         return f"now at step {known[-1]}, in a later attempt"
     made = known[-1] - known[0]
     if not made:
-        return f"no step in {say_duration(length_s)}, at step {known[-1]}"
+        return f"no step in {format_duration(length_s)}, at step {known[-1]}"
     return f"step {known[0]} -> {known[-1]}, {made / length_s * 60:.3g} a minute"
 
 

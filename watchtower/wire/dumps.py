@@ -153,7 +153,7 @@ class ChildDump:
 
 
 class NativeKind(Enum):
-    """What a thread does in native code, as far as its libraries show it."""
+    """The activity of a thread in native code, as far as its libraries show it."""
 
     # As for `ProcessState`: of the singleton, in C.
     __hash__ = object.__hash__

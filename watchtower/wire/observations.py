@@ -33,7 +33,7 @@ class Observation:
     subject: str
     """The thing observed: "node", "pci:0000:3b:00", "gpu:3", "nic:mlx5_0", "pid:4711"."""
     name: str
-    """What was observed, such as "xid.79" or "oom_kill". The word before the first dot is its
+    """The name of what was observed: "xid.79", "oom_kill". The word before the first dot is its
     family."""
     age_s: float
     """Seconds since it happened or was measured."""

@@ -257,6 +257,10 @@ class JobLabels:
 LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
 
 
+KERNEL_LOG_GAP = "kernel log: "
+"""Begin of the sentence in `AgentGaps.collectors` about missing lines of the kernel log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGaps:
     """Limitations of this agent, as sentences for `/readyz` and a verdict's missing evidence."""
@@ -272,7 +276,7 @@ class AgentGaps:
     owners: str = ""
     """Why the owner of some ranks may be wrong; else empty."""
     collectors: str = ""
-    """What the collectors of GPUs and kernel cannot observe, and why; else empty."""
+    """Limits of the collectors of GPUs and kernel, with their reasons; else empty."""
     native_places: str = ""
     """Why running threads cannot be sampled on this node; empty if they can."""
 

@@ -279,19 +279,19 @@ def test_patience_depends_on_the_evidence(diagnosis, context, seconds, reason):
 
 REASONS = [
     (
-        {"said_waiting": "3 ranks seem to wait for it"},
+        {"waiting_text": "3 ranks seem to wait for it"},
         "the suspect does not move and 3 ranks seem to wait for it",
     ),
     (
-        {"said_waiting": "3 ranks wait for them", "suspects": 2 * a_diagnosis().suspects},
+        {"waiting_text": "3 ranks wait for them", "suspects": 2 * a_diagnosis().suspects},
         "the suspects do not move and 3 ranks wait for them",
     ),
     (
-        {"said_waiting": "8 ranks wait for other ranks", "suspects": ()},
+        {"waiting_text": "8 ranks wait for other ranks", "suspects": ()},
         "8 ranks wait for other ranks",
     ),
     (
-        {"said_waiting": "3 ranks seem to wait for it", "peers_waiting": False},
+        {"waiting_text": "3 ranks seem to wait for it", "peers_waiting": False},
         "3 ranks seem to wait for it, but they may be working there",
     ),
 ]

@@ -5,7 +5,7 @@ from watchtower.core.reading.kernel import classify_wait
 
 
 @pytest.mark.parametrize(
-    ("syscall", "target", "expected", "says"),
+    ("syscall", "target", "expected", "text"),
     [
         ("read", "/mnt/a.tar", "file", "blocked in read() on /mnt/a.tar"),
         ("read", "pipe:[31]", "pipe", "blocked in read() on pipe:[31]"),
@@ -24,10 +24,10 @@ from watchtower.core.reading.kernel import classify_wait
         ("some_new_call", "", "", ""),
     ],
 )
-def test_a_system_call_says_what_is_waited_for(syscall, target, expected, says):
+def test_a_system_call_says_what_is_waited_for(syscall, target, expected, text):
     reading = classify_wait(a_kernel("S", syscall, target))
     assert reading.wait_class == expected
-    assert says is None or reading.says == says
+    assert text is None or reading.text == text
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_the_kernel_function_says_it_too(wchan, expected):
 def test_the_kernel_function_counts_before_the_call():
     reading = classify_wait(a_kernel("D", "read", "/mnt/a", wchan="request_wait_answer"))
     assert reading.wait_class == "fuse"
-    assert reading.says == "waiting for a FUSE file system to answer, in read() on /mnt/a"
+    assert reading.text == "waiting for a FUSE file system to answer, in read() on /mnt/a"
 
 
 def test_a_target_is_cleaned():
-    assert "\x1b" not in classify_wait(a_kernel("S", "read", "/a\x1b[2J")).says
+    assert "\x1b" not in classify_wait(a_kernel("S", "read", "/a\x1b[2J")).text
 
 
 def test_a_frozen_cgroup_counts_before_what_the_thread_was_caught_in():
     reading = classify_wait(a_kernel("D", syscall="clock_nanosleep", frozen=True))
-    assert (reading.wait_class, reading.says) == ("frozen", "frozen by its cgroup")
+    assert (reading.wait_class, reading.text) == ("frozen", "frozen by its cgroup")

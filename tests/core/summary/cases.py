@@ -20,11 +20,11 @@ from watchtower.core.case_summary import (
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis.diagnosis import diagnose_picture
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.summary.grid import MAX_GROUPS
-from watchtower.core.diagnosis.summary.stacks import MAX_DEPTH, MAX_STACKS
-from watchtower.core.diagnosis.summary.summarize import summarize
-from watchtower.core.diagnosis.summary.waits import MAX_ARROWS, MAX_BOXES, SOURCES
 from watchtower.core.ranksets import parse_ranks
+from watchtower.core.summary.grid import MAX_GROUPS
+from watchtower.core.summary.stacks import MAX_DEPTH, MAX_STACKS
+from watchtower.core.summary.summarize import summarize
+from watchtower.core.summary.waits import MAX_ARROWS, MAX_BOXES, SOURCES
 from watchtower.diagnoser.summaries import MAX_BYTES, read_summary, write_summary
 
 GOLDENS = sorted(path.parent for path in (Path(__file__).parents[1]).glob("goldens/*/case.json"))

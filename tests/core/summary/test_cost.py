@@ -11,8 +11,8 @@ from tests.synthesis.timeline import run
 from watchtower.core.case_summary import CELL_BYTES, RankSet, RankState
 from watchtower.core.diagnosis.diagnosis import diagnose_picture
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.summary.grid import GridRank, build_grid
-from watchtower.core.diagnosis.summary.summarize import summarize
+from watchtower.core.summary.grid import GridRank, build_grid
+from watchtower.core.summary.summarize import summarize
 from watchtower.diagnoser.summaries import write_summary
 
 CALLS_PER_RANK = 100

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from watchtower.core.diagnosis.summary.distances import measure_waits
+from watchtower.core.summary.distances import measure_waits
 
 
 def test_a_chain_counts_its_links():

@@ -1,4 +1,4 @@
-"""What is true of the summary of every case: real ones, imagined ones and hostile ones."""
+"""Properties of the summary of every case: real ones, imagined ones and hostile ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.properties import examples
 from tests.synthesis.faults import FAULTS, OFFSETS, imagine, imagine_cut
 from tests.synthesis.layout import Layout
 from watchtower.core.case_summary import RankState
-from watchtower.core.diagnosis.summary.grid import cut_grid
-from watchtower.core.diagnosis.summary.stacks import MAX_STACKS
+from watchtower.core.summary.grid import cut_grid
+from watchtower.core.summary.stacks import MAX_STACKS
 from watchtower.diagnoser.summaries import MAX_BYTES, read_summary, write_summary
 from watchtower.tower.stack_views import list_main_stacks, list_whole_stacks
 

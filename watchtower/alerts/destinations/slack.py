@@ -39,7 +39,7 @@ class _MessageGoneError(DeliveryError):
 
 
 class _Receipt(msgspec.Struct, frozen=True):
-    """What was sent last. `said` identifies what a reader must know of it."""
+    """The message that was sent last. `said` identifies what a reader must know of it."""
 
     said: str = ""
     channel: str = ""

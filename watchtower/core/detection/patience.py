@@ -135,7 +135,7 @@ def _without_heartbeats(diagnosis: Diagnosis, context: StallContext, policy: Pol
 
 def _explain_still(diagnosis: Diagnosis) -> str:
     """Return the reason for the shortest patience, in the words of the summary."""
-    waiting = diagnosis.said_waiting or "other ranks wait"
+    waiting = diagnosis.waiting_text or "other ranks wait"
     if not diagnosis.suspects:
         return waiting
     whose = "suspect does" if len(diagnosis.suspects) == 1 else "suspects do"
@@ -144,9 +144,9 @@ def _explain_still(diagnosis: Diagnosis) -> str:
 
 def _explain_no_wait(diagnosis: Diagnosis) -> str:
     """Return the reason for the longest patience, in agreement with the summary."""
-    if not diagnosis.said_waiting:
+    if not diagnosis.waiting_text:
         return "no rank is waiting for another"
-    return f"{diagnosis.said_waiting}, but they may be working there"
+    return f"{diagnosis.waiting_text}, but they may be working there"
 
 
 def _still_s(context: StallContext, policy: Policy) -> float:

@@ -53,7 +53,7 @@ class RankSample(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """What one process does in one sample."""
+    """The activity of one process in one sample."""
 
     frame_class: FrameClass = FrameClass.NONE
     block: NativePlace | None = None

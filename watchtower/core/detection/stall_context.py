@@ -37,11 +37,6 @@ class StallContext:
     evidence: tuple[float, ...] = ()
     """A value that changes whenever new evidence could change a diagnosis."""
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every rank that can be dumped was dumped."""
-        return self.dumps_have >= self.dumps_want
-
 
 def stall_context_of(
     gen: Generation,

@@ -69,7 +69,7 @@ def _distance(
 
 @dataclass(slots=True)
 class Tracing:
-    """What was ordered and received for one incident. It decides what to order next."""
+    """The series ordered and received for one incident. It decides which ones to order next."""
 
     incident: str = ""
     wanted: dict[int, int] = field(default_factory=dict)

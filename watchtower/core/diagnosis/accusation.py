@@ -48,7 +48,7 @@ class Tier(IntEnum):
 
 
 class ReasonKind(Enum):
-    """What a reason shows. The first word is its family, and the source of its evidence."""
+    """The kind of a reason. The first word is its family, and the source of its evidence."""
 
     STACK = "stacks", "where a rank is"
     SAME_CALL = "stacks", "where all ranks wait"
@@ -83,6 +83,7 @@ class ReasonKind(Enum):
     GPU_ERROR = "gpu", "an error of its GPU"
     GPU_LOAD = "gpu", "what its GPU does"
     GPU_CLOCK = "gpu", "a GPU with reduced clocks"
+    GPU_MEMORY = "gpu", "errors of the memory of a GPU"
     CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
     LINK = "fabric", "a link that failed"
@@ -106,7 +107,7 @@ class Reason:
     weight: float
     ranks: tuple[int, ...] = ()
     about: ReasonSubject = None
-    """What its sentence is made of."""
+    """The value that its sentence is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Accusation:
     advice: tuple[str, ...] = ()
     """Entries of `writer/advice.toml`."""
     about: AccusationSubject = None
-    """What the summary is made of besides the suspects."""
+    """The value that the summary is made of besides the suspects."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

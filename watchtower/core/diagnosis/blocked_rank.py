@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from watchtower.core.diagnosis.bystanders import Worker, find_children
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.diagnosis.shared_cause import find_dead_mounts
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
-from watchtower.core.reading.mounts import is_storage
+from watchtower.core.reading.mounts import find_mount, is_storage, name_storage
 from watchtower.core.reading.sockets import read_ends
-from watchtower.wire.dumps import ChildDump, KernelWait
+from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 
 NETWORK_STORAGE = frozenset({"fuse", "nfs"})
@@ -95,7 +95,16 @@ class BlockedRank:
         stays = self.position.stays_uninterruptible and self.wait_class not in NOT_STORAGE
         is_known = stays or self.wait_class in NETWORK_STORAGE
         in_child = any(_waits_for_storage(*wait) for wait in self._of_children)
-        return is_known or in_child or bool(find_dead_mounts(self.position))
+        return is_known or in_child or bool(self.dead_mounts)
+
+    @cached_property
+    def dead_mounts(self) -> frozenset[str]:
+        """Mounts that its process, or a child of it, is blocked on in the last two dumps."""
+        dumps, node = self.position.evidence.dumps[-2:], self.position.evidence.node
+        if not dumps or self.position.movement.stores:
+            return frozenset()
+        found = set.intersection(*(set(_find_blocked(dump, node)) for dump in dumps))
+        return frozenset(name for _, name in found)
 
     @property
     def in_file_call(self) -> bool:
@@ -168,3 +177,16 @@ def _is_file(kernel: KernelWait) -> bool:
     if not kernel.target.startswith("/") or kernel.target.startswith(_NOT_FILES):
         return False
     return not kernel.mounts or any(map(is_storage, kernel.mounts))
+
+
+def _find_blocked(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
+    """Yield each process that is blocked on a mount, and the name of the mount."""
+    for pid, wait in [(dump.pid, dump.kernel), *((c.pid, c.kernel) for c in dump.children)]:
+        if name := name_mount(wait, node):
+            yield pid, name
+
+
+def name_mount(wait: KernelWait, node: str) -> str:
+    """Return the name of the only mount that a thread can be blocked on; empty if not known."""
+    mount = find_mount(wait, classify_wait(wait).wait_class)
+    return "" if mount is None else name_storage(mount, node)

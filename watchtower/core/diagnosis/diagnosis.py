@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from math import prod
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
+from watchtower.core.diagnosis.coverage import measure_coverage
 from watchtower.core.diagnosis.domain import find_domain
+from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
-from watchtower.core.diagnosis.shared_address import find_shared_address
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
@@ -38,7 +40,7 @@ from watchtower.core.diagnosis.writer.nothing_found import (
     summarise_unknown,
 )
 from watchtower.core.diagnosis.writer.observed import show_observations
-from watchtower.core.diagnosis.writer.words import say_waiting
+from watchtower.core.diagnosis.writer.words import write_waiting
 from watchtower.core.ranksets import format_ranks
 from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.gpus import WORKING
@@ -71,10 +73,14 @@ def diagnose_picture(
         try:
             diagnosis = _judge(picture, found)
         except NotWrittenError as error:
-            broken.append(_say_broken(error.cause.value, error))
+            broken.append(_describe_broken(error.cause.value, error))
             found = [each for each in found if each.cause is not error.cause]
         else:
-            return replace(diagnosis, missing_evidence=(*broken, *find_gaps(picture)))
+            return replace(
+                diagnosis,
+                missing_evidence=(*broken, *find_gaps(picture)),
+                coverage=measure_coverage(picture),
+            )
 
 
 def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
@@ -84,7 +90,7 @@ def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
     return _accuse(picture, ranked, sure) if sure else _diagnose_unknown(picture, ranked)
 
 
-def _say_broken(name: str, error: BaseException) -> str:
+def _describe_broken(name: str, error: BaseException) -> str:
     return f"rule {name} failed ({type(error.__cause__ or error).__name__}) and was left out"
 
 
@@ -97,7 +103,7 @@ def _run_rules(
         try:
             accusation = rule(picture)
         except Exception as error:
-            broken.append(_say_broken(name, error))
+            broken.append(_describe_broken(name, error))
             continue
         if accusation is not None:
             found.append(accusation)
@@ -110,15 +116,12 @@ def _accuse(
     chosen = _join_faults(sure)
     accused = [item for each in chosen for item in each.suspects]
     written = write_together(picture, chosen)
-    told = {(rank, each.cause) for each in chosen for rank in each.ranks}
     return replace(
         _make_diagnosis(picture, chosen[0].cause, written, accused),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
-        alternatives=_list_alternatives(
-            ranked, chosen[0].cause, told, left=1 - chosen[0].confidence
-        ),
+        alternatives=_list_alternatives(ranked, chosen),
     )
 
 
@@ -154,7 +157,8 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
     likeliest = sorted(ranked, key=lambda each: -each.confidence)
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()
-    written = Written((), explained or summarise_unknown(picture, likeliest), (), ())
+    alternatives = () if explained else _list_alternatives(likeliest, ())
+    written = Written((), explained or summarise_unknown(picture, alternatives), (), ())
     if not explained:
         first = write_accusation(picture, likeliest[0]) if likeliest else None
         written = replace(
@@ -166,9 +170,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
-        alternatives=()
-        if explained
-        else _list_alternatives(likeliest, Cause.UNKNOWN, set(), left=1),
+        alternatives=alternatives,
     )
 
 
@@ -200,10 +202,10 @@ def _make_diagnosis(
         suspects_moving=any(_is_moving(picture, item) for item in accused),
         suspects_transfer=any(item.transfers for item in accused),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
-        said_waiting=say_waiting(waiting, accused if written.suspects else ()),
+        waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
-        shared_cause=find_shared_cause(written.suspects, accused or picture.live)
-        or find_shared_address(picture, cause, accused),
+        collective_timeout_s=find_own_timeout(picture.collective_logs),
+        shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
         unread_natively=find_unread(accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
@@ -240,27 +242,34 @@ def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
 
 
 def _list_alternatives(
-    ranked: Sequence[Accusation], chosen: Cause, told: Set[tuple[int, Cause]], *, left: float
+    ranked: Sequence[Accusation], chosen: Sequence[Accusation]
 ) -> tuple[Alternative, ...]:
     """List the other accusations; a rank that has a finer reason is not listed as being behind.
 
-    An alternative is true only if the verdict is wrong. `left` is the probability of that.
+    An alternative names another cause, or another rank, so it is true only if all chosen faults are
+    wrong. That is the probability which is left. The confidence of a rule is that of its accusation
+    if no other one were known. Alternatives exclude each other, so if their confidences add up to
+    more than 1, they are reduced in proportion.
     """
-    explained = {rank for rank, _ in told}
-    alternatives = []
+    named = {(rank, each.cause) for each in chosen for rank in each.ranks}
+    causes = {each.cause for each in chosen}
+    explained = {rank for rank, _ in named}
+    others: list[tuple[Accusation, tuple[int, ...]]] = []
     for accusation in ranked:
         ranks = accusation.ranks
         if accusation.cause is Cause.BEHIND_COLLECTIVE:
             ranks = tuple(rank for rank in ranks if rank not in explained)
-        accuses_none = not accusation.suspects and accusation.cause is not chosen
-        if {(rank, accusation.cause) for rank in ranks} <= told and not accuses_none:
+        accuses_none = not accusation.suspects and accusation.cause not in causes
+        if {(rank, accusation.cause) for rank in ranks} <= named and not accuses_none:
             continue
         explained |= set(ranks)
-        alternatives.append(
-            Alternative(
-                cause=accusation.cause, suspects=ranks, confidence=left * accusation.confidence
-            )
-        )
+        others.append((accusation, ranks))
+    left = prod(1 - each.confidence for each in chosen)
+    share = left / max(1.0, sum(each.confidence for each, _ in others))
+    alternatives = (
+        Alternative(cause=each.cause, suspects=ranks, confidence=round(share * each.confidence, 4))
+        for each, ranks in others
+    )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
 
 

@@ -19,8 +19,15 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
+from watchtower.core.reading.gpus import ECC_FAMILY as GPU_ECC
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
-from watchtower.core.reading.gpus import GpuPattern, GpuUse, find_gpu_use
+from watchtower.core.reading.gpus import (
+    EccErrors,
+    GpuPattern,
+    GpuUse,
+    find_ecc_errors,
+    find_gpu_use,
+)
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.links import LinkFault, find_link_faults
 from watchtower.core.reading.observed import Observed
@@ -143,6 +150,10 @@ class Picture(Positions):
         """Return the GPU of a rank if it is known to work with reduced clocks."""
         use = self.gpu_use(rank)
         return use if use is not None and use.pattern is GpuPattern.THROTTLED else None
+
+    def ecc_errors(self, rank: int) -> EccErrors | None:
+        """Return the errors of a GPU's memory that increase now and may slow down a rank."""
+        return find_ecc_errors(self.observed(rank, GPU_ECC))
 
     def cpu_limit(self, rank: int) -> Observation | None:
         """Return the observation that a CPU limit often stops a rank; None without a fresh one."""

@@ -189,7 +189,7 @@ class Position:
 
     @property
     def wait_place(self) -> WaitPlace | None:
-        """What it waits for while it sleeps; null when the tables do not know it."""
+        """The object that it waits for while it sleeps; null when the tables do not know it."""
         if not self.asleep or self.stack is None:
             return None
         return find_wait_place(self.stack.frames, self.wait, self.kernel)
@@ -338,7 +338,7 @@ def _find_live_place(position: Position) -> Place:
 
 
 def _place_in_backward(position: Position) -> Place:
-    """Tell a rank that waits inside DDP's reducer from one that computes gradients.
+    """Distinguish a rank that waits inside DDP's reducer from one that computes gradients.
 
     No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
     waits; one that computes is behind, anything between is left open.

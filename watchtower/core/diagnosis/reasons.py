@@ -44,7 +44,7 @@ def stack_reason(position: Position, weight: float | None = None) -> Iterator[Re
 
 def kernel_reason(position: Position) -> Iterator[Reason]:
     """Yield what the kernel shows that its main thread waits for."""
-    if position.wait.says:
+    if position.wait.text:
         weight = KERNEL_WEIGHT if position.asleep else 0.0
         yield Reason(ReasonKind.KERNEL, weight, (position.rank,), position)
 

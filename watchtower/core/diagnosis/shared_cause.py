@@ -1,4 +1,4 @@
-"""Finds a mount or node that holds up a job and may hold up other jobs, too.
+"""Finds a mount, node or address that holds up a job and may hold up other jobs, too.
 
 It is read from the evidence of one job alone, so that it does not depend on which other jobs are
 there. Jobs with the same name for it can be grouped by comparing names.
@@ -7,65 +7,45 @@ there. Jobs with the same name for it can be grouped by comparing names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
+from watchtower.core.diagnosis.domain import ELSEWHERE
+from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.reading.kernel import classify_wait
-from watchtower.core.reading.mounts import CLUSTER, file_system_of, find_mount
 from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.dumps import KernelWait, RankDump
-from watchtower.wire.verdict import MOUNT, NODE, Cause, SharedCause, Suspect
+from watchtower.wire.verdict import ADDRESS, MOUNT, NODE, Cause, SharedCause, Suspect
 
 OF_THE_NODE = frozenset({Cause.NODE_LOST, Cause.GPU_FAULT, Cause.GPU_DRIVER_STUCK})
 """Causes that every job on the node of the suspect has a part in."""
 
 
 def find_shared_cause(
-    suspects: Sequence[Suspect], blocked: Sequence[Position]
+    picture: Picture, cause: Cause, suspects: Sequence[Suspect], accused: Sequence[Position]
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
-    `blocked` are the ranks that hold up the job. If they name several mounts, the mount that most
-    of them name counts. Among equal numbers, and of several nodes, the first in alphabetical order
-    counts.
+    `accused` are the positions of the suspects, or of the candidates without any. A node comes
+    before a mount, which comes before an address: the client of a file system waits at a socket,
+    too. Without accused ranks, the mounts of all live ranks count.
     """
-    nodes = sorted(item.node for item in suspects if item.cause in OF_THE_NODE and item.node)
-    if nodes:
-        return SharedCause(kind=NODE, name=clean(nodes[0], MAX_NAME))
-    named = Counter(name for item in blocked for name in find_dead_mounts(item))
-    if not named:
+    if name := min((s.node for s in suspects if s.cause in OF_THE_NODE and s.node), default=""):
+        return SharedCause(kind=NODE, name=clean(name, MAX_NAME))
+    job = Job(picture)
+    blocked = (BlockedRank(job, item) for item in accused or picture.live)
+    if name := _find_most_named(each.dead_mounts for each in blocked):
+        return SharedCause(kind=MOUNT, name=name)
+    if cause not in ELSEWHERE:
         return None
-    name, _ = min(named.items(), key=lambda item: (-item[1], item[0]))
-    return SharedCause(kind=MOUNT, name=name)
+    # A rank that still transfers data is not blocked.
+    still = [item for item in accused if not item.transfers and not item.moving]
+    if name := _find_most_named(BlockedRank(job, item).outside_addresses for item in still):
+        return SharedCause(kind=ADDRESS, name=name)
+    return None
 
 
-def find_dead_mounts(position: Position) -> set[str]:
-    """Return the mounts that its process, or a child of it, is blocked on in the last two dumps."""
-    dumps = position.evidence.dumps[-2:]
-    if not dumps or position.movement.stores:
-        return set()
-    found = set.intersection(*(set(_blocked_in(dump, position.evidence.node)) for dump in dumps))
-    return {name for _, name in found}
-
-
-def _blocked_in(dump: RankDump, node: str) -> Iterator[tuple[int, str]]:
-    """Yield each process that is blocked on a mount, and the name of the mount."""
-    for pid, wait in [(dump.pid, dump.kernel), *((c.pid, c.kernel) for c in dump.children)]:
-        if name := name_mount(wait, node):
-            yield pid, name
-
-
-def name_mount(wait: KernelWait, node: str) -> str:
-    """Return the name of the only mount that a thread can be blocked on; empty if not known.
-
-    "nfs1:/data" is the same storage on every node. Storage of one node has the node's name:
-    "gpu-042:/dev/nvme0n1p1", or the mount point if the source is not a device.
-    """
-    mount = find_mount(wait, classify_wait(wait).wait_class)
-    if mount is None:
-        return ""
-    if file_system_of(mount).scope == CLUSTER:
-        return clean(mount.source, MAX_NAME)
-    place = mount.source if mount.source.startswith("/dev/") else mount.point
-    return clean(f"{node}:{place}", MAX_NAME)
+def _find_most_named(names_of: Iterable[Iterable[str]]) -> str:
+    """Return the name that most ranks have; of equal ones, the first in alphabetical order."""
+    named = Counter(name for names in names_of for name in names)
+    return min(named, key=lambda name: (-named[name], name), default="")

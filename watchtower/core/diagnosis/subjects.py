@@ -8,14 +8,12 @@ from typing import TypeVar
 
 from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
-from watchtower.core.diagnosis.lingering import Lingering
-from watchtower.core.diagnosis.lost_nodes import LostNode
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import WaitPoint
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.threads import CommThreads
 from watchtower.core.reading.xids import GpuError
@@ -120,10 +118,36 @@ class GilOwners:
 
 
 @dataclass(frozen=True, slots=True)
+class Lingering:
+    """A rank that is on its way out and does not get there."""
+
+    position: Position
+
+    @property
+    def has_raised(self) -> bool:
+        """Whether an exception is known that ended its program."""
+        beat = self.position.evidence.beat
+        return beat is not None and bool(beat.exception_type or beat.exception_text)
+
+
+@dataclass(frozen=True, slots=True)
 class LingeringRanks:
     """Ranks whose program is over."""
 
     items: tuple[Lingering, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostNode:
+    """A node that stopped reporting, and its ranks that nothing is known of since."""
+
+    node: str
+    silent_for_s: float
+    ranks: tuple[Position, ...]
+    sure: bool
+    """It has been silent for as long as an agent may never be."""
+    with_the_job: bool
+    """It fell silent when the job stopped, not while the job still stepped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +222,7 @@ ReasonSubject = (
     | Children
     | Death
     | Deaths
+    | EccErrors
     | End
     | FaultyGpu
     | GpuUse
@@ -238,8 +263,8 @@ AccusationSubject = (
     | StuckDriver
     | None
 )
-"""What a summary is made of besides the suspects. Which of them belongs to a cause: see `TEXTS` in
-`writer/causes.py`."""
+"""Values that summaries are made of besides the suspects. Which of them belongs to a cause: see
+`TEXTS` in `writer/causes.py`."""
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservations:
-    """What one agent observed. It is not interpreted here."""
+    """The observations of one agent. They are not interpreted here."""
 
     items: tuple[Observation, ...] = ()
     reporter: Reporter | None = None

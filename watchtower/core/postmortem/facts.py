@@ -1,4 +1,4 @@
-"""What a post-mortem is written from."""
+"""The facts that a post-mortem is written from."""
 
 from __future__ import annotations
 

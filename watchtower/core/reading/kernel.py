@@ -16,11 +16,11 @@ from watchtower.wire.report import ProcessState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReading:
-    """What a thread waits for."""
+    """The kind of object that a thread waits for."""
 
     wait_class: str
     """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""
-    says: str
+    text: str
     """Text after "rank 3 is", such as "blocked in read() on /mnt/shards/0042.tar"."""
 
 
@@ -29,7 +29,7 @@ class _WaitPattern:
     wait_class: str
     wchan: TextPattern | None
     syscalls: frozenset[str]
-    says: str
+    text: str
 
 
 _TABLE = read_facts("kernel_waits")
@@ -38,7 +38,7 @@ _WAITS = tuple(
         wait_class=entry["class"],
         wchan=whole(entry["wchan"]) if "wchan" in entry else None,
         syscalls=frozenset(entry.get("syscalls", ())),
-        says=entry["says"],
+        text=entry["text"],
     )
     for entry in _TABLE["wait"]
 )
@@ -57,31 +57,31 @@ _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 def classify_wait(wait: KernelWait) -> WaitReading:
     """Return what the thread waits for; empty strings if the kernel's data do not show it."""
     if wait.frozen:
-        return WaitReading(wait_class=FROZEN, says="frozen by its cgroup")
+        return WaitReading(wait_class=FROZEN, text="frozen by its cgroup")
     pattern = _find_pattern(wait)
     call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
     if mount := find_mount(wait, pattern.wait_class if pattern else ""):
         return _read_blocked_on_mount(wait, mount, call)
     if pattern is None:
-        return WaitReading(wait_class="", says="")
-    says = pattern.says.format(call=call)
+        return WaitReading(wait_class="", text="")
+    text = pattern.text.format(call=call)
     if not wait.target:
-        return WaitReading(wait_class=pattern.wait_class, says=says)
+        return WaitReading(wait_class=pattern.wait_class, text=text)
     if not name_target(wait):
-        return WaitReading(wait_class=_narrow(pattern.wait_class, wait.target), says=says)
+        return WaitReading(wait_class=_narrow(pattern.wait_class, wait.target), text=text)
     return WaitReading(
         wait_class=_narrow(pattern.wait_class, wait.target),
-        says=f"{says} on {name_target(wait)}",
+        text=f"{text} on {name_target(wait)}",
     )
 
 
 def _read_blocked_on_mount(wait: KernelWait, mount: Mount, call: str) -> WaitReading:
     """Read a wait for the storage of a mount. The kernel function alone may be that of a disk."""
     wait_class = file_system_of(mount).wait
-    says = next(each.says for each in _WAITS if each.wait_class == wait_class)
-    waits = says.format(call=call) if call else says.partition(", in ")[0]
+    text = next(each.text for each in _WAITS if each.wait_class == wait_class)
+    waits = text.format(call=call) if call else text.partition(", in ")[0]
     place = name_target(wait) or describe_mount(mount)
-    return WaitReading(wait_class=wait_class, says=f"{waits} on {place}")
+    return WaitReading(wait_class=wait_class, text=f"{waits} on {place}")
 
 
 def name_target(wait: KernelWait) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.patterns import TextPattern, whole
 from watchtower.core.text import clean
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import KernelWait, Mount
 from watchtower.wire.report import ProcessState
 
@@ -73,6 +74,17 @@ def is_remote(mount: Mount) -> bool:
 def describe_mount(mount: Mount) -> str:
     """Return "the mount /data (nfs1:/data)"."""
     return f"the mount {clean(mount.point, 120)} ({clean(mount.source, 120)})"
+
+
+def name_storage(mount: Mount, node: str) -> str:
+    """Return a name that is equal for the same storage.
+
+    "nfs1:/data" is the same storage on every node. Storage of one node has the node's name:
+    "gpu-042:/dev/nvme0n1p1", or the mount point if the source is not a device.
+    """
+    storage = _storage_of(mount)
+    is_shared = file_system_of(mount).scope == CLUSTER
+    return clean(storage if is_shared else f"{node}:{storage}", MAX_NAME)
 
 
 def _fits(mount: Mount, wait_class: str) -> bool:

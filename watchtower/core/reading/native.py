@@ -58,12 +58,12 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
     return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
-def say_native(native: NativePlace | None) -> str:
-    """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
+def describe_native(native: NativePlace | None) -> str:
+    """Return "polls for its device in libcuda.so.1", or nothing if the stack shows as much."""
     if native is None:
         return ""
     where = f" in {clean(native.library, 64)}" if native.library else ""
-    says = {
+    text = {
         NativeKind.DEVICE_WAIT: (
             "polls for its device" if native.running else "waits for its device"
         )
@@ -73,8 +73,8 @@ def say_native(native: NativePlace | None) -> str:
         NativeKind.GENERATED: "runs generated code",
         NativeKind.PYTHON: "runs Python" if native.running else "",
     }.get(native.kind, "")
-    thread = f"{clean(native.thread, 32)} " if native.thread and says else ""
-    return thread + says
+    thread = f"{clean(native.thread, 32)} " if native.thread and text else ""
+    return thread + text
 
 
 def find_functions(dumps: Sequence[RankDump]) -> NativeFunctions | None:
@@ -82,7 +82,7 @@ def find_functions(dumps: Sequence[RankDump]) -> NativeFunctions | None:
     return next((dump.functions for dump in reversed(dumps) if dump.functions), None)
 
 
-def say_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
+def describe_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
     """Say "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
 
     Innermost first. Functions without a name are left out between others of their library. Where
@@ -102,7 +102,7 @@ def _join_functions(functions: NativeFunctions) -> str:
         return ""
     shown: list[str] = []
     for frame in functions.calls:
-        text = say_native_frame(frame)
+        text = format_native_frame(frame)
         is_known = not frame.function and any(each.endswith(text) for each in shown[-1:])
         if not is_known:
             shown.append(text)
@@ -110,7 +110,7 @@ def _join_functions(functions: NativeFunctions) -> str:
     return " <- ".join([*shown[:MAX_FUNCTIONS], *(["..."] if left_out else [])])
 
 
-def say_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
+def format_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
     """Say "ncclGroupEnd (libnccl.so.2)", or only "(libnccl.so.2)" for a function without name."""
     library = f"({clean(frame.file, MAX_FUNCTION)})"
     return f"{clean(frame.function, most)} {library}" if frame.function else library

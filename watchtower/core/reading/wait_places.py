@@ -22,7 +22,7 @@ from watchtower.wire.stacks import Frame
 class WaitPlace:
     """One entry of the table."""
 
-    says: str
+    text: str
     """Text after "it"; empty if the text of the kernel wait is enough."""
     advice: str
 
@@ -42,7 +42,7 @@ class _Blocked:
 
 
 def _read_place(entry: dict[str, Any]) -> WaitPlace:
-    return WaitPlace(says=entry["says"], advice=entry["advice"])
+    return WaitPlace(text=entry["text"], advice=entry["advice"])
 
 
 _TABLE = read_facts("wait_places")

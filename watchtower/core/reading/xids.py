@@ -44,7 +44,7 @@ of their own."""
 
 
 class ActionSource(Enum):
-    """Who asks for the action, the most specific first."""
+    """The source that asks for the action, the most specific first."""
 
     NVML = "nvml"
     """The driver, in its present state."""

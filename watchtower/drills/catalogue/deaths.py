@@ -8,7 +8,7 @@ from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.setup import names
 
 ALLOWED_BYTES = 64 << 20
-"""What the rank may still allocate: its steps need far less."""
+"""Bytes that the rank may still allocate: its steps need far less."""
 
 STEPS_BEFORE = 3
 """The limit comes so many steps before the rank begins to hoard memory."""

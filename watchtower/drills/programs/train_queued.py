@@ -31,7 +31,7 @@ class QueuedDevice(Device):
 
 
 class Queued:
-    """What the programs of all kinds of parallelism share on this backend."""
+    """The parts that programs of all kinds of parallelism share on this backend."""
 
     backend = "queued"
     last_loss = 0.0

@@ -1,4 +1,4 @@
-"""What a rank does elsewhere while the others wait for it: loads, saves, computes, talks, locks."""
+"""Activities of a rank that the others wait for: it loads, saves, computes, talks, locks."""
 
 from __future__ import annotations
 

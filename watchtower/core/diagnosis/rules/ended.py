@@ -5,23 +5,30 @@ is gone, missing or held can one of them be the rank's own trouble.
 
 Ranks that exit with 0 one after the other at the end of a job are healthy: some rank must be inside
 a collective without them, or have died of their leaving.
+
+The program of a rank may be over while its process is still there. The interpreter has left the
+program and runs what is to be done at exit, or waits for a thread that is not a daemon: after an
+exception as after the last line. The main stack of such a rank does not begin in a module any more,
+while that of most other ranks does. (An embedded interpreter has such roots everywhere.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.deaths import Death, find_put_to_death
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.elsewhere import find_doubts
-from watchtower.core.diagnosis.lingering import Lingering, find_lingering
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
-from watchtower.core.diagnosis.subjects import Deaths, LingeringRanks
+from watchtower.core.diagnosis.subjects import Deaths, Lingering, LingeringRanks
 from watchtower.core.reading.exits import DeathKind
+from watchtower.core.reading.frames import last_component
+from watchtower.core.reading.threads import KnownStack
+from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause
 
 KINDS = {
@@ -58,6 +65,9 @@ WEIGHTS = {
 
 AFTERMATH_WEIGHT = 0.3
 LINGERS_WEIGHT = 0.8
+
+PROGRAM_ROOTS = frozenset({"<module>", "_run_module_as_main"})
+"""Where the main stack of a Python program begins, started as a file or by `python -m`."""
 
 ADVICE = {
     DeathKind.OOM: ("compare_memory", "use_less_memory"),
@@ -168,6 +178,37 @@ def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
         advice=("read_traceback" if by_exception else "find_why_its_program_ended", "end_process"),
         about=LingeringRanks(tuple(found)),
     )
+
+
+def find_lingering(picture: Picture) -> tuple[Lingering, ...]:
+    """Return the ranks that left their program while others wait, in ascending order."""
+    known = {digest: _find_root(each) for digest, each in picture.stacks.items()}
+    roots = {
+        item.rank: [_root_of(dump, known) for dump in item.evidence.dumps[-2:]]
+        for item in picture.live
+    }
+    inside = sum(bool(seen) and seen[-1] in PROGRAM_ROOTS for seen in roots.values())
+    if 2 * inside <= len(picture.live) or not picture.waiting:
+        return ()
+    return tuple(Lingering(item) for item in picture.sinks if _is_outside(roots[item.rank]))
+
+
+def _is_outside(roots: Sequence[str]) -> bool:
+    """Return whether two dumps agree on a root that is not a program's; a torn stack has any."""
+    return len(roots) > 1 and len(set(roots)) == 1 and not {"", *PROGRAM_ROOTS} & set(roots)
+
+
+def _root_of(dump: RankDump, roots: Mapping[str, str]) -> str:
+    """Return the outermost function of the main thread, empty without its stack."""
+    for thread in dump.threads:
+        if thread.main:
+            return roots.get(thread.digest, "")
+    return ""
+
+
+def _find_root(known: KnownStack) -> str:
+    frames = known.stack.frames
+    return last_component(frames[-1].function) if frames else ""
 
 
 def _lingers(found: Lingering) -> Reason:

@@ -7,14 +7,23 @@ when it fell silent together with the job, and while no rank that answers is els
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from watchtower.core.case import NodeEvidence, Presence
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
-from watchtower.core.diagnosis.lost_nodes import LostNode, find_lost_nodes
 from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import peers_reason, ranks_of
-from watchtower.core.diagnosis.subjects import LostNodes
+from watchtower.core.diagnosis.subjects import LostNode, LostNodes
 from watchtower.core.reading.exits import DeathKind
 from watchtower.wire.verdict import Cause
+
+EARLY_REPORTS = 3
+"""Reports in a row that did not come, from which a node may be named before it counts as silent."""
+
+SLACK_S = 2.0
+"""A report is on its way, and the last step ends, within this time of each other."""
 
 SURE_WEIGHT, EARLY_WEIGHT = 0.85, 0.6
 
@@ -38,6 +47,40 @@ def find(picture: Picture) -> Accusation | None:
         doubts=tuple(why_not),
         advice=("is_node_up", "check_agent"),
         about=LostNodes(accused),
+    )
+
+
+def find_lost_nodes(picture: Picture) -> tuple[LostNode, ...]:
+    """Return the nodes that may be lost, those that fell silent with the job first."""
+    by_node: dict[str, list[Position]] = {}
+    for item in picture.by_rank.values():
+        if item.evidence.presence in (Presence.LIVE, Presence.SILENT):
+            by_node.setdefault(item.evidence.node, []).append(item)
+    found = [
+        _read_node(picture, node, by_node[node.node])
+        for node in picture.case.nodes
+        if _is_out_of_sight(node, by_node.get(node.node, ()))
+    ]
+    return tuple(sorted(found, key=lambda lost: not lost.with_the_job))
+
+
+def _is_out_of_sight(node: NodeEvidence, ranks: Sequence[Position]) -> bool:
+    """Return whether nothing came of a node since the job stopped, though it has ranks."""
+    if not ranks or any(item.evidence.dumps for item in ranks):
+        return False
+    if all(item.evidence.presence is Presence.SILENT for item in ranks):
+        return True
+    return node.silent_for_s >= EARLY_REPORTS * node.interval_s
+
+
+def _read_node(picture: Picture, node: NodeEvidence, ranks: Sequence[Position]) -> LostNode:
+    slack_s = SLACK_S + node.interval_s + 2 * picture.case.typical_step_s
+    return LostNode(
+        node=node.node,
+        silent_for_s=node.silent_for_s,
+        ranks=tuple(ranks),
+        sure=all(item.evidence.presence is Presence.SILENT for item in ranks),
+        with_the_job=node.silent_for_s <= picture.case.stalled_for_s + slack_s,
     )
 
 

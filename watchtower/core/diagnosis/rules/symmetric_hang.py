@@ -41,7 +41,7 @@ ADVICE = ("look_at_network", "try_other_nodes")
 
 
 def find(picture: Picture) -> Accusation | None:
-    """Say that no rank holds up the job, where that is known of every live rank."""
+    """Accuse no rank: none holds up the job, where that is known of every live rank."""
     live = picture.live
     if len(live) < 2 or len(picture.waiting) < len(live) or picture.split:
         return None

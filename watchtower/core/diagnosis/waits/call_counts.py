@@ -29,7 +29,7 @@ CallCounts = Mapping[Role, int]
 
 
 class Relation(Enum):
-    """What is known of the places of two ranks in their program."""
+    """The places of two ranks in their program, as far as they are known."""
 
     SAME = "at the same call"
     BEHIND = "has not come to the call that the other is in"

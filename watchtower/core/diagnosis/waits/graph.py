@@ -20,12 +20,12 @@ from enum import Enum
 from functools import cached_property
 
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.core.diagnosis.waits.components import find_components
 from watchtower.core.diagnosis.waits.points import WaitPoint, collective_points, transfer_points
+from watchtower.core.graph_components import find_components
 
 
 class EndKind(Enum):
-    """What the waiting ends in."""
+    """The kinds of ends of the waiting."""
 
     RANK = "rank"
     """A rank that does not wait."""

@@ -56,7 +56,7 @@ class FurtherStep:
 
 
 GoneOn = AheadOfExchange | ReceivedMore | WaitsIn | FurtherStep
-"""What shows that a sender is past a message."""
+"""Proofs that a sender is past a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class MissingSend:
     number: int
     """The receiver waits for the sender's message of this number."""
     proofs: tuple[GoneOn, ...]
-    """What shows that the sender has gone on."""
+    """Proofs that the sender has gone on."""
 
 
 def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[MissingSend, ...]:

@@ -25,11 +25,11 @@ from watchtower.core.reading.collective_log import CallKind, compared
 from watchtower.wire.verdict import Cause
 
 Proof = Sign | Divergence
-"""What shows which side is wrong."""
+"""A proof of which side is wrong."""
 
 
 class Ground(Enum):
-    """What shows a split."""
+    """The evidence of a split."""
 
     COLLECTIVE_LOGS = "collective logs"
     """The members of one group called different operations as its number N."""
@@ -57,7 +57,7 @@ class Split:
     is_even: bool = False
     """As many differ as do not."""
     proof: Proof | None = None
-    """What shows that the few are wrong; null where they are only fewer."""
+    """The proof that the few are wrong; null where they are only fewer."""
     certain: bool = True
     """The ranks that wait are known to have entered, not only to have called."""
     is_partial: bool = False
@@ -128,8 +128,8 @@ def _describe(
         cause=_name_cause(order, same_operation=same_operation, known=known),
         few=few,
         many=many,
-        few_call=_say_call(calls[1], with_signature=same_operation),
-        many_call=_say_call(calls[0], with_signature=same_operation),
+        few_call=_name_call(calls[1], with_signature=same_operation),
+        many_call=_name_call(calls[0], with_signature=same_operation),
         at=f"number {number} of {describe_group(logs.groups[group])}",
         order=order,
         is_even=is_even,
@@ -172,7 +172,7 @@ def _name_cause(order: ProgramOrder, *, same_operation: bool, known: bool) -> Ca
     return Cause.UNEVEN_INPUTS if order is ProgramOrder.LATER else Cause.CONDITIONAL_COLLECTIVE
 
 
-def _say_call(call: CallKind, *, with_signature: bool) -> str:
+def _name_call(call: CallKind, *, with_signature: bool) -> str:
     operation, signature = call
     operation = operation or "collective"
     return f"{operation} of {signature}" if with_signature and signature else operation

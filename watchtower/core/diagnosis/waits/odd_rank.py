@@ -47,7 +47,7 @@ class OddRank:
     order: ProgramOrder
     """Where it waits, seen from ranks that are not candidates."""
     proof: Sign | Divergence | None = None
-    """What shows that it is this rank; null where its place shows it."""
+    """The proof that it is this rank; null where its place shows it."""
 
 
 def find_candidates(graph: WaitGraph | None) -> tuple[tuple[End, tuple[int, ...]], ...]:

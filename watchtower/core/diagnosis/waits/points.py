@@ -35,7 +35,7 @@ MAX_MEMBERS = 6
 
 
 class PointKind(Enum):
-    """What a wait point is about."""
+    """The kinds of wait points."""
 
     COLLECTIVE = "collective"
     RECEIVE = "receive"

@@ -47,7 +47,7 @@ class Positions:
     stacks: Mapping[str, KnownStack] = field(default_factory=dict, compare=False, repr=False)
     """Every stack of the case by digest: of other threads and of children, too."""
     edges: tuple[Edge, ...] = ()
-    """What each source has shown. A later source may correct an earlier one: whether a rank waits
+    """The edges of each source. A later source may correct an earlier one: whether a rank waits
     is in its position."""
 
     def with_edge(self: Known, source: str, ranks: Iterable[int]) -> Known:

@@ -22,8 +22,7 @@ from watchtower.core.diagnosis.subjects import (
     OddGpu,
     expect,
 )
-from watchtower.core.diagnosis.writer.gpu_errors import say_source
-from watchtower.core.diagnosis.writer.links import name_link
+from watchtower.core.diagnosis.writer.hardware import name_link, write_source
 from watchtower.core.diagnosis.writer.words import (
     CHILD_STATES,
     describe_program,
@@ -69,15 +68,27 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
     """Return what helps. Nothing about the processes of a rank that has ended."""
     if not accusation.advice:
         return ()
-    first = accusation.suspects[0] if accusation.suspects else None
+    first = _first_of(accusation)
     values = _values_of(picture, first) if first else {}
     if accusation.cause in _OF_CAUSE:
         values |= _OF_CAUSE[accusation.cause](picture, accusation)
-    shown = ((_choose_closer(picture, name, first), name) for name in accusation.advice)
-    templates = [_template(closer or name, first) for closer, name in shown]
+    templates = [_template(name, first) for name in choose_entries(picture, accusation)]
     steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
     useful = [step for step in steps if step.lasts or first is None or first.live]
     return tuple(_without_repeated_commands(useful))
+
+
+def choose_entries(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
+    """Return the entries of `advice.toml` that are shown: a closer one in place of a general one.
+
+    `WAIT_PLACE` is the advice beside the call that the rank waits in.
+    """
+    first = _first_of(accusation)
+    return tuple(_choose_closer(picture, name, first) or name for name in accusation.advice)
+
+
+def _first_of(accusation: Accusation) -> Position | None:
+    return accusation.suspects[0] if accusation.suspects else None
 
 
 def _without_repeated_commands(steps: Iterable[Step]) -> Iterator[Step]:
@@ -128,10 +139,12 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "node": node_of(first),
         "place": where_of(first) or "its stack",
         "target": target or "its descriptor",
-        "opened": target or f"the file that is opened at {where_of(first) or 'its last line'}",
+        "opened": target or f"the file opened at {where_of(first) or 'its last line'}",
         "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
         "mount_path": _quote_path(mounts[0].point if len(mounts) == 1 else target),
-        "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),
+        "stat_mounts": join_words(
+            [f"`timeout 10 stat {_quote_path(each.point)}`" for each in mounts[:MAX_MOUNTS]]
+        ),
         "destination": target or "the checkpoint's destination",
         # Without heartbeats it is not known that the suspect has made that step.
         "before_step": "" if made is None else f" before step {made}",
@@ -173,18 +186,24 @@ def _of_used_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     return {"device": clean(use.device, 32)} if use is not None else {}
 
 
+def _of_slow_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
+    rank = accusation.suspects[0].rank
+    found = picture.slowed_gpu(rank) or picture.ecc_errors(rank)
+    return {"device": clean(found.device, 32)} if found is not None else {}
+
+
 def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     if isinstance(accusation.about, OddGpu):
         return _of_used_gpu(picture, accusation)
     error = expect(accusation.about, FaultyGpus).items[0].errors[0]
-    return {"device": clean(error.device, 32), "source": say_source(error)}
+    return {"device": clean(error.device, 32), "source": write_source(error)}
 
 
 _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
     Cause.GPU_FAULT: _of_gpu,
     Cause.BEHIND_COLLECTIVE: _of_used_gpu,
-    Cause.STRAGGLER: _of_used_gpu,
+    Cause.STRAGGLER: _of_slow_gpu,
     Cause.NEVER_STARTED: lambda _, a: {
         "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
     },
@@ -194,4 +213,4 @@ _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.FABRIC_FAULT: lambda _, a: name_link(expect(a.about, FailedLinks).items[0]),
     Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
 }
-"""What the sentences of one cause may name besides."""
+"""Further values that the sentences of one cause may name."""

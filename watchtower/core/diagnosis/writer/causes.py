@@ -28,14 +28,15 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
-from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
-from watchtower.core.diagnosis.writer.endings import say_aftermath, say_ending, say_lingering
+from watchtower.core.diagnosis.writer.endings import write_aftermath, write_ending, write_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
-from watchtower.core.diagnosis.writer.gpu_errors import (
-    say_gpu_error,
-    say_odd_gpu,
-    say_stuck_driver,
+from watchtower.core.diagnosis.writer.hardware import (
+    write_ecc_errors,
+    write_gpu_error,
+    write_odd_gpu,
+    write_stuck_driver,
 )
+from watchtower.core.diagnosis.writer.proofs import write_gone_on, write_proof
 from watchtower.core.diagnosis.writer.words import (
     MAX_NAMED,
     describe_worker,
@@ -43,27 +44,27 @@ from watchtower.core.diagnosis.writer.words import (
     name_some,
     name_wait,
     name_waits,
-    say_at,
-    say_child,
-    say_cycle,
-    say_held,
-    say_likewise,
-    say_loop,
-    say_others,
-    say_owner,
-    say_pace,
-    say_place,
-    say_place_of_wait,
-    say_thread,
-    say_unanswered,
-    say_wait,
+    write_at,
+    write_child,
+    write_cycle,
+    write_held,
+    write_likewise,
+    write_loop,
+    write_others,
+    write_owner,
+    write_pace,
+    write_place,
+    write_place_of_wait,
+    write_thread,
+    write_unanswered,
+    write_wait,
 )
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.core.text import (
     clean,
+    format_duration,
     join_sentences,
     join_words,
-    say_duration,
 )
 from watchtower.wire.dumps import NativeKind
 from watchtower.wire.verdict import Cause
@@ -90,8 +91,8 @@ def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> Text:
         suspects = accusation.suspects
         return join_sentences(
             f"{name_rank(suspects[0])} {why(picture, accusation, suspects[0])}",
-            say_likewise(suspects),
-            say_others(picture, suspects),
+            write_likewise(suspects),
+            write_others(picture, suspects),
         )
 
     return Text(why, summary)
@@ -103,25 +104,25 @@ def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position)
     clause = _CLAUSES.get(accusation.cause)
     besides = clause(picture, accusation, position) if clause else ""
     return join_sentences(
-        f"{say_place(position)}{say_wait(position)}", besides, say_thread(picture, position)
+        f"{write_place(position)}{write_wait(position)}", besides, write_thread(picture, position)
     )
 
 
-def _say_loading(picture: Picture, _: Accusation, position: Position) -> str:
+def _write_loading(picture: Picture, _: Accusation, position: Position) -> str:
     worker = find_stuck_worker(picture.stacks, position)
-    return f"its worker {describe_worker(worker)}" if worker else say_place_of_wait(position)
+    return f"its worker {describe_worker(worker)}" if worker else write_place_of_wait(position)
 
 
-def _say_saving(picture: Picture, _: Accusation, position: Position) -> str:
+def _write_saving(picture: Picture, _: Accusation, position: Position) -> str:
     moves = "it is moving data" if position.moving else "no data moves"
-    return join_sentences(moves, say_child(picture, position))
+    return join_sentences(moves, write_child(picture, position))
 
 
-def _say_locked(picture: Picture, _: Accusation, position: Position) -> str:
-    return join_sentences(say_place_of_wait(position), say_child(picture, position))
+def _write_locked(picture: Picture, _: Accusation, position: Position) -> str:
+    return join_sentences(write_place_of_wait(position), write_child(picture, position))
 
 
-def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
+def _write_busy(_: Picture, __: Accusation, position: Position) -> str:
     native, where = position.native, ""
     if native is not None and native.kind is NativeKind.PYTHON:
         where = " in Python"
@@ -130,54 +131,54 @@ def _say_busy(_: Picture, __: Accusation, position: Position) -> str:
     return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores{where}"
 
 
-def _say_behind(picture: Picture, _: Accusation, position: Position) -> str:
+def _write_behind(picture: Picture, _: Accusation, position: Position) -> str:
     if position.place is Place.UNSEEN:
         return ""
-    moves = "it uses CPU or moves data" if position.moving else say_place_of_wait(position)
-    return join_sentences(moves, say_child(picture, position))
+    moves = "it uses CPU or moves data" if position.moving else write_place_of_wait(position)
+    return join_sentences(moves, write_child(picture, position))
 
 
-def _say_gil(picture: Picture, accusation: Accusation, position: Position) -> str:
-    return say_owner(picture, expect(accusation.about, GilOwners).by_rank[position.rank])
+def _write_gil(picture: Picture, accusation: Accusation, position: Position) -> str:
+    return write_owner(picture, expect(accusation.about, GilOwners).by_rank[position.rank])
 
 
 _CLAUSES = {
-    Cause.INIT_STUCK: lambda _, __, position: say_unanswered(position),
-    Cause.DATALOADER_STALL: _say_loading,
-    Cause.CHECKPOINT_STALL: _say_saving,
-    Cause.LOCK_DEADLOCK: _say_locked,
-    Cause.BUSY_LOOP: _say_busy,
-    Cause.BEHIND_COLLECTIVE: _say_behind,
-    Cause.GIL_HELD: _say_gil,
+    Cause.INIT_STUCK: lambda _, __, position: write_unanswered(position),
+    Cause.DATALOADER_STALL: _write_loading,
+    Cause.CHECKPOINT_STALL: _write_saving,
+    Cause.LOCK_DEADLOCK: _write_locked,
+    Cause.BUSY_LOOP: _write_busy,
+    Cause.BEHIND_COLLECTIVE: _write_behind,
+    Cause.GIL_HELD: _write_gil,
 }
-"""What is said of a rank that is elsewhere besides its place and what it waits for."""
+"""Further text about a rank that is elsewhere, beside its place and the object it waits for."""
 
 
 def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
-    state = say_held(accusation.cause, accusation.suspects[0])
+    state = write_held(accusation.cause, accusation.suspects[0])
     return join_sentences(
-        f"{state}{say_at(position)}", f"it has made no step for {say_duration(position.age_s)}"
+        f"{state}{write_at(position)}", f"it has made no step for {format_duration(position.age_s)}"
     )
 
 
 def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
     dead = expect(accusation.about, Deaths).first
-    return next(say_ending(each) for each in dead if each.position is position)
+    return next(write_ending(each) for each in dead if each.position is position)
 
 
 def _summarise_ended(picture: Picture, accusation: Accusation) -> str:
     deaths = expect(accusation.about, Deaths)
     return join_sentences(
-        f"{name_rank(deaths.first[0].position)} {say_ending(deaths.first[0])}",
-        say_likewise(accusation.suspects),
-        say_others(picture, accusation.suspects),
-        say_aftermath(deaths.others),
+        f"{name_rank(deaths.first[0].position)} {write_ending(deaths.first[0])}",
+        write_likewise(accusation.suspects),
+        write_others(picture, accusation.suspects),
+        write_aftermath(deaths.others),
     )
 
 
 def _why_lingering(_: Picture, accusation: Accusation, position: Position) -> str:
     found = expect(accusation.about, LingeringRanks).items
-    return next(say_lingering(each) for each in found if each.position is position)
+    return next(write_lingering(each) for each in found if each.position is position)
 
 
 def _why_ended_or_lingering(picture: Picture, accusation: Accusation, position: Position) -> str:
@@ -198,7 +199,7 @@ def _lingers(accusation: Accusation) -> bool:
 def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:
     nodes = expect(accusation.about, LostNodes).items
     lost = next(node for node in nodes if position in node.ranks)
-    return f"is on a node that has not reported for {say_duration(lost.silent_for_s)}"
+    return f"is on a node that has not reported for {format_duration(lost.silent_for_s)}"
 
 
 def _summarise_node(picture: Picture, accusation: Accusation) -> str:
@@ -206,27 +207,28 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
     shown = [clean(node.node, 64) for node in lost[:MAX_NODES]]
     more = len(lost) - len(shown)
     names = join_words([*shown, f"{more} more"] if more else shown)
+    silent = format_duration(lost[0].silent_for_s)
     return join_sentences(
         f"{'nodes' if len(lost) > 1 else 'node'} {names} stopped reporting "
-        f"{say_duration(lost[0].silent_for_s)} ago ({name_ranks(item.rank for item in suspects)})",
-        say_others(picture, suspects),
+        f"{silent} ago ({name_ranks(item.rank for item in suspects)})",
+        write_others(picture, suspects),
     )
 
 
 def _why_stuck_driver(_: Picture, accusation: Accusation, position: Position) -> str:
-    said = say_stuck_driver(expect(accusation.about, StuckDriver))
-    return f"uses a GPU whose driver does not answer: {said}"
+    text = write_stuck_driver(expect(accusation.about, StuckDriver))
+    return f"uses a GPU whose driver does not answer: {text}"
 
 
 def _why_odd_gpu(odd: OddGpu) -> str:
-    return f"waits for its device, but {say_odd_gpu(odd)}"
+    return f"waits for its device, but {write_odd_gpu(odd)}"
 
 
 def _why_gpu_fault(_: Picture, accusation: Accusation, position: Position) -> str:
     if isinstance(accusation.about, OddGpu):
         return _why_odd_gpu(accusation.about)
     found = expect(accusation.about, FaultyGpus).items
-    return say_gpu_error(next(each for each in found if each.position is position))
+    return write_gpu_error(next(each for each in found if each.position is position))
 
 
 def _why_never_started(*_: object) -> str:
@@ -243,7 +245,7 @@ def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
         waits = f"{count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
     return join_sentences(
         f"{names} of {picture.case.world_size} {'have' if len(missing) > 1 else 'has'} not been "
-        f"seen since the first rank started {say_duration(picture.case.stalled_for_s)} ago",
+        f"seen since the first rank started {format_duration(picture.case.stalled_for_s)} ago",
         waits,
     )
 
@@ -251,25 +253,28 @@ def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
 def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
     split = expect(accusation.about, Split)
     others = split.many
-    call, waited = f"{clean(split.few_call, 120)}{say_at(position)}", say_duration(position.age_s)
+    call, waited = (
+        f"{clean(split.few_call, 120)}{write_at(position)}",
+        format_duration(position.age_s),
+    )
     verb = "is" if len(others) == 1 else "are"
     order_needs_both = split.order is ProgramOrder.SAME_LOOP
     return join_sentences(
         f"called a collective that the others did not: {call} ({waited} ago)"
         if accusation.cause is Cause.CONDITIONAL_COLLECTIVE
         else f"has been waiting in {call} for {waited}",
-        "" if order_needs_both else say_loop(split.order),
-        say_proof(split.proof),
-        f"{name_some(others)} {verb} waiting in {clean(split.many_call, 120)}{say_at(others[0])}",
+        "" if order_needs_both else write_loop(split.order),
+        write_proof(split.proof),
+        f"{name_some(others)} {verb} waiting in {clean(split.many_call, 120)}{write_at(others[0])}",
         f"both calls are {split.at}" if split.at else "",
-        say_loop(split.order) if order_needs_both else "",
+        write_loop(split.order) if order_needs_both else "",
     )
 
 
 def _summarise_split(picture: Picture, accusation: Accusation) -> str:
     first = accusation.suspects[0]
     why = _why_split(picture, accusation, first)
-    return join_sentences(f"{name_rank(first)} {why}", say_likewise(accusation.suspects))
+    return join_sentences(f"{name_rank(first)} {why}", write_likewise(accusation.suspects))
 
 
 def _why_missing_send(_: Picture, accusation: Accusation, position: Position) -> str:
@@ -278,7 +283,7 @@ def _why_missing_send(_: Picture, accusation: Accusation, position: Position) ->
     return join_sentences(
         f"has not sent message {missing.number} to rank {missing.receiver}, which waits for that "
         "message",
-        f"rank {position.rank} is already past that send: {say_gone_on(missing.proofs)}",
+        f"rank {position.rank} is already past that send: {write_gone_on(missing.proofs)}",
     )
 
 
@@ -287,29 +292,29 @@ def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
     verb = "has" if len(waiting) == 1 else "have"
     return join_sentences(
         f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}",
-        f"{count_ranks(len(waiting))} {verb} waited for {say_duration(sender.age_s)}",
+        f"{count_ranks(len(waiting))} {verb} waited for {format_duration(sender.age_s)}",
     )
 
 
 def _why_cycle(_: Picture, accusation: Accusation, position: Position) -> str:
     points = expect(accusation.about, End).points
     own = [point for point in points if position.rank in point.waiting]
-    return f"waits in {join_words([name_point(point) for point in own])}{say_at(position)}"
+    return f"waits in {join_words([name_point(point) for point in own])}{write_at(position)}"
 
 
 def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
     cycle = expect(accusation.about, End)
     return join_sentences(
         f"{name_ranks(cycle.ranks)} have waited for each other for "
-        f"{say_duration(accusation.suspects[0].age_s)}",
-        *say_cycle(cycle)[:MAX_POINTS],
+        f"{format_duration(accusation.suspects[0].age_s)}",
+        *write_cycle(cycle)[:MAX_POINTS],
     )
 
 
 def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
     return join_sentences(
         f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
-        f"{say_duration(picture.case.stalled_for_s)}",
+        f"{format_duration(picture.case.stalled_for_s)}",
         "no rank is behind the others: check the network between them",
         COMPARE_ROOTS if expect(accusation.about, SameCall).may_differ_in_root else "",
     )
@@ -320,6 +325,8 @@ def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     why = ""
     if picture.slowed_gpu(position.rank):
         why = ", and its GPU works with reduced clocks"
+    elif ecc := picture.ecc_errors(position.rank):
+        why = f", and {write_ecc_errors(ecc)}"
     elif limit := picture.cpu_limit(position.rank):
         why = f", and {clean(limit.text, 96)}"
     if not waits:
@@ -331,14 +338,14 @@ def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:
     first = accusation.suspects[0]
     return join_sentences(
         f"{name_rank(first)} {_why_straggler(picture, accusation, first)}",
-        say_likewise(accusation.suspects),
+        write_likewise(accusation.suspects),
         f"the other ranks wait for {name_some(accusation.suspects)}",
-        say_pace(picture),
+        write_pace(picture),
     )
 
 
 def _summarise_slow(picture: Picture, accusation: Accusation) -> str:
-    slower = say_pace(picture)
+    slower = write_pace(picture)
     is_counted = bool(expect(accusation.about, Ranks).items)
     even = "no rank waits much less than the others" if is_counted else ""
     return join_sentences(slower, even)

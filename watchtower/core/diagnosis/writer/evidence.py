@@ -9,8 +9,6 @@ from typing import TypeVar
 from watchtower.core.diagnosis.accusation import Reason, ReasonKind
 from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
-from watchtower.core.diagnosis.lingering import Lingering
-from watchtower.core.diagnosis.lost_nodes import LostNode
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.subjects import (
@@ -20,6 +18,8 @@ from watchtower.core.diagnosis.subjects import (
     Deaths,
     FaultyGpu,
     Held,
+    Lingering,
+    LostNode,
     OddGpu,
     Path,
     Ranks,
@@ -33,39 +33,40 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint, describe_group, name_point
-from watchtower.core.diagnosis.writer.clauses import say_gone_on, say_proof
 from watchtower.core.diagnosis.writer.endings import (
-    say_aftermath_in_order,
-    say_ending,
-    say_last_words,
+    write_aftermath_in_order,
+    write_ending,
+    write_last_words,
 )
-from watchtower.core.diagnosis.writer.gpu_errors import (
+from watchtower.core.diagnosis.writer.hardware import (
     name_error,
-    say_gpu_error,
-    say_odd_gpu,
-    say_slowed_gpu,
-    say_stuck_driver,
+    write_ecc_errors,
+    write_gpu_error,
+    write_link_fault,
+    write_odd_gpu,
+    write_slowed_gpu,
+    write_stuck_driver,
 )
-from watchtower.core.diagnosis.writer.links import say_link_fault
+from watchtower.core.diagnosis.writer.proofs import write_gone_on, write_proof
 from watchtower.core.diagnosis.writer.words import (
     MAX_WAITS,
     describe_children,
     describe_thread,
     describe_worker,
     name_wait,
-    say_cycle,
-    say_held,
-    say_loop,
-    say_owner,
-    say_pace,
-    say_timer,
-    say_unanswered,
+    write_cycle,
+    write_held,
+    write_loop,
+    write_owner,
+    write_pace,
+    write_timer,
+    write_unanswered,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, join_words, say_duration
+from watchtower.core.text import clean, format_duration, join_words
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
@@ -104,13 +105,14 @@ OF_ONE_RANK = frozenset(
         ReasonKind.GPU_LOAD,
         ReasonKind.GPU_DRIVER,
         ReasonKind.GPU_CLOCK,
+        ReasonKind.GPU_MEMORY,
         ReasonKind.CPU_LIMIT,
     }
 )
 """Their sentences begin with the rank."""
 
 
-def _say_stack(_: Picture, position: Position) -> str:
+def _write_stack(_: Picture, position: Position) -> str:
     stays = {
         Shape.SAME: "unchanged in two dumps",
         Shape.NEAR: "same user frames in two dumps",
@@ -121,7 +123,7 @@ def _say_stack(_: Picture, position: Position) -> str:
     return f"{clean(describe_frames(frames), 400)} ({stays})"
 
 
-def _say_same_call(_: Picture, ranks: Ranks) -> str:
+def _write_same_call(_: Picture, ranks: Ranks) -> str:
     live = ranks.items
     places = _sort_by_place(live)
     stays = ", unchanged in two dumps" if all(item.unchanged for item in live) else ""
@@ -142,7 +144,7 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
     return dict(shown) | ({"other calls": rest} if rest else {})
 
 
-def _say_wait_counts(_: Picture, found: WaitShares) -> str:
+def _write_wait_counts(_: Picture, found: WaitShares) -> str:
     slow, shares = found.slow, found.others
     samples, waits = slow.evidence.looks, slow.evidence.waits
     least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
@@ -153,25 +155,25 @@ def _say_wait_counts(_: Picture, found: WaitShares) -> str:
     )
 
 
-def _say_even_counts(_: Picture, counted: Ranks) -> str:
+def _write_even_counts(_: Picture, counted: Ranks) -> str:
     return f"no rank waits much less than the others ({count_ranks(len(counted.items))} sampled)"
 
 
-def _say_kernel(_: Picture, position: Position) -> str:
-    return f"state {position.state.value}, {position.wait.says}{say_timer(position)}"
+def _write_kernel(_: Picture, position: Position) -> str:
+    return f"state {position.state.value}, {position.wait.text}{write_timer(position)}"
 
 
-def _say_step(_: Picture, found: Steps) -> str:
+def _write_step(_: Picture, found: Steps) -> str:
     position, low, high = found.position, found.lowest, found.highest
     phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
     steps = str(low) if low == high else f"{low} to {high}"
     return (
-        f"last step {position.step}, {say_duration(position.age_s)} ago{phase}; "
+        f"last step {position.step}, {format_duration(position.age_s)} ago{phase}; "
         f"the waiting ranks are at step {steps}"
     )
 
 
-def _say_peers(_: Picture, ranks: Ranks) -> str:
+def _write_peers(_: Picture, ranks: Ranks) -> str:
     waiting = ranks.items
     presumed = all(item.presumed for item in waiting)
     how = " (inferred: most ranks are there)" if presumed else ""
@@ -179,20 +181,20 @@ def _say_peers(_: Picture, ranks: Ranks) -> str:
     return f"{count_ranks(len(waiting))} {verb} in {name_wait(waiting)}{how}"
 
 
-def _say_gave_up(_: Picture, ranks: Ranks) -> str:
+def _write_gave_up(_: Picture, ranks: Ranks) -> str:
     left = ranks.items
     return f"{count_ranks(len(left))} waited in {name_wait(left)} during this stall, then gave up"
 
 
-def _say_other_call(_: Picture, split: Split) -> str:
+def _write_other_call(_: Picture, split: Split) -> str:
     few, many = name_ranks(i.rank for i in split.few), name_ranks(i.rank for i in split.many)
     at = f"{split.at}: " if split.at else ""
     calls = clean(split.many_call, 120), clean(split.few_call, 120)
     return f"{at}{many} called {calls[0]}; {few} called {calls[1]}"
 
 
-def _say_path(_: Picture, found: Path) -> str:
-    """Say "rank 0 waits in ... for rank 2; rank 2 waits in ... for rank 3; rank 3 has not ..."."""
+def _write_path(_: Picture, found: Path) -> str:
+    """Return "rank 0 waits in ... for rank 2; rank 2 waits in ... for rank 3; ..."."""
     path, end = found.hops, found.end
     shown = [*path[:1], *path[-MAX_HOPS + 1 :]] if len(path) > MAX_HOPS else list(path)
     parts = []
@@ -200,10 +202,10 @@ def _say_path(_: Picture, found: Path) -> str:
         whom = shown[index + 1][0] if index + 1 < len(shown) else end.ranks[0]
         skipped = " (and for ranks between)" if len(path) > MAX_HOPS and index == 0 else ""
         parts.append(f"rank {rank} waits in {name_point(point)} for rank {whom}{skipped}")
-    return "; ".join([*parts, _say_absence(shown[-1][1], end.ranks[0])])
+    return "; ".join([*parts, _write_absence(shown[-1][1], end.ranks[0])])
 
 
-def _say_absence(point: WaitPoint, rank: int) -> str:
+def _write_absence(point: WaitPoint, rank: int) -> str:
     if rank not in point.missing:
         return f"it is not known whether rank {rank} has come to that call"
     if point.kind is PointKind.RECEIVE:
@@ -212,7 +214,7 @@ def _say_absence(point: WaitPoint, rank: int) -> str:
     return f"rank {rank} has not {verb} it"
 
 
-def _say_called_beside(_: Picture, found: CalledBeside) -> str:
+def _write_called_beside(_: Picture, found: CalledBeside) -> str:
     point = found.point
     assert point.group is not None
     threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in sorted(found.comm_threads.roots))
@@ -223,7 +225,7 @@ def _say_called_beside(_: Picture, found: CalledBeside) -> str:
     )
 
 
-def _say_message(_: Picture, missing: MissingSend) -> str:
+def _write_message(_: Picture, missing: MissingSend) -> str:
     sender, receiver = f"rank {missing.sender}", f"rank {missing.receiver}"
     return (
         f"{receiver} waits in recv for message {missing.number} from {sender}; "
@@ -231,7 +233,7 @@ def _say_message(_: Picture, missing: MissingSend) -> str:
     )
 
 
-def _say_all_entered(_: Picture, found: AllEntered) -> str:
+def _write_all_entered(_: Picture, found: AllEntered) -> str:
     point, certain, left = found.point, found.certain, found.left
     did = "entered" if certain else "called"
     stays = f"only {name_ranks(left)} left it" if left else "no member has left it"
@@ -239,14 +241,14 @@ def _say_all_entered(_: Picture, found: AllEntered) -> str:
     return f"all members have {did} {name_point(point)}{begun}; {stays}"
 
 
-def _say_lock(_: Picture, position: Position) -> str:
+def _write_lock(_: Picture, position: Position) -> str:
     dump = position.last_dump
     others = len(dump.threads) - 1 if dump else 0
     rest = f"also unchanged: {others} other Python threads" if others else "no other Python thread"
     return f"waits for a lock in both dumps; {rest}"
 
 
-def _say_movement(_: Picture, position: Position) -> str:
+def _write_movement(_: Picture, position: Position) -> str:
     movement = position.evidence.movement
     stored = movement.write_bytes_per_s + movement.read_bytes_per_s
     traffic = f"{stored / 1e6:.1f} MB/s of storage traffic" if movement.io_readable else ""
@@ -255,7 +257,7 @@ def _say_movement(_: Picture, position: Position) -> str:
     return ", ".join(filter(None, (used, traffic, sent)))
 
 
-def _say_socket(_: Picture, position: Position) -> str:
+def _write_socket(_: Picture, position: Position) -> str:
     dump, stack = position.last_dump, position.stack
     threads = dump.threads if dump else ()
     inside = [thread for thread in threads if stack and thread.digest == stack.digest]
@@ -264,108 +266,109 @@ def _say_socket(_: Picture, position: Position) -> str:
     return f"{thread} is in a network call in both dumps"
 
 
-def _say_gil(picture: Picture, owner: ThreadDump) -> str:
-    return f"{say_owner(picture, owner)}, in two dumps"
+def _write_gil(picture: Picture, owner: ThreadDump) -> str:
+    return f"{write_owner(picture, owner)}, in two dumps"
 
 
-def _say_end(_: Picture, death: Death) -> str:
-    return f"rank {death.rank} {say_ending(death)}"
+def _write_end(_: Picture, death: Death) -> str:
+    return f"rank {death.rank} {write_ending(death)}"
 
 
-def _say_lingers(_: Picture, found: Lingering) -> str:
-    raised = say_last_words(found)
+def _write_lingers(_: Picture, found: Lingering) -> str:
+    raised = write_last_words(found)
     words = f"; it raised {clean(raised)}" if raised else ""
     return f"its main thread has left the program and is exiting{words}"
 
 
-def _say_aftermath(_: Picture, deaths: Deaths) -> str:
-    return say_aftermath_in_order(deaths.others, deaths.first[0])
+def _write_aftermath(_: Picture, deaths: Deaths) -> str:
+    return write_aftermath_in_order(deaths.others, deaths.first[0])
 
 
-def _say_held(_: Picture, held: Held) -> str:
-    return f"rank {held.position.rank} {say_held(held.cause, held.first)}"
+def _write_held(_: Picture, held: Held) -> str:
+    return f"rank {held.position.rank} {write_held(held.cause, held.first)}"
 
 
-def _say_not_seen(picture: Picture, missing: Ranks) -> str:
+def _write_not_seen(picture: Picture, missing: Ranks) -> str:
     case = picture.case
     seen = count_ranks(len(case.ranks) - len(missing.items))
-    return f"{seen} of {case.world_size} were seen in {say_duration(case.stalled_for_s)}"
+    return f"{seen} of {case.world_size} were seen in {format_duration(case.stalled_for_s)}"
 
 
-def _say_node(picture: Picture, lost: LostNode) -> str:
-    ago = say_duration(picture.case.stalled_for_s)
+def _write_node(picture: Picture, lost: LostNode) -> str:
+    ago = format_duration(picture.case.stalled_for_s)
     when = (
         f"the job stopped {ago} ago" if lost.with_the_job else f"the job made steps until {ago} ago"
     )
     return (
         f"node {clean(lost.node, 64)} ({count_ranks(len(lost.ranks))}) has not reported for "
-        f"{say_duration(lost.silent_for_s)}; {when}"
+        f"{format_duration(lost.silent_for_s)}; {when}"
     )
 
 
-def _say_gpu_error(_: Picture, found: FaultyGpu) -> str:
+def _write_gpu_error(_: Picture, found: FaultyGpu) -> str:
     others = found.errors[1:]
     codes = join_words(list(dict.fromkeys(name_error(each) for each in others[:MAX_ERRORS])))
     then = f"; then {codes}" if others else ""
-    return f"{say_gpu_error(found)}{then}"
+    return f"{write_gpu_error(found)}{then}"
 
 
-def _say_odd(_: Picture, split: Split) -> str:
-    return f"{name_ranks(item.rank for item in split.few)}: {say_proof(split.proof)}"
+def _write_odd(_: Picture, split: Split) -> str:
+    return f"{name_ranks(item.rank for item in split.few)}: {write_proof(split.proof)}"
 
 
-def _say_loop(_: Picture, split: Split) -> str:
-    return f"{name_ranks(item.rank for item in split.few)}: {say_loop(split.order)}"
+def _write_loop(_: Picture, split: Split) -> str:
+    return f"{name_ranks(item.rank for item in split.few)}: {write_loop(split.order)}"
 
 
 T = TypeVar("T")
 Sentence = Callable[[Picture, ReasonSubject], str]
 
 
-def _about(kind: type[T], say: Callable[[Picture, T], str]) -> Sentence:
+def _about(kind: type[T], write: Callable[[Picture, T], str]) -> Sentence:
     """Return how a reason about something of this type reads."""
-    return lambda picture, subject: say(picture, expect(subject, kind))
+    return lambda picture, subject: write(picture, expect(subject, kind))
 
 
 SENTENCES: dict[ReasonKind, Sentence] = {
-    ReasonKind.STACK: _about(Position, _say_stack),
-    ReasonKind.SAME_CALL: _about(Ranks, _say_same_call),
-    ReasonKind.WAIT_COUNTS: _about(WaitShares, _say_wait_counts),
-    ReasonKind.EVEN_COUNTS: _about(Ranks, _say_even_counts),
-    ReasonKind.KERNEL: _about(Position, _say_kernel),
-    ReasonKind.STEP: _about(Steps, _say_step),
-    ReasonKind.PACE: lambda picture, _: say_pace(picture),
-    ReasonKind.PEERS: _about(Ranks, _say_peers),
-    ReasonKind.GAVE_UP: _about(Ranks, _say_gave_up),
-    ReasonKind.OTHER_LINE: _about(Split, _say_other_call),
-    ReasonKind.PATH: _about(Path, _say_path),
-    ReasonKind.CALLED_BESIDE: _about(CalledBeside, _say_called_beside),
-    ReasonKind.OTHER_CALL: _about(Split, _say_other_call),
-    ReasonKind.MESSAGE: _about(MissingSend, _say_message),
-    ReasonKind.CYCLE: _about(End, lambda _, cycle: f"a cycle: {join_words(say_cycle(cycle))}"),
-    ReasonKind.ALL_ENTERED: _about(AllEntered, _say_all_entered),
+    ReasonKind.STACK: _about(Position, _write_stack),
+    ReasonKind.SAME_CALL: _about(Ranks, _write_same_call),
+    ReasonKind.WAIT_COUNTS: _about(WaitShares, _write_wait_counts),
+    ReasonKind.EVEN_COUNTS: _about(Ranks, _write_even_counts),
+    ReasonKind.KERNEL: _about(Position, _write_kernel),
+    ReasonKind.STEP: _about(Steps, _write_step),
+    ReasonKind.PACE: lambda picture, _: write_pace(picture),
+    ReasonKind.PEERS: _about(Ranks, _write_peers),
+    ReasonKind.GAVE_UP: _about(Ranks, _write_gave_up),
+    ReasonKind.OTHER_LINE: _about(Split, _write_other_call),
+    ReasonKind.PATH: _about(Path, _write_path),
+    ReasonKind.CALLED_BESIDE: _about(CalledBeside, _write_called_beside),
+    ReasonKind.OTHER_CALL: _about(Split, _write_other_call),
+    ReasonKind.MESSAGE: _about(MissingSend, _write_message),
+    ReasonKind.CYCLE: _about(End, lambda _, cycle: f"a cycle: {join_words(write_cycle(cycle))}"),
+    ReasonKind.ALL_ENTERED: _about(AllEntered, _write_all_entered),
     ReasonKind.THREAD: _about(Bystander, lambda _, bystander: describe_thread(bystander)),
-    ReasonKind.LOCK: _about(Position, _say_lock),
+    ReasonKind.LOCK: _about(Position, _write_lock),
     ReasonKind.CHILD: _about(Children, lambda _, children: describe_children(children.found)),
     ReasonKind.WORKER: _about(Worker, lambda _, worker: f"worker {describe_worker(worker)}"),
-    ReasonKind.MOVEMENT: _about(Position, _say_movement),
-    ReasonKind.SOCKET: _about(Position, _say_socket),
-    ReasonKind.UNANSWERED: _about(Position, lambda _, position: say_unanswered(position)),
-    ReasonKind.GIL: _about(ThreadDump, _say_gil),
-    ReasonKind.ENDING: _about(Death, _say_end),
-    ReasonKind.LINGERS: _about(Lingering, _say_lingers),
-    ReasonKind.AFTERMATH: _about(Deaths, _say_aftermath),
-    ReasonKind.HELD: _about(Held, _say_held),
-    ReasonKind.NOT_SEEN: _about(Ranks, _say_not_seen),
-    ReasonKind.NODE: _about(LostNode, _say_node),
-    ReasonKind.LINK: _about(LinkFault, lambda _, fault: say_link_fault(fault)),
+    ReasonKind.MOVEMENT: _about(Position, _write_movement),
+    ReasonKind.SOCKET: _about(Position, _write_socket),
+    ReasonKind.UNANSWERED: _about(Position, lambda _, position: write_unanswered(position)),
+    ReasonKind.GIL: _about(ThreadDump, _write_gil),
+    ReasonKind.ENDING: _about(Death, _write_end),
+    ReasonKind.LINGERS: _about(Lingering, _write_lingers),
+    ReasonKind.AFTERMATH: _about(Deaths, _write_aftermath),
+    ReasonKind.HELD: _about(Held, _write_held),
+    ReasonKind.NOT_SEEN: _about(Ranks, _write_not_seen),
+    ReasonKind.NODE: _about(LostNode, _write_node),
+    ReasonKind.LINK: _about(LinkFault, lambda _, fault: write_link_fault(fault)),
     ReasonKind.SET_UP: lambda *_: "no rank has finished set-up yet",
-    ReasonKind.GPU_ERROR: _about(FaultyGpu, _say_gpu_error),
+    ReasonKind.GPU_ERROR: _about(FaultyGpu, _write_gpu_error),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
-    ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: say_slowed_gpu(use)),
-    ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: say_stuck_driver(stuck)),
-    ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: say_odd_gpu(odd)),
-    ReasonKind.ODD: _about(Split, _say_odd),
-    ReasonKind.AHEAD: _about(MissingSend, lambda _, missing: say_gone_on(missing.proofs)),
-    ReasonKind.LOOP: _about(Split, _say_loop),
+    ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: write_slowed_gpu(use)),
+    ReasonKind.GPU_MEMORY: _about(EccErrors, lambda _, errors: write_ecc_errors(errors)),
+    ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: write_stuck_driver(stuck)),
+    ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: write_odd_gpu(odd)),
+    ReasonKind.ODD: _about(Split, _write_odd),
+    ReasonKind.AHEAD: _about(MissingSend, lambda _, missing: write_gone_on(missing.proofs)),
+    ReasonKind.LOOP: _about(Split, _write_loop),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.ranksets import format_ranks
-from watchtower.core.reading.native import find_functions, say_functions
+from watchtower.core.reading.native import describe_functions, find_functions
 from watchtower.wire.verdict import Evidence
 
 MAX_SHOWN = 4
@@ -17,7 +17,7 @@ def show_functions(accused: Sequence[Position]) -> tuple[Evidence, ...]:
     """Return the native functions of the accused, where they were read. They have no weight."""
     read = [(item, find_functions(item.evidence.dumps)) for item in accused]
     lines = [
-        (item.rank, say_functions(functions, item.native))
+        (item.rank, describe_functions(functions, item.native))
         for item, functions in read
         if functions is not None
     ]

@@ -9,13 +9,13 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.exits import DeathKind
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 
 MAX_GAPS = 16
 """Sentences in one verdict."""
 
 EVENT_LOOP = frozenset({"_run_once", "run_forever", "run_until_complete"})
-"""What asyncio calls it: the stack of a task that waits is not on any thread."""
+"""The call of asyncio's loop: the stack of a task that waits is not on any thread."""
 
 MAX_NODES = 4
 """Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
@@ -48,7 +48,7 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
         if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
-                f"{say_duration(node.silent_for_s)}: the state of "
+                f"{format_duration(node.silent_for_s)}: the state of "
                 f"{name_ranks(silent[node.node])} is unknown"
             )
 
@@ -79,20 +79,20 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
     killed = {
         death.node for death in picture.deaths if death.kind in (DeathKind.KILLED, DeathKind.OOM)
     }
-    said: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for node in picture.case.nodes:
         limits = node.limits
         if limits.python_stacks and node.node in no_stack:
-            said.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
+            found.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
         if limits.process and (has_missing or node.node in no_stack):
-            said.setdefault(clean(limits.process, 240), []).append(node.node)
+            found.setdefault(clean(limits.process, 240), []).append(node.node)
         if limits.ranks and has_missing:
-            said.setdefault(clean(limits.ranks, 240), []).append(node.node)
+            found.setdefault(clean(limits.ranks, 240), []).append(node.node)
         if limits.collectors and node.node in killed:
-            said.setdefault(clean(limits.collectors, 240), []).append(node.node)
+            found.setdefault(clean(limits.collectors, 240), []).append(node.node)
         if limits.native_places and node.node in no_place:
-            said.setdefault(clean(limits.native_places, 240), []).append(node.node)
-    for sentence, nodes in said.items():
+            found.setdefault(clean(limits.native_places, 240), []).append(node.node)
+    for sentence, nodes in found.items():
         shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
         more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
         yield f"{shown}{more}: {sentence}"

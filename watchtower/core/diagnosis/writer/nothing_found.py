@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
@@ -18,8 +17,8 @@ from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import capitalise, clean, join_sentences, say_duration
-from watchtower.wire.verdict import Evidence
+from watchtower.core.text import capitalise, clean, format_duration, join_sentences
+from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
 """Candidates that are named: a fourth one is hardly the cause."""
@@ -29,7 +28,7 @@ MAX_GROUPS = 2
 
 
 def explain_without_fault(picture: Picture) -> str:
-    """Say why no rank is accused although the job does not step; empty when that is not known."""
+    """Return why no rank is accused although the job does not step; empty if it is not known."""
     count, live = count_ranks(len(picture.by_rank)), count_ranks(len(picture.live))
     if picture.is_suspended:
         return f"All {live} are stopped: the job is suspended."
@@ -49,43 +48,46 @@ def _is_finished(picture: Picture) -> bool:
     )
 
 
-def summarise_unknown(picture: Picture, ranked: Sequence[Accusation]) -> str:
-    """Say what is seen when no accusation is sure enough, with the likeliest candidates."""
-    seen = _say_seen(picture)
-    candidates = [_say_candidate(accusation) for accusation in ranked[:MAX_CANDIDATES]]
+def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> str:
+    """Return what is seen when no accusation is sure enough, with the likeliest candidates."""
+    seen = _write_seen(picture)
+    candidates = [_write_candidate(each) for each in alternatives[:MAX_CANDIDATES]]
     if not candidates:
         return f"{capitalise(seen)}."
     likely = f"most likely: {' or '.join(candidates)}"
     return f"{capitalise(join_sentences(seen, 'the cause is not certain', likely))}."
 
 
-def _say_candidate(accusation: Accusation) -> str:
-    whom = f" of {name_ranks(accusation.ranks)}" if accusation.suspects else ""
-    return f"{accusation.cause.value}{whom} ({accusation.confidence:.0%})"
+def _write_candidate(candidate: Alternative) -> str:
+    whom = f" of {name_ranks(candidate.suspects)}" if candidate.suspects else ""
+    return f"{candidate.cause.value}{whom} ({candidate.confidence:.0%})"
 
 
-def _say_seen(picture: Picture) -> str:
+def _write_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
+    answered = " that answered" if any(not item.live for item in picture.unseen) else ""
+    count = f"{count_ranks(len(live))}{answered}"
     if live and len(waiting) == len(live):
-        seen = f"all {count_ranks(len(live))} wait in {name_waits(waiting)}"
-        seen += _say_unlogged(picture.unlogged) or ", and none is behind"
+        seen = f"all {count} wait in {name_waits(waiting)}"
+        seen += _write_unlogged(picture.unlogged) or ", and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
-        seen = f"{len(waiting)} of {count_ranks(len(live))} {verb} in {name_waits(waiting)}"
+        seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
     else:
         seen = f"no rank is waiting for another ({count_ranks(len(live))} alive)"
     missing = len(picture.missing)
-    never = f"; {count_ranks(missing)} never seen" if missing else ""
-    return seen + never + "".join(_say_unseen(picture.unseen))
+    was = "was" if missing == 1 else "were"
+    never = f"; {count_ranks(missing)} {was} never seen" if missing else ""
+    return seen + never + "".join(_write_unseen(picture.unseen))
 
 
-def _say_unlogged(unlogged: Sequence[Position]) -> str:
+def _write_unlogged(unlogged: Sequence[Position]) -> str:
     ranks = name_ranks(item.rank for item in unlogged)
     return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
 
 
-def _say_unseen(unseen: Sequence[Position]) -> Iterator[str]:
-    """Tell those whose node is silent from those that live and were only not seen well enough."""
+def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
+    """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
     for count, words in (
@@ -107,19 +109,19 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
     steps = {item.step for item in seen}
     stepped = [i for i in (picture.live if len(steps) > 1 else bare) if i.step is not None]
     return (
-        *_quote("stacks", seen, _say_stack),
-        *_quote("kernel", bare, _say_kernel),
-        *_quote("heartbeat", stepped, _say_step),
+        *_quote("stacks", seen, _write_stack),
+        *_quote("kernel", bare, _write_kernel),
+        *_quote("heartbeat", stepped, _write_step),
     )
 
 
 def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
-    """Say which rank to check by hand."""
+    """Return which rank to check by hand."""
     live = picture.live
     if not live:
         text = "read the end of the job's own log: no process of the job is left"
         return (Step(text, lasts=True),)
-    groups = _group([item for item in live if item.stack is None] or live, _say_kernel)
+    groups = _group([item for item in live if item.stack is None] or live, _write_kernel)
     first = max(groups[0], key=lambda item: item.age_s)
     pid = first.evidence.pid
     check = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
@@ -133,7 +135,7 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
-    """Tell of ranks whose loss became NaN or infinite; it explains no wait and weighs nothing."""
+    """Return evidence of losses that became NaN or infinite. It explains no wait: no weight."""
     bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
     if not bad:
         return ()
@@ -142,31 +144,31 @@ def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
 
 
 def _quote(
-    source: str, positions: Sequence[Position], say: Callable[[Position], str]
+    source: str, positions: Sequence[Position], write: Callable[[Position], str]
 ) -> Iterator[Evidence]:
-    for group in _group(positions, say)[:MAX_GROUPS]:
-        text = f"{name_ranks(ranks_of(group))}: {say(group[0])}"
+    for group in _group(positions, write)[:MAX_GROUPS]:
+        text = f"{name_ranks(ranks_of(group))}: {write(group[0])}"
         yield Evidence(source=source, text=text, ranks=format_ranks(ranks_of(group)), weight=0.0)
 
 
-def _group(positions: Sequence[Position], say: Callable[[Position], str]) -> list[list[Position]]:
+def _group(positions: Sequence[Position], write: Callable[[Position], str]) -> list[list[Position]]:
     """Put alike ones together, the fewest first."""
     groups: dict[str, list[Position]] = defaultdict(list)
     for item in positions:
-        groups[say(item)].append(item)
+        groups[write(item)].append(item)
     return sorted(groups.values(), key=len)
 
 
-def _say_stack(position: Position) -> str:
+def _write_stack(position: Position) -> str:
     return clean(describe_frames(position.stack.frames), 400) if position.stack else ""
 
 
-def _say_kernel(position: Position) -> str:
+def _write_kernel(position: Position) -> str:
     kernel = position.kernel
     call = f"in {clean(kernel.syscall, 32)}()" if kernel.syscall else clean(kernel.wchan, 64)
-    said = position.wait.says or call
-    return f"state {position.state.value}{said and f', {said}'}"
+    text = position.wait.text or call
+    return f"state {position.state.value}{text and f', {text}'}"
 
 
-def _say_step(position: Position) -> str:
-    return f"last step {position.step}, {say_duration(position.age_s)} ago"
+def _write_step(position: Position) -> str:
+    return f"last step {position.step}, {format_duration(position.age_s)} ago"

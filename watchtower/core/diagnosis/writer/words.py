@@ -25,7 +25,7 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import classify_wait
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
-from watchtower.core.text import clean, join_words, say_duration, say_slower
+from watchtower.core.text import clean, format_duration, join_words, write_slower
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -66,7 +66,7 @@ CHILD_STATES = {
 
 
 def name_rank(position: Position) -> str:
-    """Say "rank 37 (gpu-042, pid 4711)"."""
+    """Return "rank 37 (gpu-042, pid 4711)"."""
     evidence = position.evidence
     pid = "" if evidence.pid is None else f"pid {evidence.pid}"
     inside = ", ".join(filter(None, (clean(evidence.node, 64), pid)))
@@ -74,69 +74,69 @@ def name_rank(position: Position) -> str:
 
 
 def node_of(position: Position) -> str:
-    """Say "gpu-042", or "its node" where that is not known."""
+    """Return "gpu-042", or "its node" where that is not known."""
     return clean(position.evidence.node, 64) or "its node"
 
 
 def where_of(position: Position) -> str | None:
-    """Say "data.py:88 in __next__", null without a stack."""
+    """Return "data.py:88 in __next__", null without a stack."""
     return None if position.reading is None else clean(position.reading.where)
 
 
-def say_at(position: Position) -> str:
-    """Say " at data.py:88 in __next__", or nothing without a stack."""
+def write_at(position: Position) -> str:
+    """Return " at data.py:88 in __next__", or nothing without a stack."""
     where = where_of(position)
     return f" at {where}" if where else ""
 
 
-def say_place(position: Position) -> str:
-    """Say "has been in `__next__` at data.py:88 for 9 s"."""
-    duration = say_duration(position.age_s)
+def write_place(position: Position) -> str:
+    """Return "has been in `__next__` at data.py:88 for 9 s"."""
+    duration = format_duration(position.age_s)
     if position.reading is None:
         return f"has made no step for {duration}"
     function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
     return f"has been in `{function}` at {at} for {duration}"
 
 
-def say_wait(position: Position) -> str:
-    """Say ", blocked in read() on /mnt/shards/0042.tar", or nothing when it is not known."""
-    if not position.asleep or not position.wait.says:
+def write_wait(position: Position) -> str:
+    """Return ", blocked in read() on /mnt/shards/0042.tar", or nothing when it is not known."""
+    if not position.asleep or not position.wait.text:
         return ""
-    return f", {position.wait.says}{say_timer(position)}"
+    return f", {position.wait.text}{write_timer(position)}"
 
 
-def say_timer(position: Position) -> str:
-    """Say " for another 40 s" of a sleep, or nothing if it is not known when its call ends."""
+def write_timer(position: Position) -> str:
+    """Return " for another 40 s" of a sleep, or nothing if it is not known when its call ends."""
     native = position.native
     if native is None or native.thread or native.ends_in_s is None:
         return ""
-    return f" for another {say_duration(native.ends_in_s)}"
+    return f" for another {format_duration(native.ends_in_s)}"
 
 
-def say_place_of_wait(position: Position) -> str:
-    """Say "it waits for an item in a queue", or nothing."""
+def write_place_of_wait(position: Position) -> str:
+    """Return "it waits for an item in a queue", or nothing."""
     place = position.wait_place
-    return f"it {place.says}" if place and place.says else ""
+    return f"it {place.text}" if place and place.text else ""
 
 
-def say_unanswered(position: Position) -> str:
-    """Say "10.0.0.1:29500 does not answer its connection", or nothing."""
+def write_unanswered(position: Position) -> str:
+    """Return "its connection to 10.0.0.1:29500 gets no answer", or nothing."""
     address = clean(position.unanswered, 64)
-    return f"{address} does not answer its connection" if address else ""
+    return f"its connection to {address} gets no answer" if address else ""
 
 
-def say_others(picture: Picture, suspects: Sequence[Position]) -> str:
-    """Say what the other ranks do: "511 ranks wait for rank 3 in all_reduce", or nothing."""
+def write_others(picture: Picture, suspects: Sequence[Position]) -> str:
+    """Return what the other ranks do: "511 ranks wait for rank 3 in all_reduce", or nothing."""
     waiting = picture.waiting_without(item.rank for item in suspects)
     if waiting:
-        return f"{say_waiting(waiting, suspects)} in {name_wait(waiting)}"
+        return f"{write_waiting(waiting, suspects)} in {name_wait(waiting)}"
     left = picture.gave_up
     words = f"waited for {_name_awaited(suspects)} in {name_wait(left)} and gave up"
     return f"{count_ranks(len(left))} {words}" if left else ""
 
 
-def say_waiting(waiting: Sequence[Position], suspects: Sequence[Position]) -> str:
-    """Say "511 ranks wait for rank 3", or for other ranks without suspects; "" if none wait."""
+def write_waiting(waiting: Sequence[Position], suspects: Sequence[Position]) -> str:
+    """Return "511 ranks wait for rank 3", or for other ranks without suspects; "" if none wait."""
     if not waiting:
         return ""
     verb = "waits" if len(waiting) == 1 else "wait"
@@ -158,8 +158,8 @@ def name_some(positions: Sequence[Position]) -> str:
     return name_ranks(item.rank for item in positions)
 
 
-def say_likewise(suspects: Sequence[Position]) -> str:
-    """Say "the same is true for ranks 4-6" of the suspects after the first."""
+def write_likewise(suspects: Sequence[Position]) -> str:
+    """Return "the same is true for ranks 4-6" of the suspects after the first."""
     rest = suspects[1:]
     return f"the same is true for {name_ranks(item.rank for item in rest)}" if rest else ""
 
@@ -205,8 +205,8 @@ def _name_call(reading: StackReading, presumed: bool) -> str:
     return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
 
 
-def say_thread(picture: Picture, position: Position) -> str:
-    """Say "its thread s3_2 is still at save.py:11 in upload", or nothing if none explains more."""
+def write_thread(picture: Picture, position: Position) -> str:
+    """Return "its thread s3_2 is still at save.py:11 in upload", or nothing."""
     first = find_busy_thread(picture, position)
     return f"its {describe_thread(first)}" if first else ""
 
@@ -217,38 +217,38 @@ def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
 
 
 def describe_thread(bystander: Bystander) -> str:
-    """Say "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
+    """Return "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
     thread, known = bystander.thread, bystander.known
     name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
     stays = "is still" if bystander.stays else "is"
     where = clean(known.reading.where) if known.reading else "an unknown place"
-    return f"{name} {stays} at {where}{_say_call(known)}{_say_running(thread)}"
+    return f"{name} {stays} at {where}{_write_call(known)}{_write_running(thread)}"
 
 
-def _say_call(known: KnownStack) -> str:
+def _write_call(known: KnownStack) -> str:
     frames = known.stack.frames
     called = list(called_by_user(frames)) if known.own else []
     place = find_called(frames) if known.own else None
-    waits = place.says if place else THREAD_WAITS.get(known.frame_class, "")
+    waits = place.text if place else THREAD_WAITS.get(known.frame_class, "")
     call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
     at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
     return f"; it {waits}{at}" if waits else f",{at}" if at else ""
 
 
-def _say_running(thread: ThreadDump) -> str:
+def _write_running(thread: ThreadDump) -> str:
     if thread.owns_gil:
         return "; it holds the GIL"
     return "; it runs on a CPU" if thread.active else ""
 
 
-def say_child(picture: Picture, position: Position) -> str:
-    """Say "it waits for its child 18320 (cat), which is stopped (state T)", or nothing."""
+def write_child(picture: Picture, position: Position) -> str:
+    """Return "it waits for its child 18320 (cat), which is stopped (state T)", or nothing."""
     found = find_children(picture, position)
     return describe_children(found) if found else ""
 
 
 def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
-    """Say "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
+    """Return "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
     if isinstance(found, Worker):
         return f"its worker {describe_worker(found)}"
     named = [describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
@@ -260,38 +260,38 @@ def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
 
 
 def describe_worker(worker: Worker) -> str:
-    """Say "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
+    """Return "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
     at = f" at {clean(worker.at)}" if worker.at else ""
     state = CHILD_STATES.get(worker.child.kernel.state)
     if state:
         return f"pid {worker.pid} {state}{at}"
-    wait = classify_wait(worker.child.kernel).says
+    wait = classify_wait(worker.child.kernel).text
     return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
 
 
 def describe_program(child: ChildDump) -> str:
-    """Say "18320 (cat), which is stopped (state T)"."""
+    """Return "18320 (cat), which is stopped (state T)"."""
     program = clean(child.command, 64)
     name = f"{child.pid} ({program})" if program else str(child.pid)
-    wait = classify_wait(child.kernel).says
+    wait = classify_wait(child.kernel).text
     says = CHILD_STATES.get(child.kernel.state) or (f"is {wait}" if wait else "")
     return f"{name}, which {says}" if says else name
 
 
-def say_held(cause: Cause, first: Position) -> str:
-    """Say why a rank cannot run: "is stopped (state T: SIGSTOP or job control)"."""
+def write_held(cause: Cause, first: Position) -> str:
+    """Return why a rank cannot run: "is stopped (state T: SIGSTOP or job control)"."""
     if cause is Cause.PROCESS_STOPPED:
         return "is stopped (state T: SIGSTOP or job control)"
     if cause is Cause.PROCESS_TRACED:
         return f"is traced by {name_tracer(first)}"
     if cause is Cause.PROCESS_FROZEN:
-        return f"is {first.wait.says}"
-    wait = f", {first.wait.says}" if first.wait.says else ""
+        return f"is {first.wait.text}"
+    wait = f", {first.wait.text}" if first.wait.text else ""
     return f"is in uninterruptible sleep (state D){wait}"
 
 
 def name_tracer(position: Position) -> str:
-    """Say "gdb (pid 77)", "pid 77" or "another process"."""
+    """Return "gdb (pid 77)", "pid 77" or "another process"."""
     kernel = position.kernel
     if not kernel.tracer_pid:
         return "another process"
@@ -300,20 +300,20 @@ def name_tracer(position: Position) -> str:
 
 
 def owner_place(picture: Picture, owner: ThreadDump) -> str | None:
-    """Say where the thread is that holds the GIL; null without its stack."""
+    """Return where the thread is that holds the GIL; null without its stack."""
     known = picture.stacks.get(owner.digest)
     return known.reading.where if known and known.reading else None
 
 
-def say_owner(picture: Picture, owner: ThreadDump) -> str:
-    """Say "its thread `loader` holds the GIL at native.py:9 in run"."""
+def write_owner(picture: Picture, owner: ThreadDump) -> str:
+    """Return "its thread `loader` holds the GIL at native.py:9 in run"."""
     thread = "its main thread" if owner.main else f"its thread `{clean(owner.name, 60)}`"
     place = owner_place(picture, owner)
     return f"{thread} holds the GIL" + (f" at {clean(place, 120)}" if place else "")
 
 
-def say_loop(order: ProgramOrder) -> str:
-    """Say "it has left the loop that the others are in", or nothing."""
+def write_loop(order: ProgramOrder) -> str:
+    """Return "it has left the loop that the others are in", or nothing."""
     return {
         ProgramOrder.LEFT_LOOP: "it has left the loop that the others are in",
         ProgramOrder.IN_LOOP: "it is still in a loop that the others have left",
@@ -322,19 +322,19 @@ def say_loop(order: ProgramOrder) -> str:
     }.get(order, "")
 
 
-def say_cycle(cycle: End) -> list[str]:
-    """Say of each wait point "ranks 0-1 wait in all_reduce number 3 of ... for rank 2"."""
-    inside, said = set(cycle.ranks), []
+def write_cycle(cycle: End) -> list[str]:
+    """Return of each wait point "ranks 0-1 wait in all_reduce number 3 of ... for rank 2"."""
+    inside, waits = set(cycle.ranks), []
     for point in cycle.points:
         waiting = [rank for rank in point.waiting if rank in inside]
         awaited = [rank for rank in point.held_up_by if rank in inside]
         verb = "waits" if len(waiting) == 1 else "wait"
-        said.append(
+        waits.append(
             f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
         )
-    return said
+    return waits
 
 
-def say_pace(picture: Picture) -> str:
+def write_pace(picture: Picture) -> str:
     """Return how much slower the job is than usual."""
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
+    return write_slower(picture.case.slowdown, picture.case.typical_step_s)

@@ -1,4 +1,4 @@
-"""Which ranks every cycle of an end goes through."""
+"""Ranks of a cycle that may be the odd one: those that every cycle of an end goes through."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -36,9 +36,9 @@ def write_waits(waits: WaitBoxes) -> str:
         sentences += _write_box(waits, box, arrows)
     sentences = list(dict.fromkeys(sentences))
     text = ""
-    for sentence in sentences:
+    for number, sentence in enumerate(sentences):
         if len(text) + len(sentence) > MAX_SENTENCE:
-            return f"{text} And more."
+            return f"{text} {len(sentences) - number} more are not named here."
         text = f"{text} {sentence}".strip()
     return text
 
@@ -63,7 +63,8 @@ def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[
         sentences.append(f"{name} wait for each other{call}.")
     elif box.call:
         wait = "waits" if is_one else "wait"
-        sentences.append(f"{name} {wait} in {box.call}, which all its ranks have entered.")
+        others = "other ranks made another call" if _is_split(waits, box) else "no rank is missing"
+        sentences.append(f"{name} {wait} in {box.call}, and {others} there.")
     by_call: dict[tuple[str, str], list[str]] = {}
     for arrow in arrows:
         target = name_box(waits.boxes[arrow.to_box])
@@ -74,6 +75,13 @@ def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[
     if not sentences:
         sentences.append(f"{name} {_end(box, is_one)}.")
     return sentences
+
+
+def _is_split(waits: WaitBoxes, box: WaitBox) -> bool:
+    """Return whether other ranks made a call with another operation as the same number."""
+    operation, _, number = box.call.partition(" number ")
+    others = (other.call.partition(" number ") for other in waits.boxes)
+    return any(which == number and what != operation for what, _, which in others)
 
 
 def _wait(source: str, is_one: bool) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from watchtower.core.case_summary import CaseSummary
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.summary.contrast import contrast_suspect
-from watchtower.core.diagnosis.summary.grid import draw_grid
-from watchtower.core.diagnosis.summary.stacks import merge_main_stacks
-from watchtower.core.diagnosis.summary.states import Places, find_states
-from watchtower.core.diagnosis.summary.waits import draw_waits
+from watchtower.core.summary.contrast import contrast_suspect
+from watchtower.core.summary.grid import draw_grid
+from watchtower.core.summary.stacks import merge_main_stacks
+from watchtower.core.summary.states import Places, find_states
+from watchtower.core.summary.waits import draw_waits
 
 
 def summarize(picture: Picture, diagnosis: Diagnosis) -> CaseSummary:

@@ -18,8 +18,8 @@ from watchtower.core.case_summary import (
     make_rank_set,
 )
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.summary.states import MAX_NODE, Places, find_only
 from watchtower.core.ranksets import format_ranks, parse_ranks
+from watchtower.core.summary.states import MAX_NODE, Places, find_only
 from watchtower.core.text import clean
 
 MAX_GROUPS = 20

@@ -1,12 +1,13 @@
-"""Sentences about the GPU of a rank: its errors, and what it does."""
+"""Sentences about hardware: the errors of a GPU, what a GPU does, and links that failed."""
 
 from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
+from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration, join_words
 
 AT_ONCE_S = 1.0
 """An error this close to the last step came "at the last step": reports are a second apart."""
@@ -17,20 +18,19 @@ def name_error(error: GpuError) -> str:
     return "GPU lost" if error.code is None else f"Xid {error.code}"
 
 
-def say_gpu_error(found: FaultyGpu) -> str:
+def write_gpu_error(found: FaultyGpu) -> str:
     """Return "uses GPU 0000:3b:00, which reported Xid 79 at its last step (the GPU has ...)"."""
     error, before_s = found.errors[0], found.before_s
     if abs(before_s) < AT_ONCE_S:
         when = "at its last step"
     else:
-        when = (
-            f"{say_duration(abs(before_s))} {'before' if before_s > 0 else 'after'} its last step"
-        )
+        side = "before" if before_s > 0 else "after"
+        when = f"{format_duration(abs(before_s))} {side} its last step"
     did = "failed" if error.code is None else f"reported {name_error(error)}"
     return f"uses GPU {clean(error.device, 32)}, which {did} {when} ({error.means})"
 
 
-def say_source(error: GpuError) -> str:
+def write_source(error: GpuError) -> str:
     """Return which source asks for the action."""
     if error.source is ActionSource.NVML:
         return "the driver itself asks for this (recovery action in NVML)"
@@ -47,11 +47,12 @@ _DOES = {
     GpuPattern.WORKING: "still works",
     GpuPattern.THROTTLED: "still works, with reduced clocks,",
     GpuPattern.IDLE: "has no work",
+    GpuPattern.FROZEN: "no longer changes any of its counters",
     GpuPattern.LOST: "is lost",
 }
 
 
-def say_odd_gpu(odd: OddGpu) -> str:
+def write_odd_gpu(odd: OddGpu) -> str:
     """Return "GPU 0000:3b:00 still works (99% busy ...), and the GPUs of 7 ranks only wait"."""
     use, others = odd.use, odd.waiting
     load = f" ({clean(use.load, 96)})" if use.load else ""
@@ -61,15 +62,36 @@ def say_odd_gpu(odd: OddGpu) -> str:
     )
 
 
-def say_stuck_driver(stuck: StuckDriver) -> str:
+def write_stuck_driver(stuck: StuckDriver) -> str:
     """Return "nvmlDeviceGetPowerUsage of GPU 3 has not returned for 12 s"."""
-    return f"{clean(stuck.call.text, 128)} for {say_duration(stuck.call.age_s)}"
+    return f"{clean(stuck.call.text, 128)} for {format_duration(stuck.call.age_s)}"
 
 
-def say_slowed_gpu(use: GpuUse) -> str:
+def write_slowed_gpu(use: GpuUse) -> str:
     """Return "GPU 0000:3b:00 works with reduced clocks, because of heat, power or ..."."""
     load = f" ({clean(use.load, 96)})" if use.load else ""
     return (
         f"GPU {clean(use.device, 32)} works with reduced clocks{load}, because of heat, power or a "
         "fault of its hardware"
     )
+
+
+def write_ecc_errors(errors: EccErrors) -> str:
+    """Return "the memory of GPU 0000:3b:00 has 17700 corrected errors a second at present"."""
+    kinds = []
+    if errors.corrected_per_s:
+        kinds.append(f"{errors.corrected_per_s:.0f} corrected errors a second")
+    if errors.has_uncorrected:
+        kinds.append("new uncorrected errors")
+    return f"the memory of GPU {clean(errors.device, 32)} has {join_words(kinds)} at present"
+
+
+def write_link_fault(fault: LinkFault) -> str:
+    """Return "gpu-042, 12 s ago: eth1 lost its link and does not have it now"."""
+    ago = format_duration(fault.observation.age_s)
+    return f"{clean(fault.node, 64)}, {ago} ago: {clean(fault.observation.text, 160)}"
+
+
+def name_link(fault: LinkFault) -> dict[str, object]:
+    """Return what advice names: the node and the link."""
+    return {"node": clean(fault.node, 64), "link": clean(fault.link, 64)}

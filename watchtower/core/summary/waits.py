@@ -21,8 +21,6 @@ from watchtower.core.case_summary import (
     make_rank_set,
 )
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.summary.distances import measure_waits
-from watchtower.core.diagnosis.summary.states import MAX_NODE, Places, find_only, find_state
 from watchtower.core.diagnosis.waits.collective_logs import Group
 from watchtower.core.diagnosis.waits.comm_threads import COMM_THREAD
 from watchtower.core.diagnosis.waits.gave_up import GAVE_UP
@@ -30,8 +28,10 @@ from watchtower.core.diagnosis.waits.log_waits import COLLECTIVE_LOG
 from watchtower.core.diagnosis.waits.majority import MAJORITY, SCATTERED
 from watchtower.core.diagnosis.waits.points import WaitPoint, name_point
 from watchtower.core.diagnosis.waits.sources import DEVICE, STACK
-from watchtower.core.diagnosis.writer.waits import write_waits
 from watchtower.core.reading.collective_log import record_of
+from watchtower.core.summary.distances import measure_waits
+from watchtower.core.summary.sentences import write_waits
+from watchtower.core.summary.states import MAX_NODE, Places, find_only, find_state
 from watchtower.core.text import clean, join_words
 
 MAX_BOXES = 12

@@ -24,25 +24,25 @@ from watchtower.core.diagnosis.waits.points import describe_group
 from watchtower.core.text import join_words
 
 SIGNS = {
-    Sign.BREAKS_CYCLE: "without this rank, no ranks would wait for each other",
+    Sign.BREAKS_CYCLE: "the other ranks wait in a cycle only because of this rank",
     Sign.OTHER_GROUPS: "the other groups of this kind made the same call as the other ranks",
 }
 
 
-def say_proof(proof: Proof | None) -> str:
+def write_proof(proof: Proof | None) -> str:
     """Return a clause about the odd rank: "it has made one send more than rank 3, ..."."""
     if proof is None:
         return ""
     if isinstance(proof, Sign):
         return SIGNS[proof]
     if isinstance(proof, CountAtPoint):
-        return _say_at_point(proof)
+        return _write_at_point(proof)
     if isinstance(proof, CountBeside):
-        return _say_beside(proof)
-    return _say_beside_all(proof)
+        return _write_beside(proof)
+    return _write_beside_all(proof)
 
 
-def _say_at_point(proof: CountAtPoint) -> str:
+def _write_at_point(proof: CountAtPoint) -> str:
     point = proof.point
     assert point.group is not None
     return (
@@ -52,34 +52,34 @@ def _say_at_point(proof: CountAtPoint) -> str:
     )
 
 
-def _say_beside(proof: CountBeside) -> str:
+def _write_beside(proof: CountBeside) -> str:
     is_message = proof.role[0] in (SEND, RECEIVE)
     what = proof.role[0] if is_message else f"call in its groups of {proof.role[1]} ranks"
     more, fewer = ("more", "fewer") if proof.by > 0 else ("fewer", "more")
     return f"it has made one {what} {more} than rank {proof.other}, but {fewer} of the other calls"
 
 
-def _say_beside_all(proof: CountsBesideAll) -> str:
-    more = [_say_calls(each, "more") for each in proof.differing if each.by > 0]
-    fewer = [_say_calls(each, "fewer") for each in proof.differing if each.by < 0]
+def _write_beside_all(proof: CountsBesideAll) -> str:
+    more = [_write_calls(each, "more") for each in proof.differing if each.by > 0]
+    fewer = [_write_calls(each, "fewer") for each in proof.differing if each.by < 0]
     return (
         f"compared with rank {proof.nearest} in its groups, it has made {join_words(more)}, but "
         f"{join_words(fewer)}; no other rank differs both ways"
     )
 
 
-def _say_calls(each: CountDifference, how: str) -> str:
+def _write_calls(each: CountDifference, how: str) -> str:
     count = abs(each.by)
     where = describe_group(each.group) if each.group else f"its groups of {each.role[1]} ranks"
     return f"{count} {'call' if count == 1 else 'calls'} {how} in {where}"
 
 
-def say_gone_on(proofs: Sequence[GoneOn]) -> str:
-    """Say "it waits in all_reduce and it is at step 4, rank 2 is at step 3"."""
-    return join_words([_say_one(proof) for proof in proofs])
+def write_gone_on(proofs: Sequence[GoneOn]) -> str:
+    """Return "it waits in all_reduce and it is at step 4, rank 2 is at step 3"."""
+    return join_words([_write_one(proof) for proof in proofs])
 
 
-def _say_one(proof: GoneOn) -> str:
+def _write_one(proof: GoneOn) -> str:
     if isinstance(proof, AheadOfExchange):
         return f"it waits for message {proof.number} from rank {proof.receiver}"
     if isinstance(proof, ReceivedMore):
