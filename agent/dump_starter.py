@@ -16,7 +16,7 @@ from agent.dumping.dump_triggers import (
     refuse,
     round_gap_s,
 )
-from agent.dumping.targets import Target, no_page
+from agent.dumping.targets import Target
 from agent.watching.ranks import WatchedRank
 from agent.watching.watchlist import Watchlist
 from watchtower.wire.orders import Deadline, Order
@@ -132,5 +132,6 @@ def target_of(rank: WatchedRank) -> Target:
         rank=rank.found.claim.rank,
         pid=rank.found.process.pid,
         start_time=rank.found.process.start_time,
-        read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
+        # Found only when it is read: the page may be found between two rounds.
+        read_page=lambda: rank.heartbeat.view_now() if rank.heartbeat is not None else None,
     )

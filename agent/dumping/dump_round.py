@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from watchtower_heartbeat.page import PageError, PageView
+
 from agent.delivery.batch_contents import MAX_BATCH_CHILDREN, GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.discovery.owners import Owners
+from agent.discovery.pages import find_page
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
@@ -213,7 +216,9 @@ class RoundTaker:
         wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
         wanted.sort(key=self._order)
         asking = start_steps(
-            "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
+            "records",
+            RECORDS_AT_ONCE,
+            [partial(self._ask, tree, deadline, is_whole=children) for tree in trees],
         )
         dumping = start_steps(
             "py-spy",
@@ -302,12 +307,28 @@ class RoundTaker:
             stacks=stacks,
         )
 
-    def _ask(self, tree: Tree, deadline: float) -> None:
+    def _ask(self, tree: Tree, deadline: float, *, is_whole: bool) -> None:
         process = tree.process
         if process.kernel.state not in DEAD:
+            # Again, so that its counts of messages are as new as the stack that py-spy reads now.
+            tree.view = tree.target.read_page() or tree.view
+            if tree.view is None and is_whole:
+                tree.view = self._search_page(tree.target)
             tree.records = read_collectives(
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )
+
+    def _search_page(self, target: Target) -> PageView | None:
+        """Return the page of a rank for which none is known yet.
+
+        Discovery searches the page of a rank that starts for minutes only every minute. If such a
+        job hangs in its first steps, its collective logs would be missing.
+        """
+        found = find_page(self._proc, target.pid, target.start_time).page
+        try:
+            return found.read() if found is not None else None
+        except PageError:
+            return None
 
     def _order(self, process: Process) -> tuple[int, bool]:
         """Return the sort key of a process: how often py-spy was ended on it, then ranks before

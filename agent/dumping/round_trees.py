@@ -9,6 +9,7 @@ from watchtower_heartbeat.page import PageView
 from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.dumpers.collectives import RankRecords
+from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.python_stacks import StackDump, failed
 from agent.dumping.targets import Target
 from watchtower.printable import printable
@@ -92,11 +93,19 @@ def as_rank_dump(
         step=max(tree.view.step, -1) if tree.view is not None else -1,
         threads=stacks.add(found, tree.process.pid),
         failure=found.failure,
-        collectives=groups.add(tree.records),
+        collectives=groups.add(tree.records or _unread_records(tree)),
         native=tree.native,
         functions=functions,
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
+
+
+def _unread_records(tree: Tree) -> RankRecords | None:
+    """Return that the collective log of a rank was not read, if the rank has one."""
+    view = tree.view
+    has_log = view is not None and bool(view.record_socket or view.transfers)
+    is_dead = tree.process.kernel.state in DEAD
+    return RankRecords(failures=(LATE,)) if has_log and not is_dead else None
 
 
 def _as_child_dump(child: Process, stacks: StackSet) -> ChildDump:

@@ -16,7 +16,3 @@ class Target:
     pid: int
     start_time: int
     read_page: Callable[[], PageView | None]
-
-
-def no_page() -> None:
-    """Read the page of a rank that has none."""

@@ -18,7 +18,7 @@ from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from agent.dumping.dump_round import Round, RoundTaker
 from agent.dumping.dump_slots import DUMPS_AT_ONCE
-from agent.dumping.targets import Target, no_page
+from agent.dumping.targets import Target
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.agent.test_agent_proc_args_reader import Node
@@ -87,7 +87,8 @@ class Scene:
         for pid in pids:
             self.node.start(pid)
         return [
-            Target(rank=pid - first, pid=pid, start_time=pid, read_page=no_page) for pid in pids
+            Target(rank=pid - first, pid=pid, start_time=pid, read_page=lambda: None)
+            for pid in pids
         ]
 
     def take(self, targets: list[Target], owner: str) -> Round:

@@ -59,6 +59,9 @@ class Diagnosis:
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
     collective_timeout_s: float | None = None
     """The shortest timeout of a collective that is not complete; None if it is not known."""
+    unlogged: tuple[int, ...] = ()
+    """Live ranks whose collective logs were not read, although those of others were. Another dump
+    may have them."""
     unread_natively: tuple[int, ...] = ()
     """Suspects or candidates that wait for their device, and whose native functions were not read.
     """

@@ -22,7 +22,7 @@ from agent.dumpers.native_functions import (
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target, no_page
+from agent.dumping.targets import Target
 from agent.procfs import Proc, parse_fields
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
@@ -126,7 +126,9 @@ def test_both_rounds_after_the_read_contain_the_functions(start, runner, library
         lambda _: None,
         functions=NativeFunctionReader(PROC, runner, find_py_spy()),
     )
-    target = Target(rank=0, pid=victim.pid, start_time=start_time_of(victim.pid), read_page=no_page)
+    target = Target(
+        rank=0, pid=victim.pid, start_time=start_time_of(victim.pid), read_page=lambda: None
+    )
 
     def take() -> RankDump:
         (dump,) = taker.take([target], deadline=time.monotonic() + PATIENCE_S).ranks
@@ -241,3 +243,34 @@ def test_a_py_spy_that_stops_by_signals_is_refused(start, runner, tmp_path):
     found = reader.recall(victim.pid, start_time_of(victim.pid), "")
     assert found is not None
     assert "0.3.14" in found.failure
+
+
+def named(order: dict, **changes: object) -> dict:
+    return {"job": "llama", "expires_s": 10.0, "ranks": [1], "native": True, **order, **changes}
+
+
+def test_an_order_reads_only_the_rank_that_it_names(ranks, run_agent, tower):
+    """As the tower gives it. An order for another owner's job of that name is refused."""
+    agent = run_agent(tower.url)
+    wait_until(lambda: tower.reports and len(tower.reports[-1]["ranks"]) == 2, "both are reported")
+    owner = tower.reports[-1]["ranks"][0]["owner"]
+    tower.orders = [named({"id": "o1"}, owner="uid:77777")]
+    wait_until(lambda: agent.says("order o1 is refused"), "the other owner is refused")
+    tower.orders = [named({"id": "o2"}, owner=owner)]
+    wait_until(lambda: len(tower.dumps) == 2, "both rounds arrive")
+    for batch in tower.dumps:
+        (dump,) = batch["ranks"]
+        assert (dump["rank"], batch["reason"], batch["glance"]) == (1, "o2", False)
+        assert dump["functions"]["calls"]
+        assert not dump["functions"]["failure"]
+    assert all(state_of(rank.pid) == "S" for rank in ranks)
+
+
+def test_an_agent_with_the_option_reads_none(ranks, run_agent, tower):
+    run_agent(tower.url, "--no-native-functions")
+    wait_until(lambda: tower.reports and len(tower.reports[-1]["ranks"]) == 2, "both are reported")
+    tower.orders = [named({"id": "o1"})]
+    wait_until(lambda: len(tower.dumps) == 2, "both rounds arrive")
+    for batch in tower.dumps:
+        assert batch["ranks"][0]["functions"]["failure"] == FORBIDDEN_HELP
+        assert batch["ranks"][0]["threads"]

@@ -206,6 +206,7 @@ def _make_diagnosis(
         suspect_class=_name_class(cause, accused),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
+        unlogged=tuple(item.rank for item in picture.unlogged),
         unread_natively=find_unread(accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )

@@ -68,7 +68,8 @@ def _write_seen(picture: Picture) -> str:
     answered = " that answered" if any(not item.live for item in picture.unseen) else ""
     count = f"{count_ranks(len(live))}{answered}"
     if live and len(waiting) == len(live):
-        seen = f"all {count} wait in {name_waits(waiting)}, and none is behind"
+        seen = f"all {count} wait in {name_waits(waiting)}"
+        seen += _write_unlogged(picture.unlogged) or ", and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
@@ -78,6 +79,11 @@ def _write_seen(picture: Picture) -> str:
     was = "was" if missing == 1 else "were"
     never = f"; {count_ranks(missing)} {was} never seen" if missing else ""
     return seen + never + "".join(_write_unseen(picture.unseen))
+
+
+def _write_unlogged(unlogged: Sequence[Position]) -> str:
+    ranks = name_ranks(item.rank for item in unlogged)
+    return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
 
 
 def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
