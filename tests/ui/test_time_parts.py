@@ -6,8 +6,8 @@ import pytest
 
 from tests.ui.browsing import Page
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.history import IncidentSummary
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.tower.outputs import OutputView
 from watchtower.ui.environment import make_environment

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from watchtower.core.detection.traced import choose_suspects
 from watchtower.store.series_rows import SeriesRow
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.history import read_incident
 from watchtower.tower.outputs import OutputView, read_series, view_outputs
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.series import POINT_S, Lane, SeriesBatch
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.core.ranksets import name_ranks
-from watchtower.tower.history import IncidentSummary
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects

@@ -12,9 +12,9 @@ from hashlib import blake2b
 
 from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
 from watchtower.core.text import join_words
-from watchtower.tower.history import read_summary
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment

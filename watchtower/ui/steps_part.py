@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from watchtower.core.detection.step_history import FINE_POINTS
 from watchtower.core.text import say_duration
-from watchtower.tower.history import IncidentSummary
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
 from watchtower.wire.verdict import Status

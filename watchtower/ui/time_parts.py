@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from watchtower.core.incident_filter import IncidentFilter
-from watchtower.tower.history import list_incidents
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.incident_series import find_series
+from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.job_steps import view_steps
 from watchtower.tower.tower import Tower
