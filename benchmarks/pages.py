@@ -49,11 +49,13 @@ class Browser:
         return reply.status, reply.headers["ETag"] or "", body, time.perf_counter() - began
 
 
-def measure_page(browser: Browser, path: str, times: int = 5) -> tuple[str, int]:
+def measure_page(tower: RunningTower, path: str, times: int = 5) -> tuple[str, int]:
     """Print the size and the time of a page and of what its script loads. Returns its HTML."""
+    browser, used = Browser(tower), []
     sizes, seconds, html = [], [], ""
     for _ in range(times):
         time.sleep(RESPITE_S)
+        before = cpu_s(tower)
         status, _, body, took = browser.load(path)
         assert status == 200, body
         html = body.decode()
@@ -61,12 +63,14 @@ def measure_page(browser: Browser, path: str, times: int = 5) -> tuple[str, int]
         assert found is not None, "the page has no grid"
         loaded = [browser.load(f"/{found[1]}"), browser.load(f"/{found[1]}.bin")]
         sizes.append(len(body))
+        used.append(cpu_s(tower) - before)
         seconds.append((took, took + sum(each[3] for each in loaded)))
         more = sum(len(each[2]) for each in loaded)
     worst, whole = max(seconds)[0], max(each[1] for each in seconds)
     print(
         f"{path[:24]:<24} {max(sizes) / 1000:6.1f} kB of HTML in at most {worst:.3f} s; with the "
-        f"grid ({more / 1000:.1f} kB) {whole:.3f} s"
+        f"grid ({more / 1000:.1f} kB) {whole:.3f} s; {sorted(used)[times // 2]:.2f} CPU seconds of "
+        "the tower, with its other work"
     )
     return html, max(sizes)
 
@@ -111,9 +115,9 @@ def main() -> None:
             browser, path = Browser(tower), f"/incidents/{incident}"
             wait_until(lambda: b'id="traces"' in browser.load(path)[2], "the series arrive", 120)
             print(f"{args.ranks} ranks; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-            html, size = measure_page(browser, path)
+            html, size = measure_page(tower, path)
             missing = [name for name in PARTS if f'<section id="{name}"' not in html]
-            measure_page(browser, f"/jobs/{JOB}")
+            measure_page(tower, f"/jobs/{JOB}")
         with running_tower(folder) as tower:
             idle = measure_idle(tower)
             share, unchanged, changed = measure_open_pages(tower, path)
