@@ -318,12 +318,15 @@ def test_a_slow_job_shows_which_ranks_wait_least():
     assert "Which ranks wait least" in text
 
 
-def test_nodes_with_trouble_are_first_on_the_page_of_their_job():
+def test_nodes_of_suspects_and_with_trouble_are_first_on_the_page_of_their_job():
     nodes = [a_node_of_job(number) for number in range(2048)]
     nodes[77] = a_node_of_job(77, ended=2, limits=["py-spy is not installed"])
     shown = show_job(a_job_overview(nodes=nodes), [])
-    assert shown.nodes[0].node == "n77"
-    assert shown.nodes[0].trouble == ["2 ranks ended", "py-spy is not installed"]
+    assert [(row.node, row.trouble) for row in shown.nodes[:3]] == [
+        ("n1", ["suspect: rank 2"]),
+        ("n77", ["2 ranks ended", "py-spy is not installed"]),
+        ("n0", []),
+    ]
     assert shown.hidden_nodes == 2048 - MAX_NODES
 
 

@@ -177,7 +177,7 @@ def test_steps_phases_and_incidents_of_a_job():
     assert chart.sentence.endswith("12 a minute")
     page = render("steps", shown)
     assert ("a", {"href": "./incidents/i100"}) in page.tags
-    assert "dataloader stall" in page.text
+    assert "waiting for input data" in page.text
 
 
 def test_a_job_that_makes_no_steps_says_so():
