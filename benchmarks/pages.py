@@ -42,7 +42,7 @@ class Browser:
     def load(self, path: str, etag: str = "") -> tuple[int, str, bytes, float]:
         """Return status, ETag, body and seconds."""
         began = time.perf_counter()
-        headers = {"If-None-Match": etag} if etag else {}
+        headers = {"Accept-Encoding": "gzip"} | ({"If-None-Match": etag} if etag else {})
         self._connection.request("GET", path, headers=headers)
         reply = self._connection.getresponse()
         body = reply.read()

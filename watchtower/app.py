@@ -32,6 +32,7 @@ from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
 from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
+from watchtower.api.compression import Compression
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
@@ -134,6 +135,7 @@ def make_app(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     guard = partial(Guard, rules=rules, public_url=links.public_url, show_error=shown.show_error)
+    app.add_middleware(Compression)
     app.add_middleware(EntityTags)
     app.add_middleware(BodyLimit)
     app.add_middleware(guard)
