@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.browsing import Page
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
@@ -369,3 +369,11 @@ def test_numbers_in_words():
     assert say_step_time(123.4) == "123 s a step"
     assert stamp(1.7e9 + 0.9) == "2023-11-14T22:13:20Z"
     assert stamp(None) is None
+
+
+def test_the_cause_links_to_its_runbook_where_runbooks_are_published():
+    links = AlertLinks(runbooks_url="https://runbooks.example")
+    shown = show_incident(an_overview(), links, {})
+    cause = an_overview().verdict.cause
+    assert shown.runbook == f"https://runbooks.example/causes/{cause.value}.md"
+    assert show(an_overview()).runbook == ""
