@@ -16,6 +16,7 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
 from watchtower.core.times import say_moment
+from watchtower.ui.headline import drop_ages
 from watchtower.ui.words import find_tone, say_cause, say_percent, say_words
 
 MAX_SENTENCE = 600
@@ -38,6 +39,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "cause": say_cause,
+        "ageless": drop_ages,
         "words": say_words,
         "upper_first": capitalise,
         "tone": find_tone,
