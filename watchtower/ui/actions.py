@@ -17,11 +17,12 @@ from watchtower.api.forms import read_form
 from watchtower.api.local_paths import redirect
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.feedback import Answer
-from watchtower.tower.history import incident_verdict, read_incident
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
+from watchtower.tower.incident_verdicts import incident_verdict
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.ui.environment import quote_segment
 from watchtower.ui.pages import Pages, describe_error

@@ -16,6 +16,7 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
 from watchtower.core.times import format_moment
+from watchtower.ui.headline import drop_ages
 from watchtower.ui.words import find_tone, format_cause, format_name, format_percent
 
 MAX_SENTENCE = 600
@@ -38,6 +39,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "cause": format_cause,
+        "ageless": drop_ages,
         "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,
