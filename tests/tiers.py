@@ -19,7 +19,14 @@ DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_an
 QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
 """A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
 
-LONG = {"test_connections.py", "test_no_heartbeat.py", "test_agent_shipping.py", "test_messages.py"}
+LONG = {
+    "test_connections.py",
+    "test_retention.py",
+    "test_outage_alerts.py",
+    "test_no_heartbeat.py",
+    "test_agent_shipping.py",
+    "test_messages.py",
+}
 """Files that take longest in process. They begin first, so that none is left alone at the end."""
 
 list_folder, read_from = os.listdir, open

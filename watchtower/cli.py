@@ -21,6 +21,7 @@ from watchtower.commands import (
     asking,
     calibration,
     documents,
+    judging,
     listing,
     on_demand,
     silencing,
@@ -113,6 +114,7 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     documents.add_export(add("export", "write an incident with its evidence to a file"))
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
+    judging.add_feedback(add("feedback", "answer whether the verdict of an incident was right"))
     _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "diagnose an exported incident again"))
     on_demand.add_diagnose(
@@ -220,6 +222,8 @@ def _add_stacks(parser: Parser) -> None:
     def run(args: argparse.Namespace) -> int:
         from watchtower.commands.examining import show_stacks
 
+        if args.native and args.rank is None:
+            parser.error("--native needs --rank")
         return show_stacks(make_client(args, on_demand.EXAMINE_TIMEOUT_S), args)
 
     parser.set_defaults(run=run)

@@ -241,9 +241,9 @@ class KernelLog:
             return None
         self._oom_report.take(record.text)
         line = read_line(record.text)
-        if line is None or line.name != OOM_KILL or not (said := self._oom_report.finish()):
+        if line is None or line.name != OOM_KILL or not (text := self._oom_report.finish()):
             return line
-        return replace(line, text=f"{said}. {line.text}"[:MAX_OBSERVATION_TEXT])
+        return replace(line, text=f"{text}. {line.text}"[:MAX_OBSERVATION_TEXT])
 
     def _count(self, line: KernelLine) -> None:
         if line.name == OOM_KILL:

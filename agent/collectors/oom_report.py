@@ -62,9 +62,9 @@ class OomReport:
 
         "its memory cgroup was full (64 GiB of 64 GiB: 8 pt_data_worker 50 GiB, 1 python 14 GiB)"
         """
-        said = self._say()
+        text = self._say()
         self._forget()
-        return said
+        return text
 
     def _forget(self) -> None:
         self._cgroup = None

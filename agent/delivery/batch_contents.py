@@ -110,7 +110,12 @@ class GroupSet:
 
 def _without_calls(log: GroupLog) -> GroupLog:
     return make_group_log(
-        group=log.group, called=log.called, entered=log.entered, completed=log.completed, records=()
+        group=log.group,
+        called=log.called,
+        entered=log.entered,
+        completed=log.completed,
+        records=(),
+        timeout_s=log.timeout_s,
     )
 
 

@@ -167,6 +167,7 @@ def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int)
         entered=entered,
         completed=count_completed(calls),
         records=tuple(call.as_record() for call in last),
+        timeout_s=calls[-1].timeout_s if calls else 0.0,
     )
 
 

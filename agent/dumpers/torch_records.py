@@ -32,7 +32,14 @@ from typing import Annotated
 import msgspec
 
 from watchtower.printable import printable
-from watchtower.wire.bounds import MAX_INTEGER, MAX_NAME, MAX_RANK, MAX_TEXT, MAX_WORLD_SIZE
+from watchtower.wire.bounds import (
+    MAX_AGE_S,
+    MAX_INTEGER,
+    MAX_NAME,
+    MAX_RANK,
+    MAX_TEXT,
+    MAX_WORLD_SIZE,
+)
 from watchtower.wire.collectives import CollectiveRecord
 
 MAX_ENTRIES = 20_000
@@ -84,6 +91,7 @@ class _Entry(msgspec.Struct):
     input_dtypes: list[str] = []
     output_sizes: list[list[int]] = []
     output_dtypes: list[str] = []
+    timeout_ms: float = 0.0
 
 
 class _Group(msgspec.Struct):
@@ -123,6 +131,12 @@ class TorchCall:
     started: bool
     over: bool
     entry: _Entry
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds after which the library gives up this call; 0 if that is not known."""
+        seconds = self.entry.timeout_ms / 1000
+        return seconds if 0 < seconds <= MAX_AGE_S else 0.0
 
     def as_record(self) -> CollectiveRecord:
         """Return the record for the message to the tower."""

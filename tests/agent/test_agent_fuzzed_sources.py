@@ -1,4 +1,4 @@
-"""What the node writes, damaged in any way: collectors do not fail, and report nothing forged."""
+"""Files of the node, damaged in any way: collectors do not fail, and report nothing forged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FILES = (
     "sys/fs/cgroup/pod/memory.current",
     "sys/fs/cgroup/pod/memory.stat",
 )
-"""What the collectors read, but for the kernel log."""
+"""Files that the collectors read, except the kernel log."""
 
 HEALTHY = {
     "proc/net/dev": b"Inter-|\n face |\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",

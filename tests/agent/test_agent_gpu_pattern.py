@@ -1,4 +1,4 @@
-"""What a GPU does, from its load: each pattern, and nothing between the thresholds."""
+"""The pattern of a GPU, from its load: each one, and none between the thresholds."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["jbos"], "unknown command 'jbos'. Did you mean 'jobs'?"),
         (["inc"], "unknown command 'inc'."),
@@ -45,8 +45,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["why", "--watch", "--exit-code"], "not allowed with argument --watch"),
     ],
 )
-def test_a_typing_error_gets_a_suggestion_and_status_2(words, said, capsys):
-    assert said in refused(capsys, *words)
+def test_a_typing_error_gets_a_suggestion_and_status_2(words, text, capsys):
+    assert text in refused(capsys, *words)
 
 
 def test_a_wrong_address_in_the_environment_is_refused_too(monkeypatch, capsys):
@@ -73,7 +73,8 @@ def test_help_describes_each_command_and_the_exit_codes(capsys):
 def test_commands_that_ask_a_tower_take_the_same_options():
     commands = {each.name: each for each in list_commands(make_parser())}
     asking = {"jobs", "why", "incidents", "outages", "incident", "export", "silence", "silences"}
-    asking |= {"mute", "unmute", "ack", "stacks", "calibration", "postmortem", "mcp"}
+    asking |= {"mute", "unmute", "ack", "stacks", "calibration", "feedback"}
+    asking |= {"postmortem", "mcp"}
     for name, command in commands.items():
         names = {option for each in command.options for option in each.names}
         assert ({"--tower", "--token-file", "--ca-file", "--insecure"} <= names) == (name in asking)

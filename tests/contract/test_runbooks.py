@@ -11,7 +11,7 @@ import pytest
 from agent.cli import build_parser
 from tests.console import find_blocks, find_commands
 from watchtower.alerts.labels import DIED_DOMAINS
-from watchtower.alerts.message import NO_RANK, AlertFacts, write_loss, write_message
+from watchtower.alerts.message import NO_RANK, AlertFacts, find_loss, write_message
 from watchtower.cli import make_parser
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
@@ -162,10 +162,11 @@ def anchors(text: str) -> set[str]:
 
 def test_the_rules_use_the_words_of_the_direct_message():
     rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml")
-    lost = write_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
-    for words in ("Stacks of only ", "are collected: a kill now loses the rest."):
+    lost = find_loss(AlertFacts(status="hung", dumps_in=1, dumps_wanted=2))
+    assert lost is not None
+    for words in ("A kill now loses evidence (stacks of only ", "are collected)."):
         assert words in rules
-        assert words in lost
+        assert words in lost.evidence_text
     assert NO_RANK in rules
     lines = write_message(AlertFacts(advice="check the mount", incident="01A"))
     for words in ("Before you call: ", "Acknowledge: watchtower ack "):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.core.summary.cases import GOLDENS, read_golden, summary_of
 from watchtower.core.case_summary import RankState, WaitArrow, WaitBox, WaitBoxes, make_rank_set
-from watchtower.core.graph_svg import BOX_HEIGHT, BOX_WIDTH, TITLE, draw_graph
+from watchtower.core.graph_svg import BOX_WIDTH, TITLE, draw_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</svg><script>alert("1")</script>&amp;\u202e' + "w" * 300
@@ -32,7 +32,7 @@ def read(text: str) -> ElementTree.Element:
     for rect in root.iter(f"{SVG}rect"):
         x, y = int(rect.attrib["x"]), int(rect.attrib["y"])
         assert 0 <= x <= width - BOX_WIDTH
-        assert 0 <= y <= height - BOX_HEIGHT
+        assert 0 <= y <= height - int(rect.attrib["height"])
     return root
 
 
@@ -74,7 +74,9 @@ def test_two_boxes_never_overlap():
     arrows = [WaitArrow(from_box=n, to_box=5, label="recv", source="stack") for n in range(5)]
     arrows += [WaitArrow(from_box=5, to_box=6, label="barrier 3", source="stack")]
     root = read(draw_graph(WaitBoxes(boxes=boxes, arrows=tuple(arrows), sentence="x.")))
-    places = [(int(r.attrib["x"]), int(r.attrib["y"])) for r in root.iter(f"{SVG}rect")]
+    rects = list(root.iter(f"{SVG}rect"))
+    places = [(int(each.attrib["x"]), int(each.attrib["y"])) for each in rects]
+    heights = [int(each.attrib["height"]) for each in rects]
     for n, (x, y) in enumerate(places):
         for other_x, other_y in places[:n]:
-            assert abs(x - other_x) >= BOX_WIDTH or abs(y - other_y) >= BOX_HEIGHT
+            assert abs(x - other_x) >= BOX_WIDTH or abs(y - other_y) >= min(heights)

@@ -1,5 +1,5 @@
 """Tests of this folder make many applications."""
 
-from tests.shared_schemas import share_schemas
+from tests.shared_parts import share_parts
 
-share_schemas()
+share_parts()

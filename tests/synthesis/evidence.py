@@ -29,13 +29,16 @@ PER_NODE = 8
 SLEEPING = ProcessState.SLEEPING
 C10D = "torch/distributed/distributed_c10d.py"
 IN_FUTEX = KernelWait(state=SLEEPING, syscall="futex")
+TIMEOUT_S = 600.0
+"""Timeout of every collective: torch sets this one on NCCL."""
+
 LOOP = (12,)
 """The loop over steps begins in line 12 of the training program."""
 
 
 @dataclass(frozen=True)
 class Appearance:
-    """What a rank that is not in its program's calls looks like from outside."""
+    """The evidence of a rank that is not in its program's calls."""
 
     frames: tuple[Frame, ...] = ()
     state: ProcessState = SLEEPING
@@ -50,7 +53,7 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the library tells."""
+    """The records of the library."""
 
     kept: bool = True
     """There are records at all."""
@@ -183,12 +186,13 @@ class Maker:
             entered=-1 if self.recording.queued else called,
             completed=completed,
             records=records,
+            timeout_s=TIMEOUT_S,
         )
         return self.logs.setdefault(log.digest, log)
 
 
 def _under_way(place: Place, made: Calls) -> Calls:
-    """Give the calls that are not over; they are the last, as calls end in order."""
+    """Return the calls that are not over; they are the last, as calls end in order."""
     return made[len(made) - place.under_way :]
 
 

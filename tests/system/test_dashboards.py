@@ -54,7 +54,7 @@ SLURM = {
     "SLURM_JOB_PARTITION": "gpu",
     "SLURM_JOB_USER": "alice",
 }
-"""What the environment of the ranks has about their job."""
+"""The variables of the ranks about their job."""
 
 XID_13 = "NVRM: Xid (PCI:0000:3b:00): 13, pid=77, name=other, Graphics Exception"
 OOM_KILL = "Out of memory: Killed process 78 (other) total-vm:1kB, UID:1000 pgtables:64kB"
@@ -64,7 +64,7 @@ HOPPER = (
     "sm {gpu} 91\ntensor {gpu} 32\ndram {gpu} 24\nreceived {gpu} 900\nsent {gpu} 800\n"
     "links {gpu} 18\nlinks_up {gpu} 17\n"
 )
-"""What only GPUs since Hopper count. One of its NVLinks is down."""
+"""Counters that only GPUs since Hopper have. One of its NVLinks is down."""
 
 QUERIES = all_queries()
 ANNOTATIONS = [
@@ -156,7 +156,7 @@ class Series:
 
 
 class Answers:
-    """What Prometheus answers to the queries at one moment."""
+    """The answers of Prometheus to the queries at one moment."""
 
     def __init__(self, prometheus: Prometheus, began: float, values: dict[str, str]) -> None:
         self._prometheus = prometheus

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import World
 from tests.diagnosers import InThread
-from tests.shared_schemas import share_schemas
+from tests.shared_parts import share_parts
 from tests.tower.simulator import Simulation
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -20,7 +20,7 @@ from watchtower.tower import tower as tower_module
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 
-share_schemas()
+share_parts()
 
 Story = Callable[[Simulation], Awaitable[None]]
 

@@ -96,6 +96,6 @@ def test_recent_answers_are_bounded_and_valid_for_one_version():
 
 def test_a_persons_answer_is_one_line():
     given = {"right": False, "rank": 40, "cause": "network_wait", "by": "bob", "note": "a\ncable"}
-    said = write_feedback(given | {"at": "2026-11-22T02:16:26Z"}, 1795313786.0)
-    assert said.startswith("judged wrong 2026-11-22 02:16:26 UTC")
-    assert said.endswith("by bob, correct is rank 40, network_wait: a?cable")
+    text = write_feedback(given | {"at": "2026-11-22T02:16:26Z"}, 1795313786.0)
+    assert text.startswith("judged wrong 2026-11-22 02:16:26 UTC")
+    assert text.endswith("by bob, correct is rank 40, network_wait: a?cable")

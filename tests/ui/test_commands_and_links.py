@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from watchtower.settings_file import ConfigError
@@ -16,15 +14,56 @@ from watchtower.wire.verdict import Domain
 SUBJECT = LinkSubject(job="a/b&c", incident="01A", node="gpu-1", began_at=1.7e9, ended_at=None)
 
 
-def test_commands_are_those_of_the_scheduler():
-    slurm = JobFacts(scheduler="slurm", scheduler_id="48213")
-    texts = [each.text for each in write_commands(slurm, Domain.DATA, "gpu-1")]
-    assert texts == ["scontrol requeue 48213", "scancel 48213"]
-    drain = write_commands(slurm, Domain.GPU, "gpu-1")[0].text
-    assert drain == "scontrol update NodeName=gpu-1 State=DRAIN Reason=watchtower"
-    assert write_commands(JobFacts(scheduler="ray", scheduler_id="1"), Domain.GPU, "") == []
-    for name in ("pbs", "lsf", "flux"):
-        assert len(write_commands(replace(slurm, scheduler=name), Domain.NODE, "n1")) >= 2
+def texts_of(scheduler: str, domain: Domain, node: str = "gpu-1", **more: str) -> list[str]:
+    facts = JobFacts(scheduler=scheduler, scheduler_id="48213", **more)
+    return [each.text for each in write_commands(facts, domain, node)]
+
+
+def test_slurm_requeues_a_job_without_the_node():
+    assert texts_of("slurm", Domain.DATA) == ["scontrol requeue 48213", "scancel 48213"]
+    without = (
+        "scontrol requeuehold 48213 && scontrol update JobId=48213 ExcNodeList=gpu-1 "
+        "&& scontrol release 48213"
+    )
+    assert texts_of("slurm", Domain.STORAGE) == [without, "scancel 48213"]
+    drain = "scontrol update NodeName=gpu-1 State=DRAIN Reason=watchtower"
+    assert texts_of("slurm", Domain.GPU) == [drain, without, "scancel 48213"]
+    assert texts_of("slurm", Domain.GPU, node="")[0] == "scontrol requeue 48213"
+
+
+def test_a_jobset_is_suspended_and_resumed_in_its_namespace():
+    cordon, end, start, delete = texts_of("jobset", Domain.STORAGE, namespace="team-a")
+    assert cordon == "kubectl cordon gpu-1"
+    assert end == (
+        """kubectl patch jobset 48213 -n team-a --type=merge -p '{"spec":{"suspend":true}}'"""
+    )
+    assert start == end.replace("true", "false")
+    assert delete == "kubectl delete jobset 48213 -n team-a"
+    assert texts_of("jobset", Domain.STORAGE) == [cordon]
+
+
+def test_pods_without_a_known_controller_have_the_commands_of_their_node():
+    facts = JobFacts(namespace="team-a")
+    texts = [each.text for each in write_commands(facts, Domain.GPU, "gpu-1")]
+    assert texts == [
+        "kubectl cordon gpu-1",
+        "kubectl get pods -n team-a --field-selector spec.nodeName=gpu-1",
+    ]
+    assert write_commands(facts, Domain.USER_CODE, "gpu-1") == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "texts"),
+    [
+        ("pbs", ["pbsnodes -o gpu-1", "qrerun 48213", "qdel 48213"]),
+        ("lsf", ["badmin hclose gpu-1", "brequeue 48213", "bkill 48213"]),
+        ("flux", ["flux resource drain gpu-1", "flux cancel 48213"]),
+        ("ray", ["ray job stop 48213"]),
+        ("a scheduler of a later release", []),
+    ],
+)
+def test_commands_are_those_of_the_scheduler(scheduler, texts):
+    assert texts_of(scheduler, Domain.NODE) == texts
 
 
 @pytest.mark.parametrize("name", ["", "-x", "1\n2", "\u202e1", "1" * 129, "1\x1b[2J"])

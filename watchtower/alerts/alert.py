@@ -20,6 +20,9 @@ SHOWN_AFTERMATH = 3
 their connections before the signal reaches them."""
 
 
+CLOCK_S = 30.0
+"""Seconds by which the estimated end of a timeout may change without a new message."""
+
 NOTHING_KNOWN = AlertFacts()
 
 
@@ -164,6 +167,7 @@ def describe_incident(
     stays as before."""
     verdict = incident.verdict
     first = verdict.suspects[0] if verdict.suspects else None
+    stalled_at = incident.updated_at - verdict.stalled_for_s
     return AlertFacts(
         job=incident.job,
         scheduler=job.scheduler or before.scheduler,
@@ -177,6 +181,7 @@ def describe_incident(
         what=first.why if first else verdict.summary,
         suspects=len(verdict.suspects),
         waiting=len(parse_ranks(verdict.waiting)) or None,
+        cause=verdict.cause.value if verdict.cause else "",
         domain=(verdict.domain or incident.identity.domain).value,
         confidence=verdict.confidence,
         step=verdict.step,
@@ -186,12 +191,23 @@ def describe_incident(
             before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
         ),
         step_s=job.step_s if before.step_s is None else before.step_s,
+        timeout_s=verdict.collective_timeout_s,
+        timeout_at=_find_timeout(verdict, stalled_at, before.timeout_at),
         advice=verdict.next_steps[0] if verdict.next_steps else "",
         incident=incident.id,
         state=_find_state(incident),
         acked_by=incident.ack.by if incident.ack else "",
         aftermath=_write_aftermath(verdict),
     )
+
+
+def _find_timeout(verdict: Verdict, stalled_at: float, before: float | None) -> float | None:
+    """Return when the job's own timeout is over. A small change is an inexact clock: a message must
+    not change for it."""
+    if verdict.collective_timeout_s is None:
+        return None
+    at = stalled_at + verdict.collective_timeout_s
+    return before if before is not None and abs(at - before) < CLOCK_S else at
 
 
 def _find_state(incident: Incident) -> AlertState:

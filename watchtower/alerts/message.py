@@ -17,7 +17,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from watchtower.core.amounts import (
+    find_count,
+    find_seconds,
+    find_step,
+    format_count,
+    format_short,
+)
+from watchtower.core.kill_text import KillFacts, find_kill_loss
 from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
+from watchtower.wire.verdict import KillLoss
 
 MAX_LINE = 300
 """Most characters of one line: a chat window shows them without folding the message."""
@@ -31,13 +40,6 @@ MAX_NODE = 40
 
 LEAST_WORDS = 16
 """Fewer characters of a sentence are not worth a place in a line."""
-
-MAX_COUNT = 10**8
-"""Ranks, dumps and suspects above this are not counts, but errors."""
-
-MAX_STEP = 10**15
-MAX_SECONDS = 10 * 366 * 86400.0
-"""Larger values cannot be true: a rank writes its step itself. They are not shown."""
 
 MAX_PERCENT = 99
 """No verdict is certain."""
@@ -86,6 +88,8 @@ class AlertFacts:
     """Number of ranks that the verdict names."""
     waiting: int | None = None
     """Number of ranks that wait for the suspects."""
+    cause: str = ""
+    """Cause of the verdict."""
     domain: str = ""
     """Whom to call: a key of `_TEAMS`, or "user_code"."""
     confidence: float | None = None
@@ -99,6 +103,10 @@ class AlertFacts:
     """Step of the last complete checkpoint."""
     step_s: float | None = None
     """Seconds that a step usually takes."""
+    timeout_s: float | None = None
+    """The job's own timeout of the collective in which its ranks wait."""
+    timeout_at: float | None = None
+    """UNIX seconds at which it is over."""
     advice: str = ""
     """The first of the next steps of the verdict."""
     url: str = ""
@@ -155,59 +163,39 @@ def mark_drill(lines: tuple[str, ...]) -> tuple[str, ...]:
     return (f"[DRILL] {lines[0]}"[:MAX_LINE].rstrip(), *lines[1:2], DRILL_TEXT)
 
 
-def write_loss(facts: AlertFacts) -> str:
-    """Return what is lost if the job is killed now; empty if the job is not stuck."""
+def find_loss(facts: AlertFacts) -> KillLoss | None:
+    """Return what a kill of the job loses now; None if the job is not stuck."""
     if facts.status not in _STUCK or _is_over(facts):
-        return ""
-    return f"{_write_evidence(facts)}{_write_lost_steps(facts)}"
-
-
-def has_all_evidence(facts: AlertFacts) -> bool | None:
-    """Return whether every reporting rank was dumped, so that a kill loses nothing. None: not
-    known."""
-    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
-    return None if not wanted or arrived is None else arrived >= wanted
+        return None
+    return find_kill_loss(
+        KillFacts(
+            never_started=facts.status == _NEVER_STARTED,
+            ranks=facts.ranks,
+            dumps_in=facts.dumps_in,
+            dumps_wanted=facts.dumps_wanted,
+            step=facts.step,
+            checkpoint_step=facts.checkpoint_step,
+            step_s=facts.step_s,
+            rank=facts.rank,
+            suspects=facts.suspects,
+            cause=facts.cause,
+            domain=facts.domain,
+            timeout_s=facts.timeout_s,
+            timeout_at=facts.timeout_at,
+        )
+    )
 
 
 def _is_over(facts: AlertFacts) -> bool:
     return facts.state in (AlertState.RECOVERED, AlertState.CLOSED)
 
 
-def _write_evidence(facts: AlertFacts) -> str:
-    wanted, arrived = _count(facts.dumps_wanted), _count(facts.dumps_in)
-    if not wanted or arrived is None:
-        return "It is not known whether a kill loses evidence."
-    is_whole = wanted == _count(facts.ranks)
-    ranks = _write_number(wanted, "rank")
-    stacks = f"{min(arrived, wanted)} of {ranks if is_whole else f'the {ranks} that agents report'}"
-    if arrived < wanted:
-        return f"Stacks of only {stacks} are collected: a kill now loses the rest."
-    return f"Stacks of {stacks} are collected: a kill loses no evidence."
-
-
-def _write_lost_steps(facts: AlertFacts) -> str:
-    """Return the steps that a kill loses. A job that never started has none."""
-    step, checkpoint = _step(facts.step), _step(facts.checkpoint_step)
-    if facts.status == _NEVER_STARTED:
-        return " It loses no steps."
-    if checkpoint is None:
-        return " No checkpoint was seen, so the lost steps are not known."
-    if step is None:
-        return f" It loses all steps after the checkpoint at step {checkpoint}."
-    lost = max(0, step - checkpoint)
-    usual_s = _seconds(facts.step_s)
-    training = f" ({_write_short(lost * usual_s)} of training)" if usual_s and lost else ""
-    return (
-        f" It loses {_write_number(lost, 'step')}{training}: last checkpoint at step {checkpoint}."
-    )
-
-
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
     stalled = ": ranks missing for " if facts.status == _NEVER_STARTED else ": no step for "
     stall = _write_stall(facts, stalled) if facts.status in _STUCK else ""
-    if stall and (usual_s := _seconds(facts.step_s)):
-        stall += f", usually one in {_write_short(usual_s)}"
+    if stall and (usual_s := find_seconds(facts.step_s)):
+        stall += f", usually one in {format_short(usual_s)}"
     tag = f"{status or 'STATUS NOT KNOWN'}{stall}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
@@ -218,12 +206,19 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call = write_whom_to_call(facts)
-    own = [sentence for sentence in (_write_stop(facts), write_loss(facts)) if sentence]
-    room = MAX_LINE - len(" ".join((call, *own)))
+    call, loss = write_whom_to_call(facts), find_loss(facts)
+    own = [
+        _write_stop(facts),
+        *((loss.evidence_text, loss.steps_text, loss.process_text) if loss else ()),
+    ]
+    claims = _join_fitting(filter(None, own), MAX_LINE - len(call) - 1, " ")
+    room = MAX_LINE - len(f"{call} {claims}")
     advice = _fit_advice(facts.advice, room)
-    since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice))
-    return " ".join((call + advice, *own)) + since
+    timeout = f" {loss.timeout_text}" if loss and loss.timeout_text else ""
+    if len(timeout) > room - len(advice):
+        timeout = ""
+    since = _fit_sentence(" Since then: ", facts.aftermath, room - len(advice) - len(timeout))
+    return f"{call}{advice} {claims}".rstrip() + timeout + since
 
 
 def _write_over(facts: AlertFacts) -> tuple[str, str]:
@@ -244,7 +239,7 @@ def _write_over(facts: AlertFacts) -> tuple[str, str]:
 def _name_job(facts: AlertFacts) -> str:
     scheduler = clean(facts.scheduler, MAX_SHORT_NAME)
     number = clean(facts.scheduler_id, MAX_SHORT_NAME)
-    size, unit = (facts.gpus, "GPU") if _count(facts.gpus) else (facts.ranks, "rank")
+    size, unit = (facts.gpus, "GPU") if find_count(facts.gpus) else (facts.ranks, "rank")
     about = (
         f"{scheduler} {number}".strip() if number else "",
         clean(facts.user, MAX_SHORT_NAME),
@@ -257,7 +252,7 @@ def _name_job(facts: AlertFacts) -> str:
 
 def _write_verdict(facts: AlertFacts, room: int) -> str:
     """Return the rank, what it does and how sure that is, in at most `room` characters."""
-    rank = _count(facts.rank)
+    rank = find_count(facts.rank)
     named = NO_RANK if rank is None else f"rank {rank}"
     node = clean(facts.node, MAX_NODE)
     if rank is not None and node:
@@ -274,8 +269,10 @@ def _write_verdict(facts: AlertFacts, room: int) -> str:
 
 
 def _write_others(facts: AlertFacts) -> str:
-    suspects = _count(facts.suspects) or 0
-    return f"one of {suspects} suspects" if suspects > 1 and _count(facts.rank) is not None else ""
+    suspects = find_count(facts.suspects) or 0
+    return (
+        f"one of {suspects} suspects" if suspects > 1 and find_count(facts.rank) is not None else ""
+    )
 
 
 def _write_sure(facts: AlertFacts) -> str:
@@ -283,13 +280,13 @@ def _write_sure(facts: AlertFacts) -> str:
     if confidence is None or not 0.01 <= confidence <= 1:
         return ""
     percent = min(math.floor(confidence * 100), MAX_PERCENT)
-    what = "of the cause" if _count(facts.rank) is None else "that it is this rank"
+    what = "of the cause" if find_count(facts.rank) is None else "that it is this rank"
     return f"{percent} % sure {what}"
 
 
 def _write_unseen(facts: AlertFacts) -> str:
     """Return how many ranks no agent reports, which is what such a verdict lacks."""
-    size, seen = _count(facts.ranks), _count(facts.dumps_wanted)
+    size, seen = find_count(facts.ranks), find_count(facts.dumps_wanted)
     if size is None or seen is None or seen >= size:
         return ""
     return f". Agents report {seen} of {_write_count(size, 'rank')}"
@@ -313,9 +310,9 @@ def write_whom_to_call_again(facts: AlertFacts) -> str:
 
 
 def _write_stop(facts: AlertFacts) -> str:
-    step = _step(facts.step)
+    step = find_step(facts.step)
     place = "" if step is None else f" at step {step}"
-    if waiting := _count(facts.waiting):
+    if waiting := find_count(facts.waiting):
         return f"{_write_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
     if facts.status == "slow":
         return "The job still makes steps."
@@ -330,7 +327,7 @@ def _fit_advice(text: str, room: int) -> str:
 
 
 def _write_stall(facts: AlertFacts, before: str) -> str:
-    seconds = _seconds(facts.stalled_s)
+    seconds = find_seconds(facts.stalled_s)
     return "" if seconds is None else f"{before}{format_duration(seconds)}"
 
 
@@ -344,14 +341,15 @@ def _join_links(facts: AlertFacts) -> str:
     if is_named and "Details" not in pages:
         links.append(f"Details: watchtower incident {facts.incident}")
     links += (f"{name}: {url}" for name, url in pages.items())
-    return _join_fitting(links)
+    return _join_fitting(links, MAX_LINE, " | ")
 
 
-def _join_fitting(links: Iterable[str]) -> str:
+def _join_fitting(texts: Iterable[str], room: int, link: str) -> str:
+    """Return the texts that fit, each whole."""
     line = ""
-    for link in links:
-        longer = f"{line} | {link}" if line else link
-        line = longer if len(longer) <= MAX_LINE else line
+    for text in texts:
+        longer = f"{line}{link}{text}" if line else text
+        line = longer if len(longer) <= room else line
     return line
 
 
@@ -365,28 +363,7 @@ def _fit_words(text: str, room: int) -> str:
     return clean_sentence(text, room).removesuffix(".").rstrip() if room >= LEAST_WORDS else ""
 
 
-def _count(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value <= MAX_COUNT else None
-
-
-def _write_short(seconds: float) -> str:
-    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else format_duration(seconds)
-
-
-def _seconds(value: float | None) -> float | None:
-    is_known = value is not None and math.isfinite(value) and 0 <= value <= MAX_SECONDS
-    return value if is_known else None
-
-
-def _step(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value <= MAX_STEP else None
-
-
 def _write_count(count: int | None, unit: str) -> str:
     """Return "3 ranks"; empty for 0 and for what is not known."""
-    known = _count(count)
-    return _write_number(known, unit) if known else ""
-
-
-def _write_number(number: int, unit: str) -> str:
-    return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
+    known = find_count(count)
+    return format_count(known, unit) if known else ""

@@ -186,15 +186,15 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     def text(incident: dict[str, Any]) -> str:
         now = time.time()
         verdict = client.incident_text(incident["id"]).rstrip()
-        said = [write_ack(incident["ack"], now)] if incident.get("ack") else []
-        said += [SHADOW_TEXT] if incident.get("shadow") else []
-        said += [write_silence(incident["silence"], now)] if incident.get("silence") else []
+        lines = [write_ack(incident["ack"], now)] if incident.get("ack") else []
+        lines += [SHADOW_TEXT] if incident.get("shadow") else []
+        lines += [write_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
         answered = [write_feedback(incident["feedback"], now)] if incident.get("feedback") else []
         outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
-        parts = [verdict, *said, *history, *after, *before, *answered, *outputs]
+        parts = [verdict, *lines, *history, *after, *before, *answered, *outputs]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)

@@ -12,7 +12,7 @@ from watchtower.commands.printing import as_json, table
 
 NONE_YET = (
     'No answers yet. Answer "Was this right?" on the page of an incident, or with '
-    "POST /api/v1/incidents/ID/feedback."
+    "`watchtower feedback ID right`."
 )
 
 

@@ -25,6 +25,6 @@ def write_feedback(given: dict[str, Any], now: float) -> str:
     by, note = given["by"] and f" by {given['by']}", given["note"] and f": {given['note']}"
     true = [f"rank {given['rank']}"] if given["rank"] is not None else []
     true += [str(given["cause"])] if given["cause"] is not None else []
-    said = "right" if given["right"] else "wrong"
+    text = "right" if given["right"] else "wrong"
     correct = f", correct is {', '.join(true)}" if true else ""
-    return clean(f"judged {said} {format_time(given['at'], now)}{by}{correct}{note}")
+    return clean(f"judged {text} {format_time(given['at'], now)}{by}{correct}{note}")

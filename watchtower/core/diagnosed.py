@@ -57,6 +57,14 @@ class Diagnosis:
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
+    collective_timeout_s: float | None = None
+    """The shortest timeout of a collective that is not complete; None if it is not known."""
+    unlogged: tuple[int, ...] = ()
+    """Live ranks whose collective logs were not read, although those of others were. Another dump
+    may have them."""
+    unread_natively: tuple[int, ...] = ()
+    """Suspects or candidates that wait for their device, and whose native functions were not read.
+    """
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""

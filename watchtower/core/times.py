@@ -13,8 +13,8 @@ def format_time(stamp: str, now: float) -> str:
     `now` is in UNIX seconds. Text that is not a time is returned as it is.
     """
     at = _parse(stamp)
-    said = format_moment(stamp)
-    return said if at is None else f"{said} ({format_distance(now - at.timestamp())})"
+    text = format_moment(stamp)
+    return text if at is None else f"{text} ({format_distance(now - at.timestamp())})"
 
 
 def format_moment(stamp: str) -> str:
@@ -40,11 +40,11 @@ def format_distance(seconds: float) -> str:
     if length < 2:
         return "now"
     if length < 2 * MINUTE:
-        said = f"{length} s"
+        text = f"{length} s"
     elif length < 2 * HOUR:
-        said = f"{length // MINUTE} min"
+        text = f"{length // MINUTE} min"
     elif length < 2 * DAY:
-        said = f"{length // HOUR} h"
+        text = f"{length // HOUR} h"
     else:
-        said = f"{length // DAY} days"
-    return f"{said} ago" if seconds > 0 else f"in {said}"
+        text = f"{length // DAY} days"
+    return f"{text} ago" if seconds > 0 else f"in {text}"

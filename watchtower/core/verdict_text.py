@@ -191,14 +191,14 @@ def _details(verdict: Verdict, room: int, format_at: Callable[[str], str]) -> _D
     """
     facts, evidence, doubts = _facts(verdict), _evidence(verdict), _doubts(verdict)
     outlook, others = _outlook(verdict, format_at), _alternatives_and_gaps(verdict)
-    steps = [_line(step) for step in verdict.next_steps[:SHOWN_STEPS]]
-    parts = (evidence, doubts, others, steps, outlook, facts)
+    steps, kill = [_line(step) for step in verdict.next_steps[:SHOWN_STEPS]], _kill(verdict)
+    parts = (evidence, doubts, others, steps, outlook, kill, facts)
     excess = sum(map(len, parts)) - room
     for part in parts:
         dropped = min(max(excess, 0), len(part))
         del part[len(part) - dropped :]
         excess -= dropped
-    return _Details(facts, evidence, [*outlook, *doubts, *others], steps)
+    return _Details(facts, evidence, [*outlook, *doubts, *others, *kill], steps)
 
 
 def _headline(verdict: Verdict) -> str:
@@ -286,6 +286,11 @@ def _describe_aftermath(item: Aftermath, format_at: Callable[[str], str]) -> str
     name = "rank" if item.ranks.isdigit() else "ranks"
     ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
     return f"{format_at(clean(item.at, 24))} {ranks}{clean(item.text)}"
+
+
+def _kill(verdict: Verdict) -> list[str]:
+    """Return a line on what a kill loses, while the job is hung."""
+    return [] if verdict.kill is None else [_line(" ".join(verdict.kill.sentences))]
 
 
 def _doubts(verdict: Verdict) -> list[str]:

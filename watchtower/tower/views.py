@@ -14,6 +14,7 @@ from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
 from watchtower.core.reading.gpus import find_gpu_use
 from watchtower.core.reading.observed import Observed
 from watchtower.tower.clock import rfc3339
+from watchtower.tower.kill_losses import find_live_loss
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
@@ -246,6 +247,7 @@ def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Ver
         progress=view.progress,
         progress_text=view.text,
         shared_with=_count_sharing(tower, live, verdict.shared_cause),
+        kill=find_live_loss(tower.fleet.jobs[live.name], live, verdict, tower.clock.wall()),
     )
 
 

@@ -17,10 +17,11 @@ from watchtower.core.case_summary import (
     StackTree,
     WaitBoxes,
 )
+from watchtower.core.graph_svg import MAX_LABELS, describe_box
 from watchtower.core.reading.frames import last_component, name_line
-from watchtower.tower.history import read_summary
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import find_job_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.words import count
@@ -38,12 +39,28 @@ SHOWN_SET = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitLine:
+    """One box of the picture."""
+
+    name: str
+    """"rank 5", "480 ranks"."""
+    about: str
+    """"suspect, not waiting, gpu-001"."""
+    place: str
+    waits: list[str]
+    """"waits for rank 5 in recv number 81"."""
+    is_suspect: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphShown:
     """Which rank waits for which."""
 
     sentence: str
     waits: WaitBoxes
     """For the picture."""
+    lines: list[WaitLine]
+    """The same as a list, for narrow screens: the end of the waiting first."""
     left_out: int
     """Arrows that are not in the picture."""
 
@@ -65,6 +82,8 @@ class ContrastShown:
 
     rank: int
     peers: int
+    others: int
+    """Number of all other ranks. If it is larger than `peers`, these are a sample."""
     differences: list[DifferenceShown]
     same: list[str]
 
@@ -150,7 +169,32 @@ async def _find_summary(
 def show_graph(summary: CaseSummary) -> GraphShown:
     """Return the graph, for a picture and in words."""
     waits = summary.waits
-    return GraphShown(sentence=waits.sentence, waits=waits, left_out=waits.arrows_left_out)
+    order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
+    return GraphShown(
+        sentence=waits.sentence,
+        waits=waits,
+        lines=[_list_wait(waits, index) for index in order],
+        left_out=waits.arrows_left_out,
+    )
+
+
+def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
+    box = waits.boxes[index]
+    name, about, *places = describe_box(box)
+    verb = "waits" if box.rank_set.count == 1 else "wait"
+    named = [
+        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
+        f"{f' in {arrow.label}' if arrow.label else ''}"
+        for arrow in waits.arrows
+        if arrow.from_box == index
+    ]
+    return WaitLine(
+        name=name,
+        about=about,
+        place="".join(places),
+        waits=list(dict.fromkeys(named))[:MAX_LABELS],
+        is_suspect=bool(box.suspect_ranks),
+    )
 
 
 def show_contrast(summary: CaseSummary) -> ContrastShown | None:
@@ -161,6 +205,7 @@ def show_contrast(summary: CaseSummary) -> ContrastShown | None:
     return ContrastShown(
         rank=contrast.rank,
         peers=contrast.peer_count,
+        others=max(summary.ranks.count - 1, contrast.peer_count),
         differences=[_show_difference(each) for each in contrast.differences],
         same=list(contrast.same),
     )

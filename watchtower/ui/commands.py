@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from watchtower.store.values import JobFacts
@@ -18,8 +18,11 @@ _PLAIN = re.compile(r"[ -~]{1,128}")
 """Printable ASCII: neither a line end nor an escape sequence, and no letter that imitates another
 one."""
 
-_OF_THE_NODE = (Domain.NODE, Domain.GPU, Domain.NETWORK)
+_OF_THE_NODE = frozenset({Domain.NODE, Domain.GPU, Domain.NETWORK})
 """Domains in which the node should get no new job."""
+
+_ELSEWHERE = _OF_THE_NODE | {Domain.STORAGE}
+"""Domains in which the job may work on other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,49 +33,95 @@ class Command:
     text: str
 
 
-def _slurm(job: str, node: str) -> list[Command]:
-    commands = [
-        Command(purpose="Requeue the job", text=f"scontrol requeue {job}"),
-        Command(purpose="Cancel the job", text=f"scancel {job}"),
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Names:
+    """Names for the shell. Empty: not known, or not usable."""
+
+    job: str
+    namespace: str
+    avoided: str
+    """The node without which the job should start again."""
+    drained: str
+    """The node that should get no new job."""
+
+
+def _slurm(names: _Names) -> Iterator[Command]:
+    job, node = names.job, names.avoided
+    if names.drained:
+        drain = f"scontrol update NodeName={names.drained} State=DRAIN Reason=watchtower"
+        yield Command(purpose=f"Drain {names.drained} (operators only)", text=drain)
     if node:
-        drain = f"scontrol update NodeName={node} State=DRAIN Reason=watchtower"
-        return [Command(purpose="Drain the node", text=drain), *commands]
-    return commands
+        # A job must be pending while its list of excluded nodes changes.
+        steps = f"scontrol requeuehold {job}", f"scontrol update JobId={job} ExcNodeList={node}"
+        without = " && ".join((*steps, f"scontrol release {job}"))
+        yield Command(purpose=f"Requeue the job without {node}", text=without)
+    else:
+        yield Command(purpose="Requeue the job", text=f"scontrol requeue {job}")
+    yield Command(purpose="Cancel the job", text=f"scancel {job}")
 
 
-def _pbs(job: str, node: str) -> list[Command]:
-    commands = [
-        Command(purpose="Requeue the job", text=f"qrerun {job}"),
-        Command(purpose="Cancel the job", text=f"qdel {job}"),
-    ]
-    if node:
-        return [Command(purpose="Take the node offline", text=f"pbsnodes -o {node}"), *commands]
-    return commands
+def _pbs(names: _Names) -> Iterator[Command]:
+    if names.avoided:
+        offline = f"pbsnodes -o {names.avoided}"
+        yield Command(purpose=f"Take {names.avoided} offline first (operators only)", text=offline)
+    yield Command(purpose="Requeue the job (operators only)", text=f"qrerun {names.job}")
+    yield Command(purpose="Cancel the job", text=f"qdel {names.job}")
 
 
-def _lsf(job: str, node: str) -> list[Command]:
-    commands = [
-        Command(purpose="Requeue the job", text=f"brequeue {job}"),
-        Command(purpose="Cancel the job", text=f"bkill {job}"),
-    ]
-    if node:
-        return [Command(purpose="Close the node", text=f"badmin hclose {node}"), *commands]
-    return commands
+def _lsf(names: _Names) -> Iterator[Command]:
+    if names.avoided:
+        close = f"badmin hclose {names.avoided}"
+        yield Command(purpose=f"Close {names.avoided} first (administrators only)", text=close)
+    yield Command(purpose="Requeue the job", text=f"brequeue {names.job}")
+    yield Command(purpose="Cancel the job", text=f"bkill {names.job}")
 
 
-def _flux(job: str, node: str) -> list[Command]:
-    commands = [Command(purpose="Cancel the job", text=f"flux cancel {job}")]
-    if node:
-        return [Command(purpose="Drain the node", text=f"flux resource drain {node}"), *commands]
-    return commands
+def _flux(names: _Names) -> Iterator[Command]:
+    if names.avoided:
+        drain = f"flux resource drain {names.avoided}"
+        yield Command(purpose=f"Drain {names.avoided} first (operators only)", text=drain)
+    yield Command(purpose="Cancel the job", text=f"flux cancel {names.job}")
 
 
-_SCHEDULERS: dict[str, Callable[[str, str], list[Command]]] = {
+def _ray(names: _Names) -> Iterator[Command]:
+    # It ends only a job that was submitted with `ray job submit`, and refuses any other.
+    yield Command(purpose="Stop the job", text=f"ray job stop {names.job}")
+
+
+def _jobset(names: _Names) -> Iterator[Command]:
+    yield from _cordon(names)
+    if not names.namespace:
+        return  # the same name may mean another JobSet in another namespace
+    job = f"jobset {names.job} -n {names.namespace}"
+    patch = f"kubectl patch {job} --type=merge -p"
+    yield Command(purpose="End its pods", text=f"""{patch} '{{"spec":{{"suspend":true}}}}'""")
+    yield Command(purpose="Start them again", text=f"""{patch} '{{"spec":{{"suspend":false}}}}'""")
+    yield Command(purpose="Delete the JobSet", text=f"kubectl delete {job}")
+
+
+def _kubernetes(names: _Names) -> Iterator[Command]:
+    """Commands for pods of which no controller is known."""
+    yield from _cordon(names)
+    if names.avoided:
+        find = (
+            f"kubectl get pods -n {names.namespace} --field-selector spec.nodeName={names.avoided}"
+        )
+        yield Command(purpose=f"Find its pods on {names.avoided}", text=find)
+
+
+def _cordon(names: _Names) -> Iterator[Command]:
+    if names.avoided:
+        purpose = f"Keep new pods off {names.avoided} first (administrators only)"
+        yield Command(purpose=purpose, text=f"kubectl cordon {names.avoided}")
+
+
+_SCHEDULERS: dict[str, Callable[[_Names], Iterator[Command]]] = {
     "slurm": _slurm,
     "pbs": _pbs,
     "lsf": _lsf,
     "flux": _flux,
+    "ray": _ray,
+    "jobset": _jobset,
 }
 
 
@@ -81,11 +130,16 @@ def write_commands(facts: JobFacts, domain: Domain | None, node: str) -> list[Co
 
     `node` is the one node of all suspects; empty if there is none.
     """
+    names = _Names(
+        job=_quote(facts.scheduler_id),
+        namespace=_quote(facts.namespace),
+        avoided=_quote(node) if domain in _ELSEWHERE else "",
+        drained=_quote(node) if domain in _OF_THE_NODE else "",
+    )
     write = _SCHEDULERS.get(facts.scheduler)
-    job = _quote(facts.scheduler_id)
-    if write is None or not job:
-        return []
-    return write(job, _quote(node) if domain in _OF_THE_NODE else "")
+    if write is not None:
+        return list(write(names)) if names.job else []
+    return list(_kubernetes(names)) if names.namespace else []
 
 
 def _quote(name: str) -> str:

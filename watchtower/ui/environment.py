@@ -16,7 +16,8 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
 from watchtower.core.times import format_moment
-from watchtower.ui.words import find_tone, format_name, format_percent
+from watchtower.ui.headline import drop_ages
+from watchtower.ui.words import find_tone, format_cause, format_name, format_percent
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -37,6 +38,8 @@ def make_environment() -> Environment:
         "step": mark_step,
         "moment": mark_moment,
         "clock": mark_clock,
+        "cause": format_cause,
+        "ageless": drop_ages,
         "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,
@@ -70,15 +73,21 @@ def mark_step(text: str, limit: int = MAX_SENTENCE) -> Markup:
 
 
 def _mark(text: str, limit: int, code: Markup, command: Markup) -> Markup:
-    """Return a sentence with its code spans. A span with a space in it is a command."""
+    """Return a sentence with its code spans."""
     pieces = clean_sentence(text, limit).split("`")
     if len(pieces) % 2 == 0:  # cut within a span
         pieces = ["".join(pieces)]
     marked = [
-        (command if " " in piece else code).format(piece) if number % 2 else escape(piece)
+        (command if _is_command(piece) else code).format(piece) if number % 2 else escape(piece)
         for number, piece in enumerate(pieces)
     ]
     return Markup("").join(marked)
+
+
+def _is_command(code: str) -> bool:
+    """Return whether a code span can be copied to a shell: it has arguments, and no `PATH` that a
+    person must fill in."""
+    return " " in code and "PATH" not in code.split()
 
 
 def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
@@ -86,17 +95,18 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     return _mark_time(stamp, format_moment(stamp or ""), " data-age" if with_age else "")
 
 
-def mark_clock(stamp: str | None, *, is_start: bool = True) -> Markup:
+def mark_clock(stamp: str | None, *, is_start: bool = True, with_age: bool = True) -> Markup:
     """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
     that still lasts, else "4 min ago"."""
-    said = format_moment(stamp or "").partition(" ")[2]
-    return _mark_time(stamp, said, " data-since" if is_start else " data-age")
+    text = format_moment(stamp or "").partition(" ")[2]
+    age = " data-since" if is_start else " data-age"
+    return _mark_time(stamp, text, age if with_age else "")
 
 
-def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
+def _mark_time(stamp: str | None, text: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
-    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), text)
 
 
 def quote_segment(text: str) -> str:

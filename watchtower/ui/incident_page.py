@@ -13,8 +13,7 @@ from watchtower.alerts.alert import describe_incident
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import (
     AlertFacts,
-    has_all_evidence,
-    write_loss,
+    find_loss,
     write_message,
     write_whom_to_call,
     write_whom_to_call_again,
@@ -27,11 +26,12 @@ from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
+from watchtower.ui.headline import write_headline
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, format_name, format_percent, list_labels, stamp
+from watchtower.ui.words import count, format_cause, format_percent, list_labels, stamp
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Alternative, Cause, Status, Verdict
+from watchtower.wire.verdict import Alternative, Cause, KillLoss, Status, Verdict
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""
@@ -40,15 +40,6 @@ MAX_STEPS = 6
 MAX_LINES = 12
 """Doubts, alternatives, and things that are not known, of each kind. A verdict of a job with
 thousands of ranks may have a line for each of its nodes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillShown:
-    """Whether the job may be killed now."""
-
-    answer: str
-    """"yes", "not yet", "not known"."""
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +65,8 @@ class IncidentShown:
     diagnosed_at: str | None
     sentence: str
     cause: str
+    runbook: str
+    """Address of the runbook of the cause; empty without the setting."""
     confidence: float | None
     """Null if the cause is not known."""
     doubts: list[str]
@@ -88,7 +81,7 @@ class IncidentShown:
     outage: str | None
     steps: list[str]
     commands: list[Command]
-    kill: KillShown | None
+    kill: KillLoss | None
     step: int | None
     evidence: list[EvidenceShown]
     not_known: list[str]
@@ -111,8 +104,13 @@ def show_incident(
 ) -> IncidentShown:
     """Return what the page shows of an incident."""
     incident, verdict, facts = overview.incident, overview.verdict, overview.facts
-    said = describe_incident(replace(incident, verdict=verdict), facts)
-    said = replace(said, stalled_s=None if not overview.is_over else said.stalled_s)
+    alert = describe_incident(replace(incident, verdict=verdict), facts)
+    timeout_s, since = verdict.collective_timeout_s, overview.stalled_at
+    alert = replace(
+        alert,
+        stalled_s=alert.stalled_s if overview.is_over else None,
+        timeout_at=None if timeout_s is None or since is None else since + timeout_s,
+    )
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
     commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)
@@ -131,8 +129,9 @@ def show_incident(
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
-        sentence=capitalise(verdict.summary),
+        sentence=write_headline(verdict),
         cause=verdict.cause.value if verdict.cause else "",
+        runbook=links.cause(verdict.cause.value) if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
         suspects=show_suspects(verdict),
@@ -141,12 +140,12 @@ def show_incident(
         else "",
         waiting=len(parse_ranks(verdict.waiting)),
         waiting_ranks=verdict.waiting,
-        call=_write_call(said, is_over=overview.is_over),
+        call=_write_call(alert, is_over=overview.is_over),
         shared=_write_shared(verdict),
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
-        kill=show_kill(said),
+        kill=find_loss(alert),
         step=verdict.step,
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
@@ -156,7 +155,7 @@ def show_incident(
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=overview.silence,
         node=incident.only_node,
-        channel=write_channel_text(said, links),
+        channel=write_channel_text(alert, links),
         links=fill_links(templates, _make_subject(overview, node)),
         is_shadow=incident.shadow,
     )
@@ -192,15 +191,6 @@ def list_facts(facts: JobFacts) -> list[str]:
     return [*about, *(count(number, word) for word, number in sizes.items() if number)]
 
 
-def show_kill(facts: AlertFacts) -> KillShown | None:
-    """Return whether the job may be killed; None if it is over or not stuck."""
-    sentence = write_loss(facts)
-    if not sentence:
-        return None
-    answers = {True: "yes", False: "not yet", None: "not known"}
-    return KillShown(answer=answers[has_all_evidence(facts)], sentence=sentence)
-
-
 def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
     """Return the message of an alert for a chat, with the address of this page if it is known."""
     return list(write_message(replace(facts, url=links.details(facts.incident))))
@@ -208,8 +198,8 @@ def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
 
 def _write_call(facts: AlertFacts, *, is_over: bool) -> str:
     """Return whom to call, for a place whose heading says so."""
-    said = write_whom_to_call_again(facts) if is_over else write_whom_to_call(facts)
-    return capitalise(said.removeprefix("Call "))
+    call = write_whom_to_call_again(facts) if is_over else write_whom_to_call(facts)
+    return capitalise(call.removeprefix("Call "))
 
 
 def _find_node(verdict: Verdict) -> str:
@@ -226,8 +216,8 @@ def _write_shared(verdict: Verdict) -> str:
 
 
 def _write_alternative(other: Alternative) -> str:
-    of = f" of {name_ranks(other.suspects)}" if other.suspects else ""
-    return f"{format_name(other.cause.value)}{of} ({format_percent(other.confidence)})"
+    ranks = f"{name_ranks(other.suspects)}, " if other.suspects else ""
+    return f"{format_cause(other.cause)} ({ranks}{format_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:

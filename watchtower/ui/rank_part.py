@@ -12,9 +12,9 @@ from hashlib import blake2b
 
 from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
 from watchtower.core.text import join_words
-from watchtower.tower.history import read_summary
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment
@@ -49,6 +49,10 @@ class RanksShown:
     description: str
     """Version of the description of the bytes."""
     groups: list[GroupShown]
+    has_lags: bool
+    """Whether the groups differ in their steps."""
+    has_phases: bool
+    has_places: bool
     groups_left_out: int
     ranks_left_out: int
 
@@ -80,15 +84,18 @@ def show_ranks(path: str, grid: RankGrid) -> RanksShown | None:
         cells=_digest(grid.cells),
         description=_digest(repr(described).encode()),
         groups=[_show_group(group) for group in grid.groups],
+        has_lags=len({group.lag for group in grid.groups}) > 1,
+        has_phases=any(group.phase for group in grid.groups),
+        has_places=any(group.place for group in grid.groups),
         groups_left_out=grid.groups_left_out,
         ranks_left_out=grid.ranks_left_out,
     )
 
 
 def _show_group(group: RankGroup) -> GroupShown:
-    lag = (
-        "not known" if group.lag is None else f"{group.lag} behind" if group.lag else "the highest"
-    )
+    lag = "newest step"
+    if group.lag != 0:
+        lag = "not known" if group.lag is None else f"{count(group.lag, 'step')} behind"
     return GroupShown(
         ranks=cut_set(group.rank_set),
         count=group.rank_set.count,

@@ -19,6 +19,7 @@ from watchtower.wire.bounds import (
     MAX_MEMBERS_TEXT,
     MAX_PEERS,
     MAX_TEXT,
+    check_age,
     check_count,
     check_integer,
     check_text,
@@ -90,6 +91,9 @@ class GroupLog:
     record it."""
     records: tuple[CollectiveRecord, ...] = ()
     """The most recent collectives, ascending by number. Older ones are not sent."""
+    timeout_s: float = 0.0
+    """Seconds after which the library gives up the last of them; 0 if it does not record that. It
+    is not part of the digest, which towers of earlier releases check."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -99,6 +103,7 @@ class GroupLog:
         check_integer("entered", self.entered, low=-1)
         check_integer("completed", self.completed, low=-1)
         check_count("records", len(self.records), MAX_GROUP_RECORDS)
+        check_age("timeout_s", self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +202,9 @@ def make_group_log(
     entered: int,
     completed: int,
     records: tuple[CollectiveRecord, ...],
+    timeout_s: float = 0.0,
 ) -> GroupLog:
-    """Return a log whose digest is 16 hex digits of a hash of all its fields."""
+    """Return a log whose digest is 16 hex digits of a hash of its fields except the timeout."""
     lines = [f"{group} {called} {entered} {completed}"]
     lines += [f"{each.number}\t{each.operation}\t{each.signature}" for each in records]
     raw = "\n".join(lines).encode("utf-8", "surrogatepass")
@@ -209,4 +215,5 @@ def make_group_log(
         entered=entered,
         completed=completed,
         records=records,
+        timeout_s=timeout_s,
     )

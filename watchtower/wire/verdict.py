@@ -162,6 +162,30 @@ class Aftermath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KillLoss:
+    """The losses of a kill of the job now."""
+
+    loses_evidence: bool | None
+    """Whether the stacks of some ranks have not arrived. Null if that is not known."""
+    lost_steps: int | None
+    """Steps since the last checkpoint; null if they are not known."""
+    evidence_text: str
+    """`loses_evidence` as a sentence."""
+    steps_text: str
+    """`lost_steps` as a sentence."""
+    process_text: str = ""
+    """Why a kill may not end a suspect; empty if nothing is known against it."""
+    timeout_text: str = ""
+    """When the job's own timeout ends it; empty if that is not known."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All that is known, the most important first."""
+        texts = (self.evidence_text, self.steps_text, self.process_text, self.timeout_text)
+        return tuple(filter(None, texts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictEntry:
     """One verdict in the history of an incident."""
 
@@ -220,3 +244,8 @@ class Verdict:
     the opening, because alerts are grouped by it."""
     shared_with: int = 0
     """Number of other open incidents that have the same shared cause now."""
+    collective_timeout_s: float | None = None
+    """The job's own timeout of the collective in which its ranks wait; null if the collective log
+    does not show it."""
+    kill: KillLoss | None = None
+    """The losses of a kill. Null unless the job is hung now."""

@@ -1,4 +1,4 @@
-"""What native places say: a wait for the device, and a thread that stays blocked."""
+"""The descriptions of native places: a wait for the device, and a thread that stays blocked."""
 
 from dataclasses import replace
 

@@ -22,6 +22,7 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
+from watchtower.core.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
     Written,
@@ -29,6 +30,7 @@ from watchtower.core.diagnosis.writer.accusations import (
     write_together,
 )
 from watchtower.core.diagnosis.writer.doubts import write_doubts
+from watchtower.core.diagnosis.writer.functions import find_unread, show_functions
 from watchtower.core.diagnosis.writer.gaps import find_gaps
 from watchtower.core.diagnosis.writer.nothing_found import (
     advise_by_hand,
@@ -180,7 +182,11 @@ def _make_diagnosis(
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
     links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
     quoted = [fault.observation for fault in links]
-    shown = (*show_bad_losses(picture), *show_observations(picture, accused, quoted))
+    shown = (
+        *show_bad_losses(picture),
+        *show_functions(accused),
+        *show_observations(picture, accused, quoted),
+    )
     evidence = dict.fromkeys([*written.evidence, *shown])
     return Diagnosis(
         cause=cause,
@@ -198,7 +204,10 @@ def _make_diagnosis(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, accused),
+        collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
+        unlogged=tuple(item.rank for item in picture.unlogged),
+        unread_natively=find_unread(accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 

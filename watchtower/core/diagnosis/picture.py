@@ -49,6 +49,22 @@ class Picture(Positions):
     """All positions of a case and what follows from them."""
 
     @cached_property
+    def unlogged(self) -> tuple[Position, ...]:
+        """Live ranks with a stack whose collective logs were not read, although those of others
+        were: any of them may be behind.
+        """
+        logs = self.collective_logs
+        if logs is None:
+            return ()
+        has_any = any(logs.of_rank.values())
+        return tuple(
+            item
+            for item in self.live
+            if item.stack is not None
+            and (item.rank not in logs.of_rank or (has_any and _failed_to_read_log(item)))
+        )
+
+    @cached_property
     def sinks(self) -> tuple[Position, ...]:
         """Ranks elsewhere that the others may be waiting for: those to accuse.
 
@@ -166,3 +182,8 @@ def take_picture(case: Case) -> Picture:
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_position(case, evidence, stacks) for evidence in case.ranks}
     return find_waits(Picture(case, by_rank, stacks=stacks))
+
+
+def _failed_to_read_log(position: Position) -> bool:
+    found = position.last_dump.collectives if position.last_dump is not None else None
+    return found is not None and bool(found.failure) and not found.logs

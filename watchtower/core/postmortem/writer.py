@@ -19,6 +19,7 @@ from watchtower.core.documents import (
     Part,
     Table,
 )
+from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
 from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
@@ -133,21 +134,30 @@ def _impact(facts: PostmortemFacts) -> Iterator[Part]:
 
 
 def _write_lost_steps(facts: PostmortemFacts) -> str:
-    step, checkpoint = facts.verdict.step, facts.checkpoint_step
+    """Return what was lost, or what a kill loses now."""
+    if facts.is_open:
+        loss = facts.verdict.kill or find_kill_loss(_find_kill_facts(facts))
+        return " ".join(loss.sentences)
     if facts.verdict.status is Status.RECOVERED:
         return "No step was lost: the job went on."
-    if facts.kind == "never_started":
-        return "No step was lost: there was none."
-    if checkpoint is None:
-        return "No checkpoint was seen, so the number of lost steps is not known."
-    if step is None:
-        return f"All steps after the checkpoint at step {checkpoint}."
-    lost = max(0, step - checkpoint)
-    usual = (
-        f" ({format_duration(lost * facts.step_s)} of training)" if facts.step_s and lost else ""
+    return write_steps_lost(_find_kill_facts(facts))
+
+
+def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
+    verdict = facts.verdict
+    return KillFacts(
+        never_started=facts.kind == "never_started",
+        ranks=facts.ranks,
+        dumps_in=facts.dumps_in,
+        dumps_wanted=facts.dumps_wanted,
+        step=verdict.step,
+        checkpoint_step=facts.checkpoint_step,
+        step_s=facts.step_s,
+        rank=verdict.suspects[0].rank if verdict.suspects else None,
+        suspects=len(verdict.suspects),
+        cause=verdict.cause.value if verdict.cause else "",
+        domain=verdict.domain.value if verdict.domain else "",
     )
-    verb = "were at risk" if facts.is_open else "were lost unless the job saved them later"
-    return f"{lost} steps since the checkpoint at step {checkpoint}{usual} {verb}."
 
 
 def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
@@ -221,8 +231,8 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
     yield Heading("Cause")
     cause = verdict.cause or Cause.UNKNOWN
     if verdict.status is Status.RECOVERED and verdict.suspects:
-        said = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
-        words = f"Seen while it hung: {_sentence(said)}"
+        text = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
+        words = f"Seen while it hung: {_sentence(text)}"
     else:
         words = f"The verdict: {_sentence(verdict.summary)}"
     yield Paragraph(f"`{cause.value}`, with a confidence of {verdict.confidence:.0%}. {words}")

@@ -118,6 +118,7 @@ class Redactor:
                     )
                     for each in log.records
                 ),
+                timeout_s=log.timeout_s,
             )
             self._logs[log.digest] = known
         return known

@@ -36,9 +36,10 @@ def write_waits(waits: WaitBoxes) -> str:
         sentences += _write_box(waits, box, arrows)
     sentences = list(dict.fromkeys(sentences))
     text = ""
-    for sentence in sentences:
+    for number, sentence in enumerate(sentences):
         if len(text) + len(sentence) > MAX_SENTENCE:
-            return f"{text} And more."
+            left = len(sentences) - number
+            return f"{text} {left} more {'wait is' if left == 1 else 'waits are'} not named."
         text = f"{text} {sentence}".strip()
     return text
 

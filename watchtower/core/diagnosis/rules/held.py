@@ -61,7 +61,9 @@ STATES = (
     # A tracer that is attached but lets the process run may only watch.
     HeldState(Cause.PROCESS_TRACED, _is_watched, 0.7, _TRACED),
     HeldState(Cause.PROCESS_FROZEN, _is_frozen, 0.9, ("find_cgroup", "no_signal_reaches")),
-    HeldState(Cause.UNINTERRUPTIBLE_IO, _stays_uninterruptible, 0.85, ("blocked", "no_kill")),
+    HeldState(
+        Cause.UNINTERRUPTIBLE_IO, _stays_uninterruptible, 0.85, ("blocked", "restart_without")
+    ),
 )
 """If a cause has several rows, the first that holds any rank counts."""
 

@@ -142,7 +142,9 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "opened": target or f"the file opened at {where_of(first) or 'its last line'}",
         "mount": describe_mount(mounts[0]) if len(mounts) == 1 else "that mount",
         "mount_path": _quote_path(mounts[0].point if len(mounts) == 1 else target),
-        "mounts": join_words([clean(each.point, 120) for each in mounts[:MAX_MOUNTS]]),
+        "stat_mounts": join_words(
+            [f"`timeout 10 stat {_quote_path(each.point)}`" for each in mounts[:MAX_MOUNTS]]
+        ),
         "destination": target or "the checkpoint's destination",
         # Without heartbeats it is not known that the suspect has made that step.
         "before_step": "" if made is None else f" before step {made}",

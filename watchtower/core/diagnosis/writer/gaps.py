@@ -32,6 +32,7 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
         *_single_dumps(picture),
         *_event_loops(picture),
         *_failed_records(picture),
+        *_no_records(picture),
         *_no_pages(picture),
         *_rivals(picture),
     ]
@@ -147,6 +148,18 @@ def _failed_records(picture: Picture) -> Iterable[str]:
             failed.setdefault(found.failure, []).append(item.rank)
     for sentence, ranks in failed.items():
         yield f"{name_ranks(ranks)}: no collective log: {clean(sentence, 240)}"
+
+
+def _no_records(picture: Picture) -> Iterable[str]:
+    """Yield ranks without a log and without a reason, beside ranks with a log."""
+    yield from _sentence(
+        [
+            item
+            for item in picture.unlogged
+            if item.last_dump is not None and item.last_dump.collectives is None
+        ],
+        "no collective log was read, although other ranks have one",
+    )
 
 
 def _no_pages(picture: Picture) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Examples of answers for /docs, made of the values that the routes return."""
+"""Examples of jobs, incidents, nodes and what people do with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from watchtower.core.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
 from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
-from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.incident_views import (
+    IncidentDetail,
+    IncidentSummary,
+    StackView,
+    VerdictEntryView,
+)
 from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.outputs import OutputView
@@ -33,6 +38,7 @@ from watchtower.wire.verdict import (
     Domain,
     Doubt,
     Evidence,
+    KillLoss,
     Progress,
     SharedCause,
     Status,
@@ -111,6 +117,14 @@ _VERDICT = Verdict(
     progress=Progress.NONE,
     progress_text="no step for 15 s, 0.8 s is usual",
     shared_cause=_MOUNT,
+    collective_timeout_s=600.0,
+    kill=KillLoss(
+        loses_evidence=False,
+        lost_steps=33,
+        evidence_text="A kill loses no evidence (stacks of 512 of 512 ranks are collected).",
+        steps_text="It loses 33 steps (26 s of training): last checkpoint at step 1200.",
+        timeout_text="The job's own timeout (10 min) should end it at about 02:26 UTC.",
+    ),
 )
 _RANK = RankView(
     rank=37,

@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import pytest
+
+from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
+
+FACTS = KillFacts(
+    ranks=512,
+    dumps_in=512,
+    dumps_wanted=512,
+    step=1233,
+    checkpoint_step=1200,
+    step_s=0.4,
+    rank=37,
+    suspects=1,
+    cause="dataloader_stall",
+    domain="storage",
+)
+
+COMPLETE = "A kill loses no evidence (stacks of 512 of 512 ranks are collected)."
+NOT_KNOWN = "It is not known whether a kill loses evidence."
+STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, COMPLETE + STEPS),
+        ({"dumps_in": 513}, COMPLETE + STEPS),
+        (
+            {"checkpoint_step": None},
+            f"{COMPLETE} The lost steps are not known: no checkpoint was seen.",
+        ),
+        (
+            {"step": None},
+            f"{COMPLETE} It loses all steps after the checkpoint at step 1200.",
+        ),
+        (
+            {"step": 1201},
+            f"{COMPLETE} It loses 1 step (0.4 s of training): last checkpoint at step 1200.",
+        ),
+        ({"step": 1200}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
+        ({"step": 7}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
+        (
+            {"dumps_in": 480},
+            f"A kill now loses evidence (stacks of only 480 of 512 ranks are collected).{STEPS}",
+        ),
+        (
+            {"ranks": 513},
+            "A kill loses no evidence (stacks of 512 of the 512 ranks that agents report are "
+            f"collected).{STEPS}",
+        ),
+        ({"dumps_in": None}, NOT_KNOWN + STEPS),
+        ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
+        ({"dumps_in": -1}, NOT_KNOWN + STEPS),
+        ({"never_started": True, "step": None}, f"{COMPLETE} It loses no steps."),
+        (
+            {"cause": "uninterruptible_io"},
+            f"{COMPLETE}{STEPS} Rank 37 is in state D: a kill may not end it until its IO returns.",
+        ),
+        (
+            {"cause": "uninterruptible_io", "domain": "gpu", "suspects": 8},
+            f"{COMPLETE}{STEPS} The suspects are in the GPU driver: a kill may not end them until "
+            "their call to the driver returns.",
+        ),
+        (
+            {"cause": "process_frozen"},
+            f"{COMPLETE}{STEPS} Rank 37 is frozen: a kill may not end it until its cgroup is "
+            "thawed.",
+        ),
+        (
+            {"timeout_s": 600.0, "timeout_at": 1.7e9},
+            f"{COMPLETE}{STEPS} The job's own timeout (10 min) should end it at about 22:13 UTC.",
+        ),
+        ({"timeout_s": 600.0}, COMPLETE + STEPS),
+    ],
+)
+def test_what_a_kill_loses_is_the_missing_stacks_and_the_steps_since_the_checkpoint(
+    changes, sentence
+):
+    assert " ".join(find_kill_loss(replace(FACTS, **changes)).sentences) == sentence
+
+
+def test_the_same_facts_are_values_for_programs():
+    loss = find_kill_loss(FACTS)
+    assert (loss.loses_evidence, loss.lost_steps) == (False, 33)
+    loss = find_kill_loss(KillFacts())
+    assert (loss.loses_evidence, loss.lost_steps) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {},
+            "33 steps (13 s of training) since the checkpoint at step 1200 were lost unless the "
+            "job saved them later.",
+        ),
+        ({"checkpoint_step": None}, "The lost steps are not known: no checkpoint was seen."),
+        ({"step": None}, "All steps after the checkpoint at step 1200 were lost."),
+        ({"never_started": True}, "No step was lost: there was none."),
+    ],
+)
+def test_what_the_end_of_a_job_has_lost(changes, sentence):
+    assert write_steps_lost(replace(FACTS, **changes)) == sentence
