@@ -57,7 +57,7 @@ def test_they_are_read_of_the_suspect_and_when_an_operator_asks() -> None:
     assert result.judgement.is_right, result
     (shown,) = found["shown"]
     assert (shown["ranks"], shown["weight"]) == (str(SUSPECT), 0.0)
-    assert shown["text"].startswith("native: ")
+    assert shown["text"].startswith(f"rank {SUSPECT}: ")
     (item,) = found["asked"]["items"]
     assert item["native"].endswith(f"its device in {DEVICE}")
     # The host spins: py-spy may not find callers there. Then the libraries alone are shown.
