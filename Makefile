@@ -26,7 +26,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch test-nccl browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -51,6 +51,10 @@ test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
+
+test-gpu: $(VENV)/.ready-dev ## run the tests that need a GPU and write docs/gpu-notes.md; without a GPU, say so
+	@$(PYTEST) -rs tests/system/gpu
+	@$(BIN)/python -m tests.system.gpu.record docs/gpu-notes.md
 
 lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .

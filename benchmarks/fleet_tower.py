@@ -64,8 +64,8 @@ def main() -> None:
     made: list[Timed] = []
     plain = app.make_app
 
-    def timed(*args: Any) -> Any:
-        made.append(Timed(plain(*args)))
+    def timed(*args: Any, **options: Any) -> Any:
+        made.append(Timed(plain(*args, **options)))
         return made[-1]
 
     app.make_app = timed  # type: ignore[assignment]

@@ -124,7 +124,7 @@ def measure_harm(places: NativePlaces, steps: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class ToolCost:
-    """What one read of one process by a tool costs."""
+    """The cost of one read of one process by a tool."""
 
     took_s: float
     cpu_s: float

@@ -32,6 +32,7 @@ from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
 from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
+from watchtower.api.compression import Compression
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
 from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
@@ -49,7 +50,7 @@ from watchtower.api.openapi import describe_api
 from watchtower.api.outages import outage_routes
 from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
-from watchtower.api.security import Guard, Refusals
+from watchtower.api.security import AccessRules, Guard, Refusals
 from watchtower.api.silences import silence_routes
 from watchtower.api.slack_answers import SlackAnswers
 from watchtower.api.slack_commands import SlackCommands
@@ -98,21 +99,19 @@ PageRoutes = Callable[[Tower, Pages], list[Route]]
 
 def make_app(
     tower: Tower,
-    visitors: Visitors | None = None,
-    refusals: Refusals | None = None,
-    renewal: Renewal | None = None,
+    rules: AccessRules | None = None,
     links: AlertLinks = NO_LINKS,
-    hosts: frozenset[str] | None = None,
+    *,
+    renewal: Renewal | None = None,
     alerts: AlertNotifier | None = None,
     pages: PageRoutes = page_routes,
 ) -> Front:
-    """Return the ASGI application of one tower. Without visitors every request is allowed.
+    """Return the ASGI application of one tower. Without rules every request is allowed.
 
-    `hosts` are the names of the tower. If they are given and there are no tokens, requests from web
-    pages of other sites are refused. `pages` makes the routes of the tower's own pages.
+    `pages` makes the routes of the tower's own pages.
     """
-    refusals = refusals or Refusals()
-    visitors = visitors or Visitors(TokenBook({}, {}))
+    rules = rules or AccessRules()
+    visitors, refusals = rules.visitors, rules.refusals
     shown = Pages(tower.clock.now)
 
     @contextlib.asynccontextmanager
@@ -135,14 +134,8 @@ def make_app(
     app = FastAPI(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    guard = partial(
-        Guard,
-        visitors=visitors,
-        refusals=refusals,
-        hosts=hosts,
-        public_url=links.public_url,
-        show_error=shown.show_error,
-    )
+    guard = partial(Guard, rules=rules, public_url=links.public_url, show_error=shown.show_error)
+    app.add_middleware(Compression)
     app.add_middleware(EntityTags)
     app.add_middleware(BodyLimit)
     app.add_middleware(guard)
@@ -160,7 +153,7 @@ def make_app(
         app.router.routes += linking(tower, links).routes
     for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
-    return Front(ingest, app, guard, replies)
+    return Front(ingest, app, guard, replies, shown.find_unchanged)
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
@@ -268,10 +261,13 @@ def _make_server(
     # Below this level uvicorn logs a line for every request that is not valid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     renewal = Renewal(book, certificate)
-    hosts = find_hosts(config.host, config.public_url, config.allowed_hosts)
-    visitors = Visitors(book, make_people(config))
+    rules = AccessRules(
+        visitors=Visitors(book, make_people(config)),
+        refusals=refusals,
+        hosts=find_hosts(config.host, config.public_url, config.allowed_hosts),
+    )
     pages = partial(page_routes, links=links, settings=config.pages)
-    app = make_app(tower, visitors, refusals, renewal, links, hosts, alerts, pages)
+    app = make_app(tower, rules, links, renewal=renewal, alerts=alerts, pages=pages)
     settings = uvicorn.Config(
         add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",

@@ -122,7 +122,7 @@ class Stillness:
 
 
 _COUNTERS = ("energy_j", "sampled_at", "power_w", "utilization", "memory_utilization")
-"""What changes all the time: energy in millijoules, the driver's own samples, power in milliwatts.
+"""Values that always change: energy in millijoules, the driver's own samples, power in milliwatts.
 The two shares are often constant, and change also if the others are wrong."""
 
 

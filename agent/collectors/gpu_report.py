@@ -1,4 +1,4 @@
-"""What is reported of one GPU: its pattern, its processes, its state, and errors that increased."""
+"""The report of one GPU: its pattern, its processes, its state, and errors that increased."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observat
         yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text)
     if trouble := _find_fabric_trouble(values):
         text = f"its NVLink fabric {trouble}"
-        yield observe(gpu.subject, "gpu_fabric", age_s, value=values["fabric_state"], text=text)
+        yield observe(gpu.subject, "gpu_fabric", age_s, value=values.get("fabric_state"), text=text)
 
 
 def _find_fabric_trouble(values: Mapping[str, float]) -> str:
@@ -167,8 +167,8 @@ def _describe_load(values: Mapping[str, float]) -> str:
         return "MIG is on, so its load is not known"
     if "utilization" not in values:
         return ""
-    said = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"
+    text = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"
     if "power_w" in values:
         limit = f" of {values['power_limit_w']:.0f} W" if "power_limit_w" in values else ""
-        said += f", {values['power_w']:.0f} W{limit}"
-    return said
+        text += f", {values['power_w']:.0f} W{limit}"
+    return text

@@ -54,6 +54,9 @@ _COLUMNS = {
 }
 """Columns of /proc/net/dev by kind of error; 0 and 8 are the bytes."""
 
+MAX_DIGITS = 17
+"""Digits of a number that are read: the value of an observation is at most 1e18."""
+
 _HAS_NO_LINK = ("down", "lowerlayerdown")
 """Words of `operstate` for an interface without a link. Some drivers always say "unknown"."""
 
@@ -196,7 +199,7 @@ class Network:
                     at=now,
                     is_up=_read_text(folder, "operstate") not in _HAS_NO_LINK,
                     mtu=int(_read_text(folder, "mtu")),
-                    changes=int(_read_text(folder, "carrier_changes")),
+                    changes=int(_read_text(folder, "carrier_changes")[:MAX_DIGITS]),
                     received=columns[0],
                     sent=columns[8],
                     errors={kind: columns[index] for kind, index in _COLUMNS.items()},
@@ -219,7 +222,7 @@ def _read_counters(path: str) -> dict[str, list[int]]:
         columns = rest.split()
         if not colon or len(columns) < 16 or not all(each.isdecimal() for each in columns):
             raise ValueError(f"{path} has the line {line[:64]!r}")
-        counted[name.strip()] = [int(each[:20]) for each in columns]
+        counted[name.strip()] = [int(each[:MAX_DIGITS]) for each in columns]
     return counted
 
 

@@ -90,7 +90,7 @@ _ADDRESS = "0x"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was read of a process, and the stack of its main thread after that."""
+    """Contents read of a process, and the stack of its main thread after that."""
 
     functions: NativeFunctions
     read_at: float

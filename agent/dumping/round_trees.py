@@ -1,4 +1,4 @@
-"""What a round of dumps has read of each rank and of its children, and the dumps made of it."""
+"""Contents that a round of dumps has read of each rank and its children, and its dumps."""
 
 from __future__ import annotations
 

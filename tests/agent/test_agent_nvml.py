@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.collectors.gpu_count import GpuCount
 from agent.collectors.gpu_report import observe_gpu
 from agent.collectors.gpu_state import GpuState
 from agent.collectors.nvml import Nvml
@@ -101,3 +102,42 @@ def test_a_counter_that_begins_again_or_could_not_be_read_has_not_risen():
     assert errors_of(gpu, 20.0) == {}
     take(gpu, 30.0, ecc_uncorrected=4)
     assert errors_of(gpu, 30.0)["gpu_errors.ecc_uncorrected"].value == 1
+
+
+def names_of(gpu: GpuState, now: float, family: str) -> list[tuple[float, float | None]]:
+    found = observe_gpu(gpu, now, now, NOWHERE)
+    return [(each.age_s, each.value) for each in found if each.name == family]
+
+
+def test_links_are_lost_only_if_they_were_up_before():
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 10.0, nvlinks=18, nvlinks_up=16)  # two were never up
+    assert names_of(gpu, 10.0, "gpu_nvlink_lost") == []
+    take(gpu, 20.0, nvlinks=18, nvlinks_up=12)
+    take(gpu, 25.0, nvlinks=18)
+    take(gpu, 30.0, nvlinks=18, nvlinks_up=12)
+    assert names_of(gpu, 31.0, "gpu_nvlink_lost") == [(11, 4)]
+    take(gpu, 40.0, nvlinks=18, nvlinks_up=11)
+    assert names_of(gpu, 41.0, "gpu_nvlink_lost") == [(1, 5)]
+    take(gpu, 50.0, nvlinks=18, nvlinks_up=16)
+    assert names_of(gpu, 50.0, "gpu_nvlink_lost") == []
+
+
+def test_missing_gpus_have_the_age_of_their_loss():
+    count = GpuCount("/nowhere", {})
+    assert list(count.compare(8, 10.0)) == []
+    assert [(e.age_s, e.value) for e in count.compare(7, 20.0)] == [(0, 1)]
+    (found,) = count.compare(7, 35.0)
+    assert (found.age_s, found.text) == (15, "the driver shows 7 of 8 GPUs")
+    assert list(count.compare(8, 40.0)) == []
+    assert count.expected == 8
+
+
+def test_a_container_with_some_gpus_expects_those(tmp_path: Path):
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "class").write_text("0x030200")
+    (device / "vendor").write_text("0x10de")
+    for visible, expected in (("all", 1), ("0,1", 0), ("void", 0)):
+        count = GpuCount(str(tmp_path), {"NVIDIA_VISIBLE_DEVICES": visible})
+        assert len(list(count.compare(0, 1.0))) == expected

@@ -20,7 +20,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.feedback import Calibration, FeedbackView
 from watchtower.tower.health import Health
-from watchtower.tower.history import IncidentDetail, IncidentSummary
+from watchtower.tower.incident_views import IncidentDetail, IncidentSummary
 from watchtower.tower.node_lists import NodeList
 from watchtower.tower.similar_incidents import SimilarList
 from watchtower.tower.tower import Tower

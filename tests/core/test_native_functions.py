@@ -41,11 +41,11 @@ def test_a_suspect_in_a_device_wait_is_to_be_read():
 
 
 def test_functions_are_shown_and_not_read_again():
-    said = diagnose(with_functions(observed(STUCK), WAIT))
-    shown = [each for each in said.evidence if each.source == "native"]
+    diagnosis = diagnose(with_functions(observed(STUCK), WAIT))
+    shown = [each for each in diagnosis.evidence if each.source == "native"]
     assert [(each.ranks, each.weight) for each in shown] == [(str(SUSPECT), 0.0)]
     assert "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)" in shown[0].text
-    assert said.unread_natively == ()
+    assert diagnosis.unread_natively == ()
 
 
 def test_a_suspect_elsewhere_is_not_read():

@@ -21,7 +21,7 @@ from tests.tower.test_api import recorded
 from tests.towers import wait_until
 from watchtower.api import connections, ingest
 from watchtower.api.connections import ConnectionLimit, connection_class
-from watchtower.api.security import Refusals
+from watchtower.api.security import AccessRules, Refusals
 from watchtower.app import make_app, serve
 from watchtower.config import TowerConfig
 from watchtower.core.policy import Policy
@@ -44,7 +44,7 @@ class Server:
         self.store = SqliteStore(folder / "watchtower.db")
         tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
         config = uvicorn.Config(
-            make_app(tower, refusals=self.refusals),
+            make_app(tower, AccessRules(refusals=self.refusals)),
             http=connection_class(self.limit),
             ws="none",
             log_config=None,

@@ -29,6 +29,9 @@ PER_NODE = 8
 SLEEPING = ProcessState.SLEEPING
 C10D = "torch/distributed/distributed_c10d.py"
 IN_FUTEX = KernelWait(state=SLEEPING, syscall="futex")
+TIMEOUT_S = 600.0
+"""Timeout of every collective: torch sets this one on NCCL."""
+
 LOOP = (12,)
 """The loop over steps begins in line 12 of the training program."""
 
@@ -183,6 +186,7 @@ class Maker:
             entered=-1 if self.recording.queued else called,
             completed=completed,
             records=records,
+            timeout_s=TIMEOUT_S,
         )
         return self.logs.setdefault(log.digest, log)
 

@@ -64,7 +64,7 @@ HOPPER = (
     "sm {gpu} 91\ntensor {gpu} 32\ndram {gpu} 24\nreceived {gpu} 900\nsent {gpu} 800\n"
     "links {gpu} 18\nlinks_up {gpu} 17\n"
 )
-"""What only GPUs since Hopper count. One of its NVLinks is down."""
+"""Counters that only GPUs since Hopper have. One of its NVLinks is down."""
 
 QUERIES = all_queries()
 ANNOTATIONS = [

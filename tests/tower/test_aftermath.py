@@ -12,7 +12,7 @@ from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
 from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.verdict_text import render_text
-from watchtower.tower.history import get_incident
+from watchtower.tower.incident_views import get_incident
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause, Status
 

@@ -9,7 +9,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
-from watchtower.api.security import Refusals
+from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.config import load_config
@@ -124,7 +124,7 @@ def tower(tmp_path):
 
 def test_without_tokens_a_page_reads_and_changes_nothing(tower):
     refusals = Refusals()
-    with TestClient(make_app(tower, refusals=refusals, hosts=HOSTS)) as client:
+    with TestClient(make_app(tower, AccessRules(refusals=refusals, hosts=HOSTS))) as client:
         body = recorded("report.json")
         assert client.post("/ingest/v1/report", content=body, headers=AGENT).is_success
         known = {"host": "localhost"}
@@ -146,7 +146,7 @@ def test_without_tokens_a_page_reads_and_changes_nothing(tower):
 
 def test_with_tokens_any_name_will_do(tower):
     book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "r" * 20})
-    with TestClient(make_app(tower, Visitors(book), hosts=HOSTS)) as client:
+    with TestClient(make_app(tower, AccessRules(visitors=Visitors(book), hosts=HOSTS))) as client:
         shown = {"authorization": f"Bearer {'r' * 20}", "origin": "https://grafana.example"}
         assert client.get("/api/v1/jobs", headers=shown).is_success
 

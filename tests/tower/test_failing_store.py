@@ -16,7 +16,7 @@ from watchtower.core.fleet.pace import Pause
 from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.rows import read_case
 from watchtower.tower.health import check_health
-from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.silences import Subject
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.verdict import Cause

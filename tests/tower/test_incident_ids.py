@@ -12,6 +12,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.api.problems import problem
+from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -104,7 +105,7 @@ def test_agents_are_listed_with_the_ranks_that_they_watch(client):
 
 
 def test_every_problem_has_the_title_of_what_happened(tower):
-    without_tokens = TestClient(make_app(tower, hosts=frozenset({"tower"})))
+    without_tokens = TestClient(make_app(tower, AccessRules(hosts=frozenset({"tower"}))))
     cross = {"Host": "tower", "Sec-Fetch-Site": "cross-site"}
     refused = without_tokens.get("/api/v1/jobs", headers=cross)
     assert (refused.status_code, refused.json()["title"]) == (403, "Forbidden")
@@ -112,7 +113,7 @@ def test_every_problem_has_the_title_of_what_happened(tower):
     assert (refused.status_code, refused.json()["title"]) == (421, "Unknown name of the tower")
     book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": "a" * 32})
     assert book.scopes == {Scope.AGENT}
-    with_tokens = TestClient(make_app(tower, Visitors(book)))
+    with_tokens = TestClient(make_app(tower, AccessRules(visitors=Visitors(book))))
     refused = with_tokens.get("/api/v1/jobs", headers={"Authorization": f"Bearer {'a' * 32}"})
     assert refused.json()["title"] == "Not allowed with this token"
     assert problem(418, "x").body.count(b"Teapot") == 1

@@ -15,7 +15,7 @@ from watchtower.commands.outages import write_outages
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.incident_filter import ALL_INCIDENTS
 from watchtower.store.values import Ack
-from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.outage_views import list_outages
 from watchtower.wire.verdict import Domain
 

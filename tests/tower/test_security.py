@@ -15,7 +15,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.front import Front
-from watchtower.api.security import LOG_EVERY_S, Guard, Refusals
+from watchtower.api.security import LOG_EVERY_S, AccessRules, Guard, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -33,7 +33,7 @@ def app(tmp_path_factory: pytest.TempPathFactory):
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     yield make_app(
         Tower(Policy(), store, store.recall(), Clock(), InThread),
-        Visitors(TokenBook({}, environment)),
+        AccessRules(visitors=Visitors(TokenBook({}, environment))),
     )
     store.close()
 
@@ -165,7 +165,7 @@ def test_a_body_is_not_read_before_the_token_is_known():
 
         scope = {"type": "http", "method": "POST", "path": "/ingest/v1/report", "headers": []}
         book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": TOKENS["agent"]})
-        await Guard(anything, Visitors(book), Refusals())(scope, anything, send)
+        await Guard(anything, AccessRules(visitors=Visitors(book)))(scope, anything, send)
         return sent
 
     assert asyncio.run(story())[0]["status"] == 401

@@ -13,7 +13,7 @@ from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.core.detection.effects import IncidentUpdated
 from watchtower.core.incident_filter import IncidentFilter
-from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.shadow import ShadowMode
 from watchtower.wire.verdict import Cause
 

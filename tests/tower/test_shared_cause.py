@@ -13,7 +13,7 @@ from watchtower.api.security import Refusals
 from watchtower.core.incident_filter import ALL_INCIDENTS
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.diagnosis_result import DiagnosisResult
-from watchtower.tower.history import list_incidents
+from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import Mount
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict

@@ -11,7 +11,7 @@ from tests.tower.test_incident_identity import name_user
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.core.incident_filter import IncidentFilter
-from watchtower.tower.history import get_incident, list_incidents
+from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.live import _find_only_node
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.views import view_job

@@ -19,8 +19,8 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock
-from watchtower.tower.history import get_incident, list_incidents
 from watchtower.tower.incident_events import Change
+from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.silences import MAX_SILENCES, Subject
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import view_job

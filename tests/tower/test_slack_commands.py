@@ -16,7 +16,7 @@ from watchtower.access.scopes import TokenBook
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.settings import AlertSettings
-from watchtower.api.security import Refusals
+from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.slack_answers import SlackAnswers
 from watchtower.api.slack_commands import MAX_BODY, PATH, SlackCommands
 from watchtower.api.visitors import Visitors
@@ -57,7 +57,7 @@ class Slack:
 async def slack_of(sim: Simulation) -> AsyncIterator[Slack]:
     refusals, links = Refusals(), AlertLinks(public_url="https://tower")
     book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "r" * 32})
-    app = make_app(sim.tower, Visitors(book), refusals)
+    app = make_app(sim.tower, AccessRules(visitors=Visitors(book), refusals=refusals))
     answers = SlackAnswers(sim.tower, links, frozenset({ANN}))
     front = SlackCommands(app, answers, SlackSignatures(SECRET), refusals, lambda: NOW)
     async with AsyncClient(transport=ASGITransport(front), base_url="http://tower") as client:

@@ -11,7 +11,8 @@ from tests.tower.simulator import Simulation
 from watchtower.app import make_app
 from watchtower.core.case_summary import CELL_BYTES, STATES, RankState
 from watchtower.tower import live_grids
-from watchtower.tower.history import get_incident, read_summary
+from watchtower.tower.incident_views import get_incident
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import find_job_summary
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,8 +11,8 @@ from tests.core.detection.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.core.detection.traced import AGAIN_S, MAX_TRIES
 from watchtower.store.series_rows import MAX_NODES, SeriesRow
-from watchtower.tower.history import get_incident
 from watchtower.tower.incident_series import IncidentSeries, find_series
+from watchtower.tower.incident_views import get_incident
 from watchtower.tower.job_steps import view_steps
 from watchtower.wire.series import (
     Lane,

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from tests.shared_parts import share_parts
 from watchtower.access.scopes import TokenBook
-from watchtower.api.security import Refusals
+from watchtower.api.security import AccessRules
 from watchtower.api.visitors import People, Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -35,7 +34,11 @@ INCIDENT = "01KAPY3V7QH8M2T4W6Z9B1C5D7"
 
 @contextmanager
 def tower_for(
-    folder: Path, *, with_tokens: bool = True, people: People | None = None, **more: Any
+    folder: Path,
+    *,
+    with_tokens: bool = True,
+    people: People | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> Iterator[TestClient]:
     """Return a client of a tower with one open incident."""
     store = SqliteStore(folder / "watchtower.db")
@@ -43,7 +46,7 @@ def tower_for(
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     book = TokenBook({}, environment if with_tokens else {})
     tower = Tower(Policy(), store, store.recall(), Clock(), InThread)
-    app = make_app(tower, Visitors(book, people), Refusals(), **more)
+    app = make_app(tower, AccessRules(visitors=Visitors(book, people), hosts=hosts))
     with TestClient(app, base_url=ORIGIN, follow_redirects=False) as client:
         yield client
     store.close()

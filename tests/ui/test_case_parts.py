@@ -18,7 +18,7 @@ from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.core.case_summary import CaseSummary, RankState, make_rank_set
 from watchtower.core.summary.grid import GridRank, build_grid
-from watchtower.tower.history import read_summary
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_stacks
 from watchtower.ui.environment import make_environment
 from watchtower.ui.rank_part import show_ranks

@@ -9,6 +9,7 @@ from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
 from watchtower.access.scopes import Scope, TokenBook
+from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
@@ -64,10 +65,44 @@ def test_a_page_is_sent_again_only_if_it_changed(client):
     assert client.head("/").headers["etag"] == first.headers["etag"]
 
 
+def test_an_open_page_is_answered_without_the_framework(tower):
+    app = make_app(tower)
+    asked: list[str] = []
+    framework = app._framework
+
+    async def counting(scope, receive, send):
+        asked.append(scope.get("path", ""))
+        await framework(scope, receive, send)
+
+    app._framework = counting
+    with TestClient(app) as client:
+        path = "/jobs/a%2Fb"  # its route has another path
+        tags = {"If-None-Match": client.get("/").headers["etag"]}
+        assert client.get("/", headers=tags).status_code == 304
+        assert client.get("/?x", headers=tags).status_code == 304, "another address"
+        assert client.get(path, headers=tags).status_code == 404
+        assert asked.count("/") == 2
+        other = client.get("/", headers={"If-None-Match": '"old"'})
+        assert other.status_code == 200
+        assert other.headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_answer_without_the_framework_needs_the_same_rights(tower):
+    token = "a" * 43
+    book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": token})
+    with TestClient(make_app(tower, AccessRules(visitors=Visitors(book)))) as client:
+        known = {"Authorization": f"Bearer {token}"}
+        tags = {"If-None-Match": client.get("/", headers=known).headers["etag"]}
+        assert client.get("/", headers=tags | known).status_code == 304
+        assert client.get("/", headers=tags).status_code == 401
+        wrong = {"Authorization": f"Bearer {'b' * 43}"}
+        assert client.get("/", headers=tags | wrong).status_code == 401
+
+
 def test_static_files_need_no_token_and_are_kept_by_browsers(tower):
     book = TokenBook({}, {"WATCHTOWER_READER_TOKEN": "a" * 43})
     assert Scope.READER in book.scopes
-    with TestClient(make_app(tower, Visitors(book))) as client:
+    with TestClient(make_app(tower, AccessRules(visitors=Visitors(book)))) as client:
         assert client.get("/").status_code == 401
         page = client.get("/", headers={"Authorization": f"Bearer {'a' * 43}"}).text
         links = [each for each in Page(page).addresses if "static/" in each]

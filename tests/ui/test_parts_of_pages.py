@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.browsing import Page
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
@@ -318,12 +318,15 @@ def test_a_slow_job_shows_which_ranks_wait_least():
     assert "Which ranks wait least" in text
 
 
-def test_nodes_with_trouble_are_first_on_the_page_of_their_job():
+def test_nodes_of_suspects_and_with_trouble_are_first_on_the_page_of_their_job():
     nodes = [a_node_of_job(number) for number in range(2048)]
     nodes[77] = a_node_of_job(77, ended=2, limits=["py-spy is not installed"])
     shown = show_job(a_job_overview(nodes=nodes), [])
-    assert shown.nodes[0].node == "n77"
-    assert shown.nodes[0].trouble == ["2 ranks ended", "py-spy is not installed"]
+    assert [(row.node, row.trouble) for row in shown.nodes[:3]] == [
+        ("n1", ["suspect: rank 2"]),
+        ("n77", ["2 ranks ended", "py-spy is not installed"]),
+        ("n0", []),
+    ]
     assert shown.hidden_nodes == 2048 - MAX_NODES
 
 
@@ -366,3 +369,11 @@ def test_numbers_in_words():
     assert format_step_time(123.4) == "123 s a step"
     assert stamp(1.7e9 + 0.9) == "2023-11-14T22:13:20Z"
     assert stamp(None) is None
+
+
+def test_the_cause_links_to_its_runbook_where_runbooks_are_published():
+    links = AlertLinks(runbooks_url="https://runbooks.example")
+    shown = show_incident(an_overview(), links, {})
+    cause = an_overview().verdict.cause
+    assert shown.runbook == f"https://runbooks.example/causes/{cause.value}.md"
+    assert show(an_overview()).runbook == ""

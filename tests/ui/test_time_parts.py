@@ -6,8 +6,8 @@ import pytest
 
 from tests.ui.browsing import Page
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.history import IncidentSummary
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.tower.outputs import OutputView
 from watchtower.ui.environment import make_environment
@@ -177,7 +177,7 @@ def test_steps_phases_and_incidents_of_a_job():
     assert chart.sentence.endswith("12 a minute")
     page = render("steps", shown)
     assert ("a", {"href": "./incidents/i100"}) in page.tags
-    assert "dataloader stall" in page.text
+    assert "waiting for input data" in page.text
 
 
 def test_a_job_that_makes_no_steps_says_so():

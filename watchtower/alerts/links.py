@@ -34,6 +34,10 @@ class AlertLinks:
         """Return the address of the runbook of an alert."""
         return self._join(self.runbooks_url, f"/alerts/{alert_name}.md")
 
+    def cause(self, name: str) -> str:
+        """Return the address of the runbook of a cause."""
+        return self._join(self.runbooks_url, f"/causes/{name}.md")
+
     def dashboard(self, incident: str) -> str:
         """Return the address of the dashboard of an incident."""
         named = quote(incident, safe="")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import evidence_examples, examples, openapi
+from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
@@ -65,7 +65,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 
     @router.post(
         "/{job:job}/stacks",
-        responses=answer(evidence_examples.STACKS, "The stacks, merged over ranks"),
+        responses=answer(examples.STACKS, "The stacks, merged over ranks"),
     )
     async def list_stacks_now(
         job: JobName, rank: Rank = None, all_threads: AllThreads = False, native: Native = False

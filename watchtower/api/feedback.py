@@ -11,8 +11,8 @@ from pydantic import Field
 from watchtower.api import examples, openapi
 from watchtower.api.parameters import IncidentId, answer
 from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
-from watchtower.tower.history import incident_verdict
 from watchtower.tower.incident_ids import find_incident_id
+from watchtower.tower.incident_verdicts import incident_verdict
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
 from watchtower.wire.verdict import Cause

@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi, series_examples
+from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.parameters import IncidentId, answer
@@ -19,10 +19,11 @@ from watchtower.api.rendering import (
     VerdictFormat,
     write_for_people,
 )
-from watchtower.tower import history
+from watchtower.tower import incident_views
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.history import IncidentDetail, IncidentList
 from watchtower.tower.incident_series import IncidentSeries, find_series
+from watchtower.tower.incident_verdicts import owned_verdict
+from watchtower.tower.incident_views import IncidentDetail, IncidentList
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
@@ -60,7 +61,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         If there are more, the answer has a cursor for the next page. Incidents that open in the
         meantime do not change the pages that follow.
         """
-        return await history.list_incidents(tower, asked.as_filter(), asked.limit)
+        return await incident_views.list_incidents(tower, asked.as_filter(), asked.limit)
 
     @router.get(
         "/{incident}",
@@ -75,8 +76,8 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Return an incident with its verdict and the stacks that it was made from."""
         ident = await find_known_id(tower, incident)
         if shape is VerdictFormat.JSON:
-            return known(await history.get_incident(tower, ident), incident)
-        verdict = await history.owned_verdict(tower, ident)
+            return known(await incident_views.get_incident(tower, ident), incident)
+        verdict = await owned_verdict(tower, ident)
         return write_for_people(known(verdict, incident), shape, links)
 
     @router.get(
@@ -94,7 +95,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 
     @router.get(
         "/{incident}/series",
-        responses=answer(series_examples.INCIDENT_SERIES, "The series, suspects first"),
+        responses=answer(examples.INCIDENT_SERIES, "The series, suspects first"),
     )
     async def get_series(incident: IncidentId) -> IncidentSeries:
         """Return what the suspects and a few healthy ranks did in the 15 minutes before."""

@@ -9,11 +9,11 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi, series_examples
+from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, WithDrills, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
-from watchtower.tower import history
+from watchtower.tower.incident_verdicts import job_verdict
 from watchtower.tower.job_steps import JobSteps, view_steps
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import (
@@ -57,12 +57,12 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         This is the current verdict of a live job. For a job that no agent reports, it is the
         verdict of its latest incident.
         """
-        found = await history.job_verdict(tower, job)
+        found = await job_verdict(tower, job)
         if found is None:
             raise HTTPException(404, _unknown(job))
         return write_verdict(found, shape, links)
 
-    @router.get("/{job:job}/steps", responses=answer(series_examples.JOB_STEPS, "The step history"))
+    @router.get("/{job:job}/steps", responses=answer(examples.JOB_STEPS, "The step history"))
     async def get_steps(job: JobName) -> JobSteps:
         """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
         steps = view_steps(tower, job)

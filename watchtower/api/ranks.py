@@ -6,13 +6,13 @@ from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from watchtower.api import evidence_examples, openapi
+from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import IncidentId, JobName, answer, answer_text
 from watchtower.core.case_summary import CaseSummary, RankGrid
 from watchtower.core.graph_svg import draw_graph
-from watchtower.tower.history import read_summary
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import EvidenceView, RanksView, view_evidence, view_grid
 from watchtower.tower.tower import Tower
 
@@ -53,9 +53,7 @@ def _job_routes(tower: Tower) -> APIRouter:
         """
         return Response(grid_of(job).cells, media_type=BYTES)
 
-    @router.get(
-        "/{job:job}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
-    )
+    @router.get("/{job:job}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
     async def describe_job_ranks(job: JobName) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of a live job in groups."""
         return view_grid(grid_of(job))
@@ -84,16 +82,14 @@ def _incident_routes(tower: Tower) -> APIRouter:
         """
         return Response((await summary_of(incident)).ranks.cells, media_type=BYTES)
 
-    @router.get(
-        "/{incident}/ranks", responses=answer(evidence_examples.RANKS, "Nodes, states and groups")
-    )
+    @router.get("/{incident}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
     async def describe_incident_ranks(incident: IncidentId) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of an incident in groups."""
         return view_grid((await summary_of(incident)).ranks)
 
     @router.get(
         "/{incident}/evidence",
-        responses=answer(evidence_examples.EVIDENCE, "Waits, stacks and differences"),
+        responses=answer(examples.EVIDENCE, "Waits, stacks and differences"),
     )
     async def get_evidence(incident: IncidentId) -> EvidenceView:
         """Return which ranks wait for which, all stacks as a tree, and how the suspect differs."""

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access import scopes
+from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import SAFE_METHODS, find_cross_site, find_refusal
 from watchtower.api.client_addresses import share_of
 from watchtower.api.local_paths import login_address, redirect
@@ -101,27 +102,34 @@ class Refusals:
             self._logged_at, self._unlogged = now, 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """Who may send requests. The defaults allow everything."""
+
+    visitors: Visitors = field(default_factory=lambda: Visitors(TokenBook({}, {})))
+    refusals: Refusals = field(default_factory=Refusals)
+    """Counts the refused requests."""
+    hosts: frozenset[str] | None = None
+    """Names of the tower. If they are given and there are no tokens, requests from web pages of
+    other sites are refused. None: every name is allowed."""
+
+
 class Guard:
     """ASGI middleware that checks the rights of requests, and refuses those of other sites."""
 
     def __init__(
         self,
         app: ASGIApp,
-        visitors: Visitors,
-        refusals: Refusals,
-        hosts: frozenset[str] | None = None,
+        rules: AccessRules,
         public_url: str = "",
         show_error: ShowError | None = None,
     ) -> None:
-        """`hosts` are the tower's host names. None: every name is allowed.
-
-        `show_error` writes a refusal as a page, for a person who opens one or sends its form.
-        """
+        """`show_error` writes a refusal as a page, for a person who opens one or sends its form."""
         self._show_error = show_error
         self._app = app
-        self._visitors = visitors
-        self._refusals = refusals
-        self._hosts, self._public_url = hosts, public_url
+        self._visitors = rules.visitors
+        self._refusals = rules.refusals
+        self._hosts, self._public_url = rules.hosts, public_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""

@@ -14,9 +14,9 @@ from watchtower.core.incident_filter import IncidentFilter
 from watchtower.core.text import clean
 from watchtower.core.times import format_moment
 from watchtower.core.verdict_blocks import make_message
-from watchtower.tower import history
-from watchtower.tower.history import IncidentSummary
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
+from watchtower.tower.incident_verdicts import job_verdict
+from watchtower.tower.incident_views import IncidentSummary, list_incidents
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -82,7 +82,7 @@ class SlackAnswers:
     async def _why(self, name: str) -> slack_blocks.Block:
         if not name:
             return _say("Name a job: why JOB", _rows(self._list_jobs()))
-        found = await history.job_verdict(self._tower, self._find_job(name))
+        found = await job_verdict(self._tower, self._find_job(name))
         if found is None:
             return _say(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
         buttons = find_buttons(found, self._links)
@@ -109,7 +109,7 @@ class SlackAnswers:
         return _say(f"{number}, {troubled} in trouble", _rows(jobs))
 
     async def _incidents(self) -> slack_blocks.Block:
-        page = await history.list_incidents(self._tower, IncidentFilter(drills=False), MAX_ROWS)
+        page = await list_incidents(self._tower, IncidentFilter(drills=False), MAX_ROWS)
         if not page.items:
             return _say("There is no incident.")
         return _say("The newest incidents:", tuple(map(_incident_row, page.items)))

@@ -112,11 +112,11 @@ def _place(waits: WaitBoxes, *, with_sources: bool) -> tuple[list[_Placed], int,
         return [], max(40 + 7 * len(waits.sentence), COLUMN), 3 * LINE
     columns = max(len(row) for row in layers.values())
     width = columns * COLUMN - (COLUMN - BOX_WIDTH) + 2 * MARGIN
-    height = max(map(_measure_box, waits.boxes))
     found: dict[int, _Placed] = {}
     y = MARGIN
     for layer in sorted(layers, reverse=True):
         row = layers[layer]
+        height = max(_measure_box(waits.boxes[index]) for index in row)
         left = (width - len(row) * COLUMN + COLUMN - BOX_WIDTH) // 2
         lines = 0
         for column, index in enumerate(row):

@@ -23,7 +23,7 @@ from watchtower.wire.verdict import Cause, Domain, KillLoss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillFacts:
-    """What is known of a stuck job. None or empty: not known."""
+    """The known facts of a stuck job. None or empty: not known."""
 
     never_started: bool = False
     ranks: int | None = None

@@ -13,7 +13,7 @@ from watchtower.store.values import DumpRow, Incident
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.feedback import FeedbackView, view_feedback
-from watchtower.tower.history import read_incident
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from watchtower.store.values import Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import SteadyWall
-from watchtower.tower.history import read_incident
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.verdict import Verdict

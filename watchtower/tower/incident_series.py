@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.core.detection.traced import choose_suspects
 from watchtower.store.series_rows import SeriesRow
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.history import read_incident
-from watchtower.tower.outputs import OutputView, read_series, view_outputs
+from watchtower.tower.outputs import OutputView, decode_rows, view_outputs
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.series import POINT_S, Lane, SeriesBatch
 
@@ -64,10 +65,23 @@ async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
     incident = await read_incident(tower, incident_id, with_case=False)
     if incident is None:
         return None
-    received, suspects = await read_series(tower, incident.id), choose_suspects(incident.verdict)
+    rows = await read_rows(tower, incident.id)
+    return view_series(incident.id, rows, choose_suspects(incident.verdict))
+
+
+async def read_rows(tower: Tower, incident_id: str) -> list[SeriesRow]:
+    """Return the stored messages of an incident with its series. Raises StoreFailedError."""
+    return await tower.store_writer.read(tower.store_writer.store.series(incident_id))
+
+
+def view_series(
+    incident: str, rows: Sequence[SeriesRow], suspects: tuple[int, ...]
+) -> IncidentSeries:
+    """Return the series of an incident from the stored messages of its nodes."""
+    received = decode_rows(rows)
     items = [view for row, batch in received for view in _view_series(row, batch, suspects)]
     return IncidentSeries(
-        incident=incident.id,
+        incident=incident,
         items=sorted(items, key=lambda each: (not each.is_suspect, each.rank, each.gpu_address)),
         outputs=list(view_outputs(received)),
     )

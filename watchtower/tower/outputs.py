@@ -29,16 +29,17 @@ class OutputView:
     """RFC 3339: time of the last write."""
 
 
-async def read_series(tower: Tower, incident_id: str) -> list[Received]:
-    """Return the stored messages of an incident with its series. Raises StoreFailedError."""
-    rows = await tower.store_writer.read(tower.store_writer.store.series(incident_id))
+def decode_rows(rows: Iterable[SeriesRow]) -> list[Received]:
+    """Return stored messages with their contents. Unreadable ones are left out."""
     return [(row, batch) for row in rows if (batch := row.batch()) is not None]
 
 
 async def list_outputs(tower: Tower, incident_id: str) -> list[OutputView]:
     """Return the stored lines of an incident; none while the store cannot be read."""
     try:
-        return list(view_outputs(await read_series(tower, incident_id)))
+        store_writer = tower.store_writer
+        rows = await store_writer.read(store_writer.store.series(incident_id))
+        return list(view_outputs(decode_rows(rows)))
     except StoreFailedError:
         return []
 

@@ -19,9 +19,10 @@ from watchtower.core.postmortem.facts import (
 from watchtower.core.postmortem.writer import write_postmortem
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
-from watchtower.tower.history import read_incident, read_summary, verdict_of
+from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.owners import owner_of_incident
 from watchtower.tower.stack_views import list_main_stacks
+from watchtower.tower.stored_incidents import read_incident, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict
 

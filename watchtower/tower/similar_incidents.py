@@ -12,7 +12,7 @@ from watchtower.core.times import DAY
 from watchtower.store.incident_filter import position_of
 from watchtower.store.values import Incident
 from watchtower.tower.clock import rfc3339
-from watchtower.tower.history import read_incident, read_incidents
+from watchtower.tower.stored_incidents import read_incident, read_incidents
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status

@@ -15,7 +15,7 @@ from watchtower.core.case_summary import (
     WaitBoxes,
 )
 from watchtower.diagnoser.summaries import read_summary
-from watchtower.tower.history import read_summary as read_stored_summary
+from watchtower.tower.stored_incidents import read_summary as read_stored_summary
 from watchtower.tower.tower import Tower
 
 

@@ -17,11 +17,12 @@ from watchtower.api.forms import read_form
 from watchtower.api.local_paths import redirect
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.feedback import Answer
-from watchtower.tower.history import incident_verdict, read_incident
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
+from watchtower.tower.incident_verdicts import incident_verdict
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.ui.environment import quote_segment
 from watchtower.ui.pages import Pages, describe_error
@@ -82,14 +83,14 @@ class Actions:
         if verdict is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         rank, cause = fields.get("rank"), fields.get("cause")
-        said = Answer(
+        answer = Answer(
             right=_read_choice("right", fields.get("right", ""), {"true": True, "false": False}),
             rank=_read_number("rank", rank, "at most 9 digits") if rank else None,
             cause=_read_choice("cause", cause, CAUSES) if cause else None,
             by=by,
             note=fields.get("note", ""),
         )
-        await self._tower.feedback.give(incident, verdict, said)
+        await self._tower.feedback.give(incident, verdict, answer)
 
     async def _silence(self, incident: str, by: str, fields: Fields) -> None:
         found = await read_incident(self._tower, incident, with_case=False)

@@ -19,9 +19,9 @@ from watchtower.core.case_summary import (
 )
 from watchtower.core.graph_svg import MAX_LABELS, describe_box
 from watchtower.core.reading.frames import last_component, name_line
-from watchtower.tower.history import read_summary
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import find_job_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.words import count

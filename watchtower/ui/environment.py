@@ -16,6 +16,7 @@ from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
 from watchtower.core.times import format_moment
+from watchtower.ui.headline import drop_ages
 from watchtower.ui.words import find_tone, format_cause, format_name, format_percent
 
 MAX_SENTENCE = 600
@@ -38,6 +39,7 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "cause": format_cause,
+        "ageless": drop_ages,
         "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,
@@ -96,15 +98,15 @@ def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
 def mark_clock(stamp: str | None, *, is_start: bool = True, with_age: bool = True) -> Markup:
     """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
     that still lasts, else "4 min ago"."""
-    said = format_moment(stamp or "").partition(" ")[2]
+    text = format_moment(stamp or "").partition(" ")[2]
     age = " data-since" if is_start else " data-age"
-    return _mark_time(stamp, said, age if with_age else "")
+    return _mark_time(stamp, text, age if with_age else "")
 
 
-def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
+def _mark_time(stamp: str | None, text: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
-    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), text)
 
 
 def quote_segment(text: str) -> str:

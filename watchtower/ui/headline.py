@@ -23,14 +23,19 @@ _AGES = re.compile(
 """Ages in our own sentences."""
 
 
+def drop_ages(sentence: str) -> str:
+    """Return one of our own sentences without its ages, for a place that shows since when."""
+    return _AGES.sub("", sentence)
+
+
 def write_headline(verdict: Verdict) -> str:
     """Return the sentence."""
     text = capitalise(verdict.summary)
     if not verdict.suspects:
-        return _AGES.sub("", text)
+        return drop_ages(text)
     text = _ABOUT.sub(r"\1", text, count=1)
     where = verdict.suspects[0].where
     if where:
         found = next((part for part in (f", at {where}", f" at {where}") if part in text), "")
         text = text.replace(found, "", 1)
-    return _AGES.sub("", text)
+    return drop_ages(text)

@@ -65,6 +65,8 @@ class IncidentShown:
     diagnosed_at: str | None
     sentence: str
     cause: str
+    runbook: str
+    """Address of the runbook of the cause; empty without the setting."""
     confidence: float | None
     """Null if the cause is not known."""
     doubts: list[str]
@@ -129,6 +131,7 @@ def show_incident(
         diagnosed_at=verdict.diagnosed_at,
         sentence=write_headline(verdict),
         cause=verdict.cause.value if verdict.cause else "",
+        runbook=links.cause(verdict.cause.value) if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
         suspects=show_suspects(verdict),

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.core.ranksets import name_ranks
-from watchtower.tower.history import IncidentSummary
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.fleet_page import JobRow, show_row
 from watchtower.ui.words import count, format_step_time, stamp
-from watchtower.wire.verdict import Progress, Status
+from watchtower.wire.verdict import Progress, Status, Verdict
 
 MAX_NODES = 64
 """Nodes of one job on the page, those with trouble first. The others are counted."""
@@ -22,6 +22,9 @@ MAX_LINES = 12
 
 _WITH_VERDICT = (Status.SUSPECT, Status.SLOW)
 """Statuses whose verdict is on this page. That of an incident is on the page of the incident."""
+
+_WITH_SUSPECTS = (*_WITH_VERDICT, Status.HUNG)
+"""Statuses with nodes of suspects, which are first in their table."""
 
 _PROGRESS = {
     Progress.STARTING: "The job has not made its first steps yet.",
@@ -76,6 +79,8 @@ class JobShown:
     waits: list[tuple[int, int]]
     """Rank, and percent of its samples in which it waited: the ranks that waited least."""
     nodes: list[NodeRow]
+    has_trouble: bool
+    """Whether anything is wrong with a node."""
     hidden_nodes: int
     incidents: list[IncidentSummary]
 
@@ -85,7 +90,9 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
     summary, verdict, facts = overview.summary, overview.verdict, overview.facts
     has_verdict = summary.status in _WITH_VERDICT and summary.incident is None
     is_stalled = summary.status in (Status.SUSPECT, Status.HUNG) and bool(facts.dumps_wanted)
-    nodes = sorted(overview.nodes, key=lambda node: (-len(_find_trouble(node)), node.node))
+    accused = _list_accused(verdict) if summary.status in _WITH_SUSPECTS else {}
+    rows = [_show_node(node, accused.get(node.node, [])) for node in overview.nodes]
+    rows.sort(key=lambda row: (row.node not in accused, -len(row.trouble), row.node))
     has_ended = summary.status is Status.ENDED
     return JobShown(
         row=show_row(summary),
@@ -107,8 +114,9 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
         steps=list(verdict.next_steps) if has_verdict else [],
         waits=[(rank, round(share * 100)) for rank, share in overview.waits.items()],
-        nodes=[_show_node(node) for node in nodes[:MAX_NODES]],
-        hidden_nodes=max(0, len(nodes) - MAX_NODES),
+        nodes=rows[:MAX_NODES],
+        has_trouble=any(row.trouble for row in rows),
+        hidden_nodes=max(0, len(rows) - MAX_NODES),
         incidents=list(incidents),
     )
 
@@ -153,17 +161,25 @@ def _list_phases(overview: JobOverview) -> list[tuple[str, int]]:
     return [(phase, ranks) for phase, ranks in phases if phase][:8]
 
 
-def _find_trouble(node: NodeOfJob) -> list[str]:
-    """Return what is wrong with a node: the worst first."""
-    trouble = []
-    if node.silent_since is not None:
-        trouble.append("its agent does not report")
+def _list_accused(verdict: Verdict) -> dict[str, list[int]]:
+    """Return the suspects of each node."""
+    accused: dict[str, list[int]] = {}
+    for suspect in verdict.suspects:
+        accused.setdefault(suspect.node, []).append(suspect.rank)
+    return accused
+
+
+def _find_trouble(node: NodeOfJob, accused: Sequence[int]) -> list[str]:
+    """Return what is wrong with a node: the worst first. `accused`: its suspects."""
+    trouble = ["its agent does not report"] if node.silent_since is not None else []
+    if accused:
+        trouble.append(f"suspect: {name_ranks(accused)}")
     if node.ended:
         trouble.append(f"{count(node.ended, 'rank')} ended")
     return [*trouble, *node.limits]
 
 
-def _show_node(node: NodeOfJob) -> NodeRow:
+def _show_node(node: NodeOfJob, accused: Sequence[int]) -> NodeRow:
     low, high = node.lowest_step, node.highest_step
     steps = "" if low is None else str(low) if low == high else f"{low} to {high}"
     is_whole = node.last_rank - node.first_rank + 1 == node.ranks
@@ -172,6 +188,6 @@ def _show_node(node: NodeOfJob) -> NodeRow:
         node=node.node,
         ranks=ranks if is_whole else f"{count(node.ranks, 'rank')}, first {node.first_rank}",
         steps=steps,
-        trouble=_find_trouble(node),
+        trouble=_find_trouble(node, accused),
         silent_since=stamp(node.silent_since),
     )

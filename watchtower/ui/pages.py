@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from watchtower import __version__
-from watchtower.api.local_paths import find_root
+from watchtower.api.local_paths import address_of, find_root
 from watchtower.api.visitors import Visitor, Way, visitor_of
 from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError
@@ -99,6 +99,9 @@ class _Kept:
 
 Collect = Callable[[], Awaitable[Shown]]
 
+_Address = tuple[str, Reader]
+"""Path and query, and what the page shows of its reader."""
+
 
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
@@ -107,6 +110,8 @@ class Pages:
         self.static = StaticFiles()
         self._now = now
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
+        self._keys: OrderedDict[_Address, tuple[str, ...]] = OrderedDict()
+        """Keys of `_kept` by what identifies a request without its route; at most `MAX_PAGES`."""
         self._environment = make_environment()
         self._environment.globals["static"] = self.static.address
         self._environment.globals["version"] = __version__
@@ -118,11 +123,15 @@ class Pages:
         """Answer a request for a page. `name` and the path of the request identify it."""
         root, visitor = find_root(request.scope), visitor_of(request.scope)
         reader = _read_visitor(visitor)
+        key = name, request.url.path, root, repr(reader)
         try:
-            page = await self._find((name, request.url.path, root, repr(reader)), collect)
+            page = await self._find(key, collect)
         except (HTTPException, AmbiguousIdError, StoreFailedError) as error:
             return self.show_error(request.scope, *describe_error(error))
-        etag = f'{page.etag[:-1]}-{_digest_of(visitor)}"'
+        self._keys[_identify(request.scope)] = key
+        if len(self._keys) > MAX_PAGES:
+            self._keys.popitem(last=False)
+        etag = _tag_for(page, visitor)
         headers = {**HEADERS, "ETag": etag}
         if etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -130,6 +139,20 @@ class Pages:
             page.body = self._render(page.shown, root, reader)
         body = self._fill_in(page.body, visitor, etag.strip('"'))
         return HTMLResponse(body, headers=headers)
+
+    def find_unchanged(self, scope: Scope) -> Response | None:
+        """Return the answer 304 if the sender of a request has the present page; else None.
+
+        Nothing is collected: the page must have been answered a moment before.
+        """
+        known = next((value for name, value in scope["headers"] if name == b"if-none-match"), b"")
+        page = self._kept.get(self._keys.get(_identify(scope), ())) if known else None
+        if page is None or not page.is_fresh(self._now()):
+            return None
+        etag = _tag_for(page, visitor_of(scope))
+        if etag.encode() not in known:
+            return None
+        return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
     def show(
         self,
@@ -191,6 +214,15 @@ class Pages:
 
 def _read_visitor(visitor: Visitor) -> Reader:
     return Reader(way=visitor.way, may_read=visitor.may_read, may_change=visitor.may_change)
+
+
+def _identify(scope: Scope) -> _Address:
+    return address_of(scope), _read_visitor(visitor_of(scope))
+
+
+def _tag_for(page: _Kept, visitor: Visitor) -> str:
+    """Return the ETag of a page for one person."""
+    return f'{page.etag[:-1]}-{_digest_of(visitor)}"'
 
 
 def _digest_of(visitor: Visitor) -> str:

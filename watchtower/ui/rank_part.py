@@ -12,9 +12,9 @@ from hashlib import blake2b
 
 from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
 from watchtower.core.text import join_words
-from watchtower.tower.history import read_summary
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment
@@ -52,6 +52,7 @@ class RanksShown:
     has_lags: bool
     """Whether the groups differ in their steps."""
     has_phases: bool
+    has_places: bool
     groups_left_out: int
     ranks_left_out: int
 
@@ -85,6 +86,7 @@ def show_ranks(path: str, grid: RankGrid) -> RanksShown | None:
         groups=[_show_group(group) for group in grid.groups],
         has_lags=len({group.lag for group in grid.groups}) > 1,
         has_phases=any(group.phase for group in grid.groups),
+        has_places=any(group.place for group in grid.groups),
         groups_left_out=grid.groups_left_out,
         ranks_left_out=grid.ranks_left_out,
     )

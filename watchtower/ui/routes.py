@@ -16,9 +16,9 @@ from watchtower.core.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import list_fleet
 from watchtower.tower.health import check_health
-from watchtower.tower.history import list_incidents
 from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.incident_overviews import find_incident_overview
+from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.job_overviews import find_job_overview
 from watchtower.tower.node_overviews import list_nodes
 from watchtower.tower.outage_views import list_outages

@@ -9,10 +9,11 @@ from itertools import pairwise
 
 from watchtower.core.detection.step_history import FINE_POINTS
 from watchtower.core.text import format_duration
-from watchtower.tower.history import IncidentSummary
+from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
-from watchtower.wire.verdict import Status
+from watchtower.ui.words import format_cause
+from watchtower.wire.verdict import Cause, Status
 
 LEAST_POINTS = 6
 """A chart of fewer points shows nothing."""
@@ -161,7 +162,7 @@ def _find_marks(incidents: Sequence[IncidentSummary], ends_at: str, length_s: fl
     for incident in incidents:
         age_s = end - datetime.fromisoformat(incident.opened_at).timestamp()
         if 0 <= age_s <= length_s:
-            cause = incident.cause.value.replace("_", " ") if incident.cause else "unknown"
+            cause = format_cause(incident.cause or Cause.UNKNOWN)
             label = f"{incident.opened_at[11:19]} {cause}"
             x = round(WIDTH * (1 - age_s / length_s), 1)
             marks.append(Mark(x=x, label=label, incident=incident.id))

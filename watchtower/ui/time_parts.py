@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from watchtower.core.detection.traced import choose_suspects
 from watchtower.core.incident_filter import IncidentFilter
-from watchtower.tower.history import list_incidents
+from watchtower.store.series_rows import SeriesRow
 from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.incident_series import find_series
+from watchtower.tower.incident_series import read_rows, view_series
+from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.job_steps import view_steps
 from watchtower.tower.tower import Tower
 from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
+
+MAX_DRAWN = 64
+"""Drawn traces that are kept, with about 20 kB each: pages of so many incidents are open. The same
+messages and suspects always give the same drawing."""
+
+_DRAWN: OrderedDict[tuple[bytes, tuple[int, ...], float | None], TracesShown | None] = OrderedDict()
 
 MARKED = 8
 """Incidents of a job that are marked in its charts, newest first."""
@@ -18,8 +30,22 @@ MARKED = 8
 
 async def collect_traces(tower: Tower, overview: IncidentOverview) -> TracesShown | None:
     """Return the traces of an incident; None if it has none. Raises StoreFailedError."""
-    found = await find_series(tower, overview.incident.id)
-    return show_traces(found, overview.stalled_at) if found is not None else None
+    ident, stalled_at = overview.incident.id, overview.stalled_at
+    rows = await read_rows(tower, ident)
+    suspects = choose_suspects(overview.incident.verdict)
+    key = _digest(rows), suspects, stalled_at
+    if key not in _DRAWN:
+        _DRAWN[key] = show_traces(view_series(ident, rows, suspects), stalled_at)
+        if len(_DRAWN) > MAX_DRAWN:
+            _DRAWN.popitem(last=False)
+    return _DRAWN[key]
+
+
+def _digest(rows: Sequence[SeriesRow]) -> bytes:
+    content = blake2b(digest_size=16)
+    for row in rows:
+        content.update(f"{row.node} {row.taken_at} {len(row.body)} ".encode() + row.body)
+    return content.digest()
 
 
 async def collect_steps(tower: Tower, overview: JobOverview) -> StepsShown | None:

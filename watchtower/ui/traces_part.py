@@ -107,9 +107,9 @@ def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown 
         suspect=_name(ranks[first][0], found.items) if first is not None else "",
         peers=name_ranks(peers) if peers else "",
         sentences=[
-            f"Rank {rank}: {said}"
+            f"Rank {rank}: {text}"
             for rank in suspects[:MAX_SUSPECTS]
-            if (said := _write_changes(ranks[rank][1], columns, split))
+            if (text := _write_changes(ranks[rank][1], columns, split))
         ],
         charts=[chart for chart in charts if chart is not None],
         minutes=max(1, round(columns * POINT_S / 60)),
@@ -214,7 +214,7 @@ def _differ(before: float, now: float | None) -> bool:
 
 def _write_changes(lanes: Lanes, columns: int, split: int | None) -> str:
     """Return what changed with the stall, in words: "power 690 -> 88 W"."""
-    said = []
+    lines = []
     for name in (*TITLES, STATE):
         values = _align(lanes.get(name), columns)
         before, now = _find_before(values, split), _find_now(values, split)
@@ -223,10 +223,10 @@ def _write_changes(lanes: Lanes, columns: int, split: int | None) -> str:
         if name == STATE:
             words = [STATES.get(chr(int(code)), "") for code in (before, now)]
             if words[0] != words[1] and all(words):
-                said.append(f"{words[0]} -> {words[1]}")
+                lines.append(f"{words[0]} -> {words[1]}")
         elif _differ(before, now):
-            said.append(f"{name} {_write_change(values, lanes[name].unit, split)}")
-    return ", ".join(said)
+            lines.append(f"{name} {_write_change(values, lanes[name].unit, split)}")
+    return ", ".join(lines)
 
 
 def _write_value(value: float | None, unit: str) -> str:

@@ -88,7 +88,7 @@ CAUSES = {
     Cause.JOB_SLOW: "all ranks are slower than before",
     Cause.UNKNOWN: "cause not known",
 }
-"""What a person reads instead of the name of a cause. Each completes "94 % sure: ..."."""
+"""Words that a person reads instead of the name of a cause. Each completes "94 % sure: ..."."""
 
 
 def format_cause(cause: Cause | str) -> str:

@@ -68,12 +68,12 @@ def test_the_gpu_that_differs_is_named(pattern, cause):
 
 
 def test_a_gpu_whose_counters_stand_still_is_named_with_doubt():
-    said = diagnose(observed(SPINNING | {5: "frozen"}))
-    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_fault", [5])
-    assert said.confidence == 0.6
-    assert "no longer changes any of its counters" in said.summary
-    assert "counters that stand still may be a fault of the counters alone" in str(said.doubts)
-    assert "check GPU 0000:05:00" in said.next_steps[0]
+    diagnosis = diagnose(observed(SPINNING | {5: "frozen"}))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == ("gpu_fault", [5])
+    assert diagnosis.confidence == 0.6
+    assert "no longer changes any of its counters" in diagnosis.summary
+    assert "counters that stand still may be a fault of the counters alone" in str(diagnosis.doubts)
+    assert "check GPU 0000:05:00" in diagnosis.next_steps[0]
     assert answer(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
 
 

@@ -70,7 +70,7 @@ def test_a_gpu_with_reduced_clocks_is_the_reason():
     assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
 
 
-def said_with_ecc(kind, per_s, age_s=6.0, rank=5):
+def diagnose_with_ecc(kind, per_s, age_s=6.0, rank=5):
     case = slow_case(*with_rank(ALIKE, SLOW))
     suspect = case.ranks[5]
     errors = Observation(
@@ -105,24 +105,24 @@ def said_with_ecc(kind, per_s, age_s=6.0, rank=5):
     ],
 )
 def test_errors_of_the_gpus_memory_that_rise_now_are_the_reason(kind, per_s, words):
-    said = said_with_ecc(kind, per_s)
-    assert ([each.rank for each in said.suspects], said.domain) == ([5], Domain.GPU)
-    assert f"the memory of GPU 0000:3b:00 {words}" in said.summary
-    assert "check the memory of GPU 0000:3b:00" in said.next_steps[0]
-    assert any(words in each.text and each.weight for each in said.evidence)
+    diagnosis = diagnose_with_ecc(kind, per_s)
+    assert ([each.rank for each in diagnosis.suspects], diagnosis.domain) == ([5], Domain.GPU)
+    assert f"the memory of GPU 0000:3b:00 {words}" in diagnosis.summary
+    assert "check the memory of GPU 0000:3b:00" in diagnosis.next_steps[0]
+    assert any(words in each.text and each.weight for each in diagnosis.evidence)
 
 
 def test_few_errors_of_the_memory_old_ones_and_those_of_another_rank_are_no_reason():
     """The total of the counter is never one."""
-    for said in (
-        said_with_ecc("corrected", 99.0),
-        said_with_ecc("corrected", 17_700.0, age_s=31.0),
-        said_with_ecc("uncorrected", 1.0, age_s=31.0),
+    for diagnosis in (
+        diagnose_with_ecc("corrected", 99.0),
+        diagnose_with_ecc("corrected", 17_700.0, age_s=31.0),
+        diagnose_with_ecc("uncorrected", 1.0, age_s=31.0),
     ):
-        assert said.domain is not Domain.GPU
-        assert "errors" not in said.summary
+        assert diagnosis.domain is not Domain.GPU
+        assert "errors" not in diagnosis.summary
     plain = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
-    assert said_with_ecc("corrected", 99.0).confidence == plain.confidence
+    assert diagnose_with_ecc("corrected", 99.0).confidence == plain.confidence
 
 
 def test_a_cpu_limit_that_stops_the_rank_is_the_reason():

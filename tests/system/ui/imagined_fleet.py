@@ -23,14 +23,26 @@ from tests.synthesis.timeline import run
 from tests.towers import JSON, RunningTower, running_tower, wait_until
 from watchtower.core.case import Case
 from watchtower.wire.dumps import KernelWait
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat, JobLabels, ProcessState, Report
+from watchtower.wire.series import Lane, Series, SeriesBatch, SeriesOrder, encode_points
 
-LAYOUTS = {8: Layout(tensor=2, data=2, pipeline=2), 4096: Layout(tensor=8, data=64, pipeline=8)}
+LAYOUTS = {
+    8: Layout(tensor=2, data=2, pipeline=2),
+    4096: Layout(tensor=8, data=64, pipeline=8),
+    16384: Layout(tensor=8, data=128, pipeline=16),
+}
 JOB = "llama-70b-pt"
 ROUND_S = 2.0
 """Seconds between two reports of a node, if this machine is fast enough."""
 
 STEP_S = 2.0
+CHECKPOINT = 1204
+"""The step in which all jobs write a checkpoint."""
+
+POINTS = 900
+"""Points of a series: the last 15 minutes."""
+
 CONFIG = """
 [detection]
 suspect_floor_s = 20
@@ -122,7 +134,8 @@ class ImaginedFleet:
             began = time.monotonic()
             moving = self.healthy if self._hangs_since else [*self.healthy, self.hung]
             self.step += 1
-            beat = Beat(step=self.step, age_s=0.1, advanced=1, interval_s=STEP_S)
+            phase = "checkpoint" if self.step == CHECKPOINT else ""
+            beat = Beat(step=self.step, age_s=0.1, phase=phase, advanced=1, interval_s=STEP_S)
             for report in write_reports(moving, beat):
                 self._report(connection, report)
             if self._hangs_since:
@@ -144,17 +157,58 @@ class ImaginedFleet:
         names = dict.fromkeys(rank.job for rank in report.ranks)
         labels = tuple(LABELS[name] for name in names if name in LABELS)
         made = replace(report, interval_s=ROUND_S, jobs=labels)
-        _post(connection, "/ingest/v1/report", made)
+        reply = _post(connection, "/ingest/v1/report", made)
+        for order in msgspec.json.decode(reply, type=ReportReply).series:
+            _post(connection, "/ingest/v1/series", self._write_series(report, order))
+
+    def _write_series(self, report: Report, order: SeriesOrder) -> SeriesBatch:
+        """Return what the ranks and their GPUs did: 0.5 steps a second, then nothing."""
+        stalled = round(time.monotonic() - (self._hangs_since or 0.0))
+        steps = [self.hung_step - max(0, POINTS - stalled - n) // 2 for n in range(POINTS)]
+        series = []
+        for one in report.ranks:
+            if one.job != order.job or one.rank not in order.ranks:
+                continue
+            is_suspect = one.rank in order.suspects
+            watts = [690] * (POINTS - stalled) + [96 if is_suspect else 131] * stalled
+            moved = [7 if is_suspect else 5] * (POINTS - stalled) + [0] * stalled
+            process = {"step": ("", 1.0, steps), "moved": ("B/s", 1e6, moved)}
+            for gpu, lanes in (("", process), ("pci:0000:3b:00", {"power": ("W", 1.0, watts)})):
+                made = [
+                    Lane(name=name, unit=unit, scale=scale, values=encode_points(list(points)))
+                    for name, (unit, scale, points) in lanes.items()
+                ]
+                series.append(
+                    Series(
+                        rank=one.rank,
+                        pid=one.pid,
+                        start_time=one.start_time,
+                        gpu=gpu,
+                        gpu_index=one.rank % PER_NODE if gpu else None,
+                        lanes=tuple(made),
+                    )
+                )
+        return SeriesBatch(
+            version=report.version,
+            id=f"{order.id}-{report.node}",
+            node=report.node,
+            job=order.job,
+            incident=order.incident,
+            owner=order.owner,
+            held_s=0.0,
+            series=tuple(series),
+        )
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self.tower.address, timeout=60)
 
 
-def _post(connection: http.client.HTTPConnection, path: str, message: object) -> None:
+def _post(connection: http.client.HTTPConnection, path: str, message: object) -> bytes:
     connection.request("POST", path, msgspec.json.encode(message), JSON)
     reply = connection.getresponse()
     body = reply.read()
     assert reply.status == 200, body
+    return body
 
 
 @contextmanager

@@ -18,7 +18,7 @@ MAX_TRIES = 2
 
 @dataclass(slots=True)
 class NativeReads:
-    """What was ordered for one incident."""
+    """The reads ordered for one incident."""
 
     incident: str = ""
     tries: dict[int, int] = field(default_factory=dict)

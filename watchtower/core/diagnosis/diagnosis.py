@@ -17,12 +17,12 @@ from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
 from watchtower.core.diagnosis.coverage import measure_coverage
 from watchtower.core.diagnosis.domain import find_domain
-from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
+from watchtower.core.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
     Written,

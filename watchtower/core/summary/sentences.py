@@ -38,7 +38,8 @@ def write_waits(waits: WaitBoxes) -> str:
     text = ""
     for number, sentence in enumerate(sentences):
         if len(text) + len(sentence) > MAX_SENTENCE:
-            return f"{text} {len(sentences) - number} more are not named here."
+            left = len(sentences) - number
+            return f"{text} {left} more {'wait is' if left == 1 else 'waits are'} not named."
         text = f"{text} {sentence}".strip()
     return text
 

@@ -218,6 +218,7 @@ Result nvmlDeviceRegisterEvents(Device device, U64 types, void *events) {
     (void)device, (void)types, (void)events;
     return 0;
 }
+#define WAIT_MS 500 /* a look at the script costs a wakeup of the reader, as no wait of the driver does */
 static double told[32]; /* the last Xid of each GPU that was returned */
 
 /* Finds an Xid that was not returned yet. Returns the number of its GPU, or -1. */
@@ -238,7 +239,7 @@ static int find_xid(U64 *xid) {
 }
 Result nvmlEventSetWait_v2(void *events, struct Event *event, unsigned milliseconds) {
     (void)events;
-    for (unsigned waited = 0; waited < milliseconds; waited += 100) {
+    for (unsigned waited = 0; waited < milliseconds; waited += WAIT_MS) {
         U64 xid = 0;
         int gpu = find_xid(&xid);
         if (gpu >= 0) {
@@ -248,7 +249,7 @@ Result nvmlEventSetWait_v2(void *events, struct Event *event, unsigned milliseco
             event->type = 8;
             return 0;
         }
-        usleep(100000);
+        usleep(1000 * WAIT_MS);
     }
     return 10;
 }

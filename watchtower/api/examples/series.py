@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.api.examples import INCIDENT, JOB, NODE, OPENED_AT, OUTPUT, plain
+from watchtower.api.examples.objects import INCIDENT, JOB, NODE, OPENED_AT, OUTPUT, plain
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
 from watchtower.tower.job_steps import JobSteps, StepSpan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.api.examples import JOB, NODE, plain
+from watchtower.api.examples.objects import JOB, NODE, plain
 from watchtower.core.case_summary import (
     STATES,
     Contrast,

@@ -1,4 +1,4 @@
-"""Examples of answers for /docs, made of the values that the routes return."""
+"""Examples of jobs, incidents, nodes and what people do with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from watchtower.core.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
 from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
-from watchtower.tower.history import IncidentDetail, IncidentSummary, StackView, VerdictEntryView
+from watchtower.tower.incident_views import (
+    IncidentDetail,
+    IncidentSummary,
+    StackView,
+    VerdictEntryView,
+)
 from watchtower.tower.node_lists import NodeList, NodeSummary
 from watchtower.tower.outage_views import OutageIncident, OutageView
 from watchtower.tower.outputs import OutputView
