@@ -279,7 +279,7 @@ class Agent:
                 log.warning("order %s is refused: too many orders are waiting", order.id)
         slots = self._starter.slots()
         self._act_on_deadlines(now, slots)
-        orders, expired = self._orders.take(now, slots)
+        orders, expired = self._orders.take(now, slots, self._starter.must_wait)
         for order in expired:
             log.warning("order %s expired before it could be carried out", order.id)
         for order in orders:
@@ -301,7 +301,10 @@ class Agent:
         # Without a free slot, the end of another dump wakes the loop. A passed deadline must not.
         slots = self._starter.slots()
         beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
-        due = (self._deadlines.next_due(beats), self._orders.next_due(slots))
+        due = (
+            self._deadlines.next_due(beats),
+            self._orders.next_due(slots, self._starter.must_wait),
+        )
         wake_at = min([wake_at, *(at for at in due if at is not None)])
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)

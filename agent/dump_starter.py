@@ -56,6 +56,17 @@ class DumpStarter:
         log.info("rank %d of %s is overdue: dumping", rank, job)
         self._dump(job, BY_DEADLINE, (), round_gap_s(deadline))
 
+    def must_wait(self, order: Order) -> bool:
+        """Return whether an order waits for the end of a dump of its job.
+
+        The stop of a rank for its native functions would show in that dump as movement.
+        """
+        if not order.native:
+            return False
+        now = time.monotonic()
+        running = [*self._dumps.running(now), *self._natives.running(now)]
+        return any(job.is_meant_by(order.job, order.owner) for job in running)
+
     def carry_out(self, order: Order, now: float) -> None:
         """Carry out an order of the tower, if it is about ranks of this node."""
         known = self._watchlist.known_ranks()
@@ -82,12 +93,8 @@ class DumpStarter:
             self._dump(job, order.id, order.ranks, 0.0, sample=True)
 
     def _read_natively(self, job: JobKey, order: Order, now: float) -> None:
-        """Dump ranks with their native functions, unless a dump of the job is running: the stop of
-        the ranks would show in it as movement.
-        """
-        if self._dumps.is_running(job, now) or self._natives.is_running(job, now):
-            log.info("order %s is not carried out during a dump of that job", order.id)
-        elif self._natives.is_exhausted(job, now):
+        """Dump ranks with their native functions."""
+        if self._natives.is_exhausted(job, now):
             log.warning("order %s is refused: %s", order.id, EXHAUSTED)
         else:
             log.info("order %s: native functions of ranks of job %s", order.id, job)

@@ -5,7 +5,7 @@ argument.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.discovery.found_rank import JobKey
@@ -196,6 +196,14 @@ class _Waiting:
     until: float
 
 
+MustWait = Callable[[Order], bool]
+"""Whether an order waits, although its time has come."""
+
+
+def _never(_: Order) -> bool:
+    return False
+
+
 class OrderInbox:
     """Orders that wait to be carried out: each id once, and none after its expiry. Owners share the
     MAX_ORDERS places.
@@ -226,20 +234,32 @@ class OrderInbox:
             self._seen.popitem(last=False)
         return refused
 
-    def take(self, now: float, slots: DumpSlots) -> tuple[list[Order], list[Order]]:
+    def take(
+        self, now: float, slots: DumpSlots, must_wait: MustWait = _never
+    ) -> tuple[list[Order], list[Order]]:
         """Return the orders to carry out now, and those that expired while waiting."""
         expired = [each.order for each in self._waiting if each.until <= now]
         valid = {each.order.id: each for each in self._waiting if each.until > now}
-        due = [each.order for each in valid.values() if each.from_at <= now]
+        due = [
+            each.order
+            for each in valid.values()
+            if each.from_at <= now and not must_wait(each.order)
+        ]
         chosen = slots.choose((order.owner, order) for order in due)
         for order in chosen:
             del valid[order.id]
         self._waiting = list(valid.values())
         return chosen, expired
 
-    def next_due(self, slots: DumpSlots) -> float | None:
-        """Return when the next order may be carried out, of those with a free slot."""
-        waiting = [each.from_at for each in self._waiting if slots.has_room(each.order.owner)]
+    def next_due(self, slots: DumpSlots, must_wait: MustWait = _never) -> float | None:
+        """Return when the next order may be carried out, of those with a free slot that need not
+        wait.
+        """
+        waiting = [
+            each.from_at
+            for each in self._waiting
+            if slots.has_room(each.order.owner) and not must_wait(each.order)
+        ]
         return min(waiting, default=None)
 
 

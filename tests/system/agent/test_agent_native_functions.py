@@ -37,6 +37,9 @@ IN_LIBRARY = "import ctypes; ctypes.CDLL({library!r}).{function}()"
 MANY_THREADS = (
     "[threading.Thread(target=sleep_in_a_loader, daemon=True).start() for _ in range(200)]"
 )
+SEIZE = "import ctypes; ctypes.CDLL(None).ptrace(0x4206, {}, 0, 0)"
+"""PTRACE_SEIZE, as strace begins: the process goes on."""
+
 STOPS = 200
 """Times that a process is stopped by py-spy, until one of the stops is seen."""
 
@@ -167,6 +170,16 @@ def test_a_frozen_process_is_not_attached_to(start, runner, freezer: Path):  # n
     (freezer / "freezer.state").write_text("FROZEN")
     wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
     assert read(runner, victim.pid).failure == FROZEN_HELP
+
+
+def test_a_process_that_another_tool_traces_is_not_attached_to(start, runner):
+    victim, tracer = start(RANK="0"), start(RANK="1")
+    tracer.do(SEIZE.format(victim.pid))
+    assert tracer_of(victim.pid) == str(tracer.pid)
+    found = read(runner, victim.pid)
+    tracer.close()  # it would have to reap the other one, too
+    assert "another tool traces it" in found.failure
+    assert state_of(victim.pid) == "S"
 
 
 def test_an_agent_may_be_forbidden_to_stop_processes(start, runner):

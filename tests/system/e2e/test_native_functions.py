@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.dumpers.native_functions import UNWINDING_HELP
 from tests.system.e2e.drilled import CONFIG, DRILL_DEADLINE_S
 from tests.towers import wait_until
 from watchtower.commands.client import TowerClient
@@ -20,7 +20,7 @@ from watchtower.drills.runner import Request, run_drill
 from watchtower.drills.settings import read_config
 
 SUSPECT = 2
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 DEVICE = "libcuda.so.1"
 
 pytestmark = [
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.ptrace,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
-    pytest.mark.timeout(DRILL_DEADLINE_S),
+    pytest.mark.timeout(2 * DRILL_DEADLINE_S),
 ]
 
 
@@ -46,26 +46,21 @@ def test_they_are_read_of_the_suspect_and_when_an_operator_asks() -> None:
         wait_until(has_functions, "native functions in the evidence", PATIENCE_S)
         found["asked"] = client.stacks(run.job.name, SUSPECT, all_threads=False, native=True)
 
+    config = read_config(CONFIG)
+    # A host that sleeps needs no CPU to be sampled, and py-spy finds all of its callers.
+    config = replace(config, drill=replace(config.drill, queued_schedule="sleep"))
     request = Request(
-        drill=find_drill("xid_79"),
-        ranks=4,
-        rank=SUSPECT,
-        backend="queued",
-        config=read_config(CONFIG),
+        drill=find_drill("xid_79"), ranks=4, rank=SUSPECT, backend="queued", config=config
     )
     result = run_drill(request, PlainDisplay(io.StringIO()), before_end=ask)
     assert result.judgement.is_right, result
     (shown,) = found["shown"]
     assert (shown["ranks"], shown["weight"]) == (str(SUSPECT), 0.0)
-    assert shown["text"].startswith("native: ")
+    assert shown["text"].startswith(f"rank {SUSPECT}: ")
     (item,) = found["asked"]["items"]
     assert item["native"].endswith(f"its device in {DEVICE}")
-    # The host spins: py-spy may not find callers there. Then the libraries alone are shown.
     functions = item["functions"]
-    if functions["is_whole"]:
-        assert DEVICE in {call["file"] for call in functions["calls"]}
-        assert found["asked"]["missing_evidence"] == []
-    elif functions["failure"]:
-        assert functions["failure"] == UNWINDING_HELP
-        assert functions["failure"] in found["asked"]["missing_evidence"][0]
+    assert functions["is_whole"]
+    assert DEVICE in {call["file"] for call in functions["calls"] if call["function"]}
+    assert found["asked"]["missing_evidence"] == []
     assert DEVICE in shown["text"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 AGAIN_S = 15.0
 """Seconds after which an order is given again if no functions came. An agent answers within some
-seconds, but not during another dump of the job."""
+seconds, after another dump of the job."""
 
-MAX_TRIES = 2
+MAX_TRIES = 3
 """Orders for one rank of an incident. An agent of an older release never answers."""
 
 

@@ -22,7 +22,9 @@ def show_functions(accused: Sequence[Position]) -> tuple[Evidence, ...]:
         if functions is not None
     ]
     return tuple(
-        Evidence(source="native", text=f"native: {line}", ranks=format_ranks([rank]), weight=0.0)
+        Evidence(
+            source="native", text=f"rank {rank}: {line}", ranks=format_ranks([rank]), weight=0.0
+        )
         for rank, line in lines[:MAX_SHOWN]
         if line
     )
