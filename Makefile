@@ -7,6 +7,8 @@ TORCH := torch==2.13.0
 PEERS := nvidia-resiliency-ext==0.4.1 defusedxml
 # What the heartbeat has hooks for; Trainer of transformers needs accelerate.
 FRAMEWORKS := accelerate lightning pytorch_lightning transformers
+# NVIDIA's library of collectives, 350 MB. It loads without a GPU.
+NCCL := nvidia-nccl-cu12==2.32.3
 # Grafana's published types of dashboards, and the compiler that checks them.
 GRAFANA_TYPES := @grafana/schema@11.6.0 typescript@5.4.5
 
@@ -24,7 +26,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -46,6 +48,13 @@ screenshots: $(VENV)/.ready-browser ## write the pictures of the pages in docs/p
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
 	@$(PYTEST) -n 2 -m torch
+
+test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
+	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
+
+test-gpu: $(VENV)/.ready-dev ## run the tests that need a GPU and write docs/gpu-notes.md; without a GPU, say so
+	@$(PYTEST) -rs tests/system/gpu
+	@$(BIN)/python -m tests.system.gpu.record docs/gpu-notes.md
 
 lint: $(VENV)/.ready-dev ## format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .
@@ -105,6 +114,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
 	@$(INSTALL) $(TORCH) $(FRAMEWORKS)
+	@touch $@
+
+$(VENV)/.ready-nccl: $(VENV)/.ready-dev
+	@$(INSTALL) --no-deps $(NCCL)
 	@touch $@
 
 $(VENV)/.ready-browser: $(VENV)/.ready-dev

@@ -47,11 +47,11 @@ class Finding:
     """One thing that was checked. A `limited` finding makes the check fail."""
 
     what: str
-    said: str
+    text: str
     limited: bool = False
 
     def __str__(self) -> str:
-        return f"{'!!' if self.limited else 'ok'}  {self.what}: {self.said}"
+        return f"{'!!' if self.limited else 'ok'}  {self.what}: {self.text}"
 
 
 def check(settings: config.Settings) -> int:
@@ -65,33 +65,33 @@ def check(settings: config.Settings) -> int:
 def find_all(settings: config.Settings) -> Iterator[Finding]:
     """Check everything that the agent needs."""
     if settings.settings_file:
-        yield Finding(what="settings", said=f"of the service, from {settings.settings_file}")
+        yield Finding(what="settings", text=f"of the service, from {settings.settings_file}")
     proc = Proc(settings.root)
     py_spy = settings.py_spy or find_py_spy()
     gaps = find_gaps(proc, py_spy)
     yield _finding("ranks", gaps.process, f"of all users, as user {os.getuid()}")
     yield _check_namespace(proc)
     if mistakes := _find_mistakes(proc, settings):
-        yield Finding(what="rank variables", said=mistakes, limited=True)
+        yield Finding(what="rank variables", text=mistakes, limited=True)
     yield _check_stacks(py_spy, gaps.python_stacks)
     yield _finding("native places", gaps.native_places, "running threads can be sampled")
-    yield Finding(what="Yama", said=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
+    yield Finding(what="Yama", text=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
     yield from _check_collectors(settings.root)
     yield _check_spool(settings.spool_dir)
     yield _check_tower(settings)
 
 
 def _finding(what: str, limit: str, otherwise: str) -> Finding:
-    return Finding(what=what, said=limit or otherwise, limited=bool(limit))
+    return Finding(what=what, text=limit or otherwise, limited=bool(limit))
 
 
 def _check_namespace(proc: Proc) -> Finding:
     mine = proc.link(os.getpid(), "ns/pid")
     # With the host's /proc below another root, our own pid is another process there.
     if mine == HOST_PID_NAMESPACE or proc.path != "/proc":
-        return Finding(what="processes", said="of the whole node")
-    said = "of this container only, unless it runs in the host's pid namespace (hostPID)"
-    return Finding(what="processes", said=said)
+        return Finding(what="processes", text="of the whole node")
+    text = "of this container only, unless it runs in the host's pid namespace (hostPID)"
+    return Finding(what="processes", text=text)
 
 
 def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
@@ -113,13 +113,13 @@ def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
 def _check_stacks(py_spy: str, limit: str) -> Finding:
     """Dump ourselves: a py-spy that is blocked, or older than this Python, has a version too."""
     if limit:
-        return Finding(what="Python stacks", said=limit, limited=True)
+        return Finding(what="Python stacks", text=limit, limited=True)
     dump = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy).dump(os.getpid())
-    said = f"{py_spy}, {_version_of(py_spy)}"
+    text = f"{py_spy}, {_version_of(py_spy)}"
     if dump.threads is None and dump.failure is not None:
-        said += f", gives none of this process: {dump.failure.help_text}"
-        return Finding(what="Python stacks", said=said, limited=True)
-    return Finding(what="Python stacks", said=said)
+        text += f", gives none of this process: {dump.failure.help_text}"
+        return Finding(what="Python stacks", text=text, limited=True)
+    return Finding(what="Python stacks", text=text)
 
 
 def _check_collectors(root: str) -> Iterator[Finding]:
@@ -135,9 +135,9 @@ def _check_collectors(root: str) -> Iterator[Finding]:
             time.sleep(0.05)
         collector.stop()
         what = collector.name.replace("_", " ")
-        said = gap.partition(": ")[2] if gap else "none on this node"
-        said = "is read" if collector.can_read and not gap else said
-        yield Finding(what=what, said=said, limited=bool(gap))
+        text = gap.partition(": ")[2] if gap else "none on this node"
+        text = "is read" if collector.can_read and not gap else text
+        yield Finding(what=what, text=text, limited=bool(gap))
 
 
 def _version_of(py_spy: str) -> str:
@@ -152,19 +152,19 @@ def _version_of(py_spy: str) -> str:
 
 def _check_spool(directory: str) -> Finding:
     if not directory:
-        said = "none (--spool-dir): dumps that the tower does not have are lost with the agent"
-        return Finding(what="spool", said=said)
+        text = "none (--spool-dir): dumps that the tower does not have are lost with the agent"
+        return Finding(what="spool", text=text)
     spool = Spool(directory, lambda _: None, lambda _: True)
     if not os.path.lexists(spool.path):  # not made here: it would belong to whoever checks
         return _check_parent(spool.path)
     try:
         spool.open()
-        return Finding(what="spool", said=f"{spool.path}, {len(spool.ids())} dumps wait in it")
+        return Finding(what="spool", text=f"{spool.path}, {len(spool.ids())} dumps wait in it")
     except BlockingIOError:
-        return Finding(what="spool", said=f"{spool.path} is used by an agent that runs now")
+        return Finding(what="spool", text=f"{spool.path} is used by an agent that runs now")
     except OSError as error:
-        said = f"{spool.path} cannot be used: {error.strerror}"
-        return Finding(what="spool", said=said, limited=True)
+        text = f"{spool.path} cannot be used: {error.strerror}"
+        return Finding(what="spool", text=text, limited=True)
     finally:
         spool.close()
 
@@ -174,17 +174,17 @@ def _check_parent(path: str) -> Finding:
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     may = os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK)
-    said = f"{path} {'can' if may else 'cannot'} be made in {parent}"
-    return Finding(what="spool", said=said, limited=not may)
+    text = f"{path} {'can' if may else 'cannot'} be made in {parent}"
+    return Finding(what="spool", text=text, limited=not may)
 
 
 def _check_tower(settings: config.Settings) -> Finding:
     """Ask the tower as a report does, so that certificate, token and its scope are checked, too."""
-    said = _refusal_of(settings)
-    if said:
-        return Finding(what="tower", said=f"{settings.tower} {said}", limited=True)
+    text = _refusal_of(settings)
+    if text:
+        return Finding(what="tower", text=f"{settings.tower} {text}", limited=True)
     how = "with this token" if settings.token else "without a token"
-    return Finding(what="tower", said=f"{settings.tower} accepts reports {how}")
+    return Finding(what="tower", text=f"{settings.tower} accepts reports {how}")
 
 
 def _refusal_of(settings: config.Settings) -> str:

@@ -20,23 +20,19 @@ from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool_keeper import SpoolKeeper
 from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
+from agent.dump_starter import DumpStarter
+from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import Dumping, DumpRequest
-from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_round import RoundTaker
 from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import (
-    MAX_SAMPLES_PER_MINUTE,
     DeadlineWatch,
-    DumpLedger,
     OrderInbox,
-    jobs_meant,
-    refuse,
-    round_gap_s,
 )
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
@@ -51,7 +47,7 @@ from watchtower.access.tower_connection import TowerConnection
 from watchtower.fair_order import by_turns
 from watchtower.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.orders import Order, ReportReply
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report
 
 STOP_FLUSH_S = 1.0
@@ -67,9 +63,6 @@ log = logging.getLogger(__name__)
 
 SOONEST_TICK_S = 0.2
 """A rank that ends is reported at once. This limits the reports if all ranks of a node end."""
-
-BY_DEADLINE = "deadline"
-EXHAUSTED = "its job was dumped several times in the last minute"
 
 
 class Agent:
@@ -97,8 +90,6 @@ class Agent:
         self._gaps_at = float("-inf")
         share = random.random()
         self._deadlines, self._orders = DeadlineWatch(share), OrderInbox(share)
-        self._ledger = DumpLedger()
-        self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
         self._runner = ChildRunner(MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(MAX_SOURCE_OUTPUT_BYTES)
         self._native_runner = ChildRunner(MAX_NATIVE_OUTPUT_BYTES)
@@ -133,10 +124,17 @@ class Agent:
                 self._metrics.count_dump,
                 SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
                 NativePlaces(self._proc, self._native_runner),
+                NativeFunctionReader(
+                    self._proc,
+                    self._runner,
+                    self._py_spy,
+                    is_allowed=settings.read_native_functions,
+                ),
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
         )
+        self._starter = DumpStarter(self._watchlist, self._dumping.start)
         self._trouble = ""
         self._interval_s = settings.interval_s
         self._agent_id = uuid.uuid4().hex
@@ -269,7 +267,7 @@ class Agent:
         """Process replies and ended dumps of other threads, and start what is due."""
         while self._ended_dumps:
             ended = self._ended_dumps.popleft()
-            (self._samples if ended.sample else self._ledger).end(ended.job, now)
+            self._starter.end(ended, now)
         while self._replies:
             reply = self._replies.popleft()
             asked_s = min(reply.report_interval_s, config.LONGEST_ASKED_INTERVAL_S)
@@ -279,13 +277,13 @@ class Agent:
             self._series.carry_out(reply.series, self._watchlist.found(), now)
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many orders are waiting", order.id)
-        slots = self._slots()
+        slots = self._starter.slots()
         self._act_on_deadlines(now, slots)
         orders, expired = self._orders.take(now, slots)
         for order in expired:
             log.warning("order %s expired before it could be carried out", order.id)
         for order in orders:
-            self._carry_out(order, now)
+            self._starter.carry_out(order, now)
 
     def _act_on_deadlines(self, now: float, slots: DumpSlots) -> None:
         beats = self._watchlist.beats()
@@ -296,72 +294,12 @@ class Agent:
             return
         fired = self._deadlines.fire(self._watchlist.beats(), now, slots)
         for job, beat in fired.items():
-            if self._ledger.satisfies(job, now):
-                continue
-            if self._ledger.is_exhausted(job, now):
-                log.warning("rank %d of %s is overdue, but %s", beat.rank, job, EXHAUSTED)
-                continue
-            log.info("rank %d of %s is overdue: dumping", beat.rank, job)
-            self._start_dump(job, BY_DEADLINE, (), round_gap_s(self._deadlines.find(beat)))
-
-    def _slots(self) -> DumpSlots:
-        """Return the dump slots at this moment."""
-        now = time.monotonic()
-        running = self._ledger.running(now) + self._samples.running(now)
-        return DumpSlots(job.owner for job in running)
-
-    def _carry_out(self, order: Order, now: float) -> None:
-        known = self._watchlist.known_ranks()
-        if reason := refuse(order, known):
-            log.warning("order %s is refused: %s", order.id, reason)
-            return
-        for job in jobs_meant(order, known):
-            if order.glance:
-                self._take_sample(job, order, now)
-            elif self._ledger.satisfies(job, now):
-                log.info("order %s is satisfied by a recent dump of that job", order.id)
-            elif self._ledger.is_exhausted(job, now):
-                log.warning("order %s is refused: %s", order.id, EXHAUSTED)
-            else:
-                log.info("order %s: dumping job %s", order.id, job)
-                self._start_dump(job, order.id, order.ranks, round_gap_s(order))
-
-    def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
-        """Sample a job without heartbeats, unless a full dump is running or has just ended."""
-        is_dumped = self._ledger.satisfies(job, now) or self._samples.is_running(job, now)
-        if not is_dumped and not self._samples.is_exhausted(job, now):
-            self._start_dump(job, order.id, order.ranks, 0.0, sample=True)
-
-    def _start_dump(
-        self,
-        job: JobKey,
-        reason: str,
-        ranks: tuple[int, ...],
-        gap_s: float,
-        *,
-        sample: bool = False,
-    ) -> None:
-        targets = tuple(
-            Target(
-                rank=rank.found.claim.rank,
-                pid=rank.found.process.pid,
-                start_time=rank.found.process.start_time,
-                read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
-            )
-            for rank in self._watchlist.living()
-            if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
-        )
-        if targets:
-            (self._samples if sample else self._ledger).begin(job, time.monotonic())
-            request = DumpRequest(
-                job=job, reason=reason, targets=targets, gap_s=gap_s, sample=sample
-            )
-            self._dumping.start(request)
+            self._starter.dump_overdue(job, beat.rank, self._deadlines.find(beat), now)
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until there is work. Return True if a rank has ended meanwhile."""
         # Without a free slot, the end of another dump wakes the loop. A passed deadline must not.
-        slots = self._slots()
+        slots = self._starter.slots()
         beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
         due = (self._deadlines.next_due(beats), self._orders.next_due(slots))
         wake_at = min([wake_at, *(at for at in due if at is not None)])

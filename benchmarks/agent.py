@@ -4,7 +4,11 @@
 
 A real tower, a real agent and a real job of small Python programs run on this machine. The driver
 of the GPUs is a library of ours, so that the calls themselves cost nothing: what is measured is our
-own work. Other load on the machine makes the figures worse.
+own work. Other load on the machine makes the figures worse: also the processes that others start,
+because the agent looks at each new one.
+
+Exporters of others run beside it (`benchmarks/agent_peers.py`): of GPUs on the same library, and of
+the node. All are scraped every 15 s.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.agent_peers import Running, find_port, running_peers, scraping
 from watchtower.drills.environment import Environment
 from watchtower.drills.gpus import SPINS, WORKS, Gpus
 from watchtower.drills.job import TrainingJob
@@ -23,6 +29,7 @@ from watchtower.drills.launching import Layout, node_name
 
 STEPS_BEFORE = 5
 START_DEADLINE_S = 120.0
+TOGETHER = "agent and reader"
 
 
 def read_cpu_s(pid: int) -> float:
@@ -40,7 +47,7 @@ def read_pss_mb(pid: int) -> float:
 def find_reader(agent: int) -> int | None:
     """Return the pid of the agent's reader of GPUs, if it has one."""
     for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
-        if b"nvml_child" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if b"gpu_reader" in Path(f"/proc/{child}/cmdline").read_bytes():
             return int(child)
     return None
 
@@ -60,6 +67,8 @@ def measure(ranks: int, gpus: int, seconds: float, *, heartbeat: bool) -> None:
         if gpus:
             environment.kernel_logs = KernelLogs(folder)
             environment.gpus = Gpus(folder, gpus)
+        port = find_port()
+        environment.agent_options = ("--port", str(port))
         with environment:
             job = TrainingJob("bench", "stdlib", Layout(ranks=ranks, nodes=1), folder)
             job.launch({"step_s": 1.0, "beats": heartbeat})
@@ -71,9 +80,15 @@ def measure(ranks: int, gpus: int, seconds: float, *, heartbeat: bool) -> None:
                         for rank in range(min(ranks, gpus))
                     ]
                     environment.gpus.show(node_name(0), shown)
-                time.sleep(5.0)
-                agent = environment.agent_pid(0)
-                _print(agent, seconds)
+                driver = environment.gpus.environment(node_name(0)) if environment.gpus else {}
+                with running_peers(driver, gpus=bool(gpus)) as peers:
+                    addresses = [f"127.0.0.1:{port}", *(peer.address for peer in peers)]
+                    with scraping(addresses) as answers:
+                        time.sleep(5.0)
+                        _print(environment.agent_pid(0), peers, seconds)
+                    for address, count in answers.items():
+                        if not count:
+                            print(f"  {address} answered no scrape", flush=True)
             finally:
                 job.end()
 
@@ -87,17 +102,23 @@ def _wait_for_steps(job: TrainingJob) -> None:
         time.sleep(0.2)
 
 
-def _print(agent: int, seconds: float) -> None:
-    pids = {"agent": agent, "reader of GPUs": find_reader(agent)}
-    pids = {what: pid for what, pid in pids.items() if pid is not None}
+def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
+    own = {"agent": agent, "reader of GPUs": find_reader(agent)}
+    own = {what: pid for what, pid in own.items() if pid is not None}
+    pids = own | {peer.name: peer.pid for peer in peers}
     before = {what: read_cpu_s(pid) for what, pid in pids.items()}
     time.sleep(seconds)
-    total_share = total_mb = 0.0
-    for what, pid in pids.items():
-        share, memory = (read_cpu_s(pid) - before[what]) / seconds, read_pss_mb(pid)
-        total_share, total_mb = total_share + share, total_mb + memory
-        print(f"  {what:<16} {share:7.2%} of a core, {memory:5.1f} MB")
-    print(f"  {'together':<16} {total_share:7.2%} of a core, {total_mb:5.1f} MB", flush=True)
+    cost = {
+        what: ((read_cpu_s(pid) - before[what]) / seconds, read_pss_mb(pid))
+        for what, pid in pids.items()
+    }
+    cost[TOGETHER] = tuple(sum(cost[what][n] for what in own) for n in (0, 1))
+    total = cost[TOGETHER][0]
+    for what, (share, memory) in cost.items():
+        is_own = what in own or what == TOGETHER
+        beside = "" if is_own else f", {share / total:.1f} times agent and reader"
+        print(f"  {what:<16} {share:7.2%} of a core, {memory:5.1f} MB{beside}", flush=True)
+    print(f"  load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def main() -> int:

@@ -150,7 +150,7 @@ def cpu_s(child: Child) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def say_end(code: int | None) -> str:
+def describe_end(code: int | None) -> str:
     return "runs" if code is None else f"ended ({code})"
 
 
@@ -177,7 +177,7 @@ def run_once(breaking: Break | None, steps: int, step_s: float) -> Outcome:
             return Outcome(
                 step_times=[times],
                 exit_codes=[child.exit_code() for child in job],
-                ends=[f"{child.name} {say_end(child.exit_code())}" for child in watch],
+                ends=[f"{child.name} {describe_end(child.exit_code())}" for child in watch],
                 watch_cores=[sum(used) / lasted_s],
             )
         finally:

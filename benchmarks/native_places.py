@@ -6,11 +6,15 @@ spin. Each target has the mappings of a process with torch, if torch is installe
 Harm: a target that maps, touches and unmaps memory all the time, because a reader of mappings takes
 the same lock. Its steps are timed alone and while it is sampled every 0.2 s, in turns within one
 run. An agent takes a sample of a stalled job twice, and of one without heartbeats every 30 s.
+
+Beside it: one process read by our child, which stops nothing, and by `py-spy dump --native`, which
+gives names of functions and stops the process. An agent does the second for suspects only.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -18,9 +22,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
 
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.python_child import child_command
+from agent.dumpers.python_stacks import find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 
@@ -115,6 +122,64 @@ def measure_harm(places: NativePlaces, steps: int) -> tuple[float, float]:
     return median(times[False]) * 1e3, median(times[True]) * 1e3
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCost:
+    """The cost of one read of one process by a tool."""
+
+    took_s: float
+    cpu_s: float
+    memory_mb: float
+    """Largest resident memory of the tool."""
+    stopped_s: float
+    """How long the process was stopped, as seen in /proc."""
+
+
+def run_tool(command: list[str], pid: int) -> ToolCost:
+    """Run a tool on a process, and check all the time whether the process is stopped."""
+    proc, over, stopped = Proc(), threading.Event(), 0.0
+
+    def watch() -> None:
+        nonlocal stopped
+        last, was_stopped = time.perf_counter(), False
+        while not over.is_set():
+            stat, now = proc.stat(pid), time.perf_counter()
+            is_stopped = stat is not None and stat.state == "t"
+            stopped += now - last if is_stopped and was_stopped else 0.0
+            last, was_stopped = now, is_stopped
+            time.sleep(0)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.perf_counter()
+    tool = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(tool.pid, 0)
+    took = time.perf_counter() - began
+    tool.returncode = os.waitstatus_to_exitcode(status)
+    over.set()
+    watcher.join()
+    return ToolCost(took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, stopped)
+
+
+def print_tools(code: str, name: str, rounds: int) -> None:
+    """Print the costs of both tools on one process, as medians."""
+    with targets(code, 1) as (process,):
+        pid = process.pid
+        tools = {
+            "our child": child_command("agent.dumpers.native_child", Proc().path, str(pid)),
+            "py-spy --native": [find_py_spy(), "dump", "--json", "--native", "--pid", str(pid)],
+        }
+        time.sleep(0.5)
+        for tool, command in tools.items():
+            costs = [run_tool(list(command), pid) for _ in range(rounds)]
+            took, cpu, memory, stopped = (
+                median(getattr(each, field) for each in costs) for field in ToolCost.__slots__
+            )
+            print(
+                f"one {name} process, {tool}: {took:.2f} s, {cpu:.2f} s CPU, {memory:.0f} MB; "
+                f"the process is stopped for {stopped:.2f} s"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
@@ -124,6 +189,8 @@ def main() -> None:
     for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
         cpu, took, found = measure_cost(places, code, arguments.rounds)
         print(f"{name}: {found} of {RANKS} ranks, {cpu:.0f} ms CPU and {took:.0f} ms per round")
+    for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
+        print_tools(code, name, arguments.rounds)
     alone, sampled = measure_harm(places, arguments.steps)
     print(
         f"step of a target that maps all the time: {alone:.1f} ms alone, {sampled:.1f} ms sampled, "

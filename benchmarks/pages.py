@@ -69,8 +69,8 @@ def measure_page(tower: RunningTower, path: str, times: int = 5) -> tuple[str, i
     seconds.sort()
     usual, worst, whole = seconds[times // 2][0], seconds[-1][0], max(each[1] for each in seconds)
     print(
-        f"{path[:24]:<24} {max(sizes) / 1000:.1f} kB of HTML in {usual:.3f} s, at most {worst:.3f} s; "
-        f"with the grid ({more / 1000:.1f} kB) at most {whole:.3f} s; "
+        f"{path[:24]:<24} {max(sizes) / 1000:6.1f} kB of HTML in {usual:.3f} s, at most "
+        f"{worst:.3f} s; with the grid ({more / 1000:.1f} kB) {whole:.3f} s; "
         f"{sorted(used)[times // 2]:.2f} CPU seconds of the tower, with its other work"
     )
     return html, max(sizes)

@@ -12,6 +12,7 @@ from dashboards.panels import (
     Query,
     Text,
     series,
+    stat,
     table,
     timeline,
 )
@@ -37,6 +38,17 @@ min by (gpu, xid, fatal, action) (
     Column("fatal", "GPU is to blame"),
     Column("action", "action"),
     Column("Value", "age", unit="s"),
+)
+
+COUNT = stat(
+    Text(
+        "GPUs missing",
+        "GPUs of this node that the driver does not show.",
+        "none",
+        NOT_READ,
+    ),
+    Query(f"max(watchtower_gpus_expected{THIS}) - max(watchtower_gpus_visible{THIS})"),
+    thresholds={1: RED},
 )
 
 GPUS = table(
@@ -69,6 +81,7 @@ PATTERN = timeline(
         1: ("working", GREEN),
         2: ("spinning", BLUE),
         3: ("throttled", ORANGE),
+        4: ("frozen", RED),
         5: ("lost", RED),
     },
 )
@@ -90,11 +103,12 @@ POWER = series(
 
 UNITS = series(
     Text(
-        "Tensor cores and memory bandwidth",
-        "Use of the tensor cores and of the memory's bandwidth of each GPU.",
+        "Units of the GPUs",
+        "Use of the processors, the tensor cores and the memory's bandwidth of each GPU.",
         "percentunit",
         "GPUs before Hopper do not count it",
     ),
+    Query(f"max by (gpu) (watchtower_gpu_sm_active_ratio{THIS})", "{{gpu}} processors"),
     Query(f"max by (gpu) (watchtower_gpu_tensor_active_ratio{THIS})", "{{gpu}} tensor"),
     Query(f"max by (gpu) (watchtower_gpu_dram_active_ratio{THIS})", "{{gpu}} memory"),
 )
@@ -106,6 +120,30 @@ CLOCKS = series(
         f"max by (gpu) (watchtower_gpu_sm_clock_hertz{THIS})"
         f" and on (gpu) max by (gpu) (watchtower_gpu_throttled{THIS}) == 1",
         "{{gpu}} reduced",
+    ),
+)
+
+SLOWED = timeline(
+    Text(
+        "Reduced clocks",
+        "Why the clocks of a GPU are reduced, over time; the hardware has several reasons.",
+        "none",
+        NOT_READ,
+    ),
+    Query(f"max by (gpu, reason) (watchtower_gpu_throttled{THIS})", "{{gpu}} {{reason}}"),
+    values={0: ("no", GREEN), 1: ("yes", ORANGE)},
+)
+
+NVLINK = series(
+    Text(
+        "NVLink",
+        "Bytes a second of all NVLinks of each GPU.",
+        "Bps",
+        "GPUs before Hopper do not count it",
+    ),
+    Query(
+        f"max by (gpu, direction) (watchtower_gpu_nvlink_bytes_per_second{THIS})",
+        "{{gpu}} {{direction}}",
     ),
 )
 
@@ -139,12 +177,23 @@ ERRORS = series(
 HEALTH = series(
     Text(
         "GPU repairs",
-        "Rows of memory that were replaced, and the driver's recovery action (0: none).",
+        "Memory that was replaced or retired, lost NVLinks, a fabric that is not complete (state "
+        "under 3, or 4), and the driver's recovery action.",
         "none",
         "No GPU needs a repair",
     ),
     Query(
         f"max by (gpu, state) (watchtower_gpu_remapped_rows{THIS}) > 0", "{{gpu}} rows {{state}}"
+    ),
+    Query(
+        f"max by (gpu, state) (watchtower_gpu_retired_pages{THIS}) > 0", "{{gpu}} pages {{state}}"
+    ),
+    Query(
+        'max by (gpu) (watchtower_gpu_nvlinks{node="$node",state="down"}) > 0',
+        "{{gpu}} NVLinks down",
+    ),
+    Query(
+        f"max by (gpu) (watchtower_gpu_fabric_state{THIS} != 3) > 0", "{{gpu}} state of the fabric"
     ),
     Query(f"max by (gpu) (watchtower_gpu_recovery_action{THIS}) > 0", "{{gpu}} recovery action"),
     stepped=True,

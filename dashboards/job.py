@@ -198,7 +198,7 @@ WAITS = series(
 EVIDENCE = bars(
     Text(
         "Evidence",
-        "Share of the ranks that report, that have heartbeats, and that were dumped in a stall.",
+        "Share of the ranks that report and have heartbeats, and of which a stall has the others.",
         "percentunit",
         UNKNOWN,
     ),

@@ -1,4 +1,4 @@
-"""What holds for every test: how properties are judged, which tests share a process, the tiers."""
+"""Settings for every test: how properties are judged, which tests share a process, the tiers."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from watchtower.diagnoser.work import answer
 
 
 class InThread:
-    """What a diagnosing process does, in the thread that asks."""
+    """The work of a diagnosing process, in the thread that asks."""
 
     def ask(self, request: Request, *, brief: bool = False) -> Answer:
         read = read_answer(answer(request.encode(brief=brief)))

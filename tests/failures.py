@@ -1,4 +1,4 @@
-"""What a failed test of the system tier leaves behind: the logs, and what each tower said.
+"""The traces of a failed test of the system tier: the logs, and the answers of each tower.
 
 A test that fails once in a hundred runs must be understood from that one run.
 """

@@ -42,7 +42,7 @@ class FileServerJobs:
         self.hung_at = self.clock()
 
     def reports(self) -> list[Report]:
-        """What the agent of each node reports now. Each job makes a step before, until it hangs."""
+        """The reports of all agents now. Each job makes a step before, until it hangs."""
         advanced = 0
         if not self.hung_at:
             self.step, advanced, self.beat_at = self.step + 1, 1, self.clock()

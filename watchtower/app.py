@@ -200,8 +200,8 @@ def serve(config: TowerConfig) -> None:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
             if not config.public_url:
                 log.warning("alerts have no link to the verdict: set `public_url` in [tower]")
-        if said := shadow.describe():
-            log.warning("%s", said)
+        if text := shadow.describe():
+            log.warning("%s", text)
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
         server = _make_server(config, tower, book, certificate, connections, alerts, links)

@@ -133,11 +133,11 @@ def load_config(
     The environment is only used to check whether there are tokens.
     """
     tables = read_tables(path) if path else {}
-    said = tables.get("tower", {}) | {
+    given = tables.get("tower", {}) | {
         key: value for key, value in flags.items() if value is not None
     }
     config = replace(
-        convert("tower", said, TowerConfig, leave_out=OTHER_TABLES),
+        convert("tower", given, TowerConfig, leave_out=OTHER_TABLES),
         policy=make_policy(tables.get("detection", {})),
         retention=make_retention(tables.get("retention", {})),
         alerts=convert("alerts", tables.get("alerts", {}), AlertSettings),

@@ -32,8 +32,15 @@ WORKING_UNITS, WAITING_UNITS = 0.05, 0.01
 known on Hopper and later, and then decides instead of memory and power. Reported by others: 0.32
 and 0.24 in training steps, about 0 in a wait."""
 
+SLOWED_BY = {"hardware": 0x08, "heat": 0x20 | 0x40, "power_brake": 0x80}
+"""Clock reasons of NVML that reduce the clocks of a GPU with work. The hardware's own slowdown has
+a bit, and most of its reasons have another one."""
+
 SLOWED = 0x08 | 0x20 | 0x40 | 0x80
-"""Clock reasons of NVML: slowdown by hardware, by heat (software and hardware), by power brake."""
+
+FROZEN_S = 35.0
+"""Seconds in which no counter of a GPU changed, until it is frozen. The energy is read every 10 s,
+and it rises all the time, also in an idle GPU: three reads in turn must be equal."""
 
 
 class Pattern(Enum):
@@ -46,6 +53,8 @@ class Pattern(Enum):
     """No kernel was resident: no work was queued."""
     THROTTLED = "throttled"
     """It works with reduced clocks, because of heat or power."""
+    FROZEN = "frozen"
+    """NVML answers, and no counter changes any more, not even the energy."""
     LOST = "lost"
     """The driver does not reach it, or it needs a reset."""
     UNKNOWN = "unknown"
@@ -79,6 +88,42 @@ class Load(NamedTuple):
             if "tensor_active" in values and "dram_active" in values
             else None,
         )
+
+
+class Stillness:
+    """Since when the counters of a GPU stand still.
+
+    Only a GPU whose energy was seen to rise before can be frozen: a driver that does not count it,
+    as in some virtual machines, shows the same number for ever.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[float | None, ...] = ()
+        self._energy: float | None = None
+        self._has_risen = False
+        self._since = 0.0
+
+    def take(self, values: Mapping[str, float], at: float) -> None:
+        """Add values that were read at this time."""
+        energy = values.get("energy_j")
+        if energy is not None and self._energy is not None and energy > self._energy:
+            self._has_risen = True
+        seen = tuple(values.get(name) for name in _COUNTERS)
+        if seen != self._seen or energy is None or not values.get("power_w"):
+            self._seen, self._since = seen, at
+        self._energy = energy
+
+    def since(self, at: float) -> float | None:
+        """Return since when nothing has changed, if that is long enough; None otherwise.
+
+        `at`: when the values were last read.
+        """
+        return self._since if self._has_risen and at - self._since >= FROZEN_S else None
+
+
+_COUNTERS = ("energy_j", "sampled_at", "power_w", "utilization", "memory_utilization")
+"""Values that always change: energy in millijoules, the driver's own samples, power in milliwatts.
+The two shares are often constant, and change also if the others are wrong."""
 
 
 def find_pattern(loads: Sequence[Load], now: float) -> Pattern:

@@ -21,6 +21,7 @@ from agent.collectors.oom_report import OomReport
 from watchtower.fair_order import by_turns
 from watchtower.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, Observation
+from watchtower.wire.report import KERNEL_LOG_GAP
 from watchtower.xid_table import explain_xid
 
 XIDS = counter(
@@ -173,11 +174,11 @@ class KernelLog:
         """Return why lines of the kernel log are missing; empty if none is."""
         if self._trouble:
             return (
-                f"kernel log: {self._path} cannot be read ({self._trouble}), so that OOM kills and "
-                "GPU errors (Xid) stay unknown: give the agent CAP_SYSLOG"
+                f"{KERNEL_LOG_GAP}{self._path} cannot be read ({self._trouble}), so that OOM kills "
+                "and GPU errors (Xid) stay unknown: give the agent CAP_SYSLOG"
             )
         if self._lost:
-            return f"kernel log: {self._lost} lines were overwritten before they could be read"
+            return f"{KERNEL_LOG_GAP}{self._lost} lines were overwritten before they could be read"
         return ""
 
     def stop(self) -> None:
@@ -240,9 +241,9 @@ class KernelLog:
             return None
         self._oom_report.take(record.text)
         line = read_line(record.text)
-        if line is None or line.name != OOM_KILL or not (said := self._oom_report.finish()):
+        if line is None or line.name != OOM_KILL or not (text := self._oom_report.finish()):
             return line
-        return replace(line, text=f"{said}. {line.text}"[:MAX_OBSERVATION_TEXT])
+        return replace(line, text=f"{text}. {line.text}"[:MAX_OBSERVATION_TEXT])
 
     def _count(self, line: KernelLine) -> None:
         if line.name == OOM_KILL:

@@ -54,6 +54,9 @@ _COLUMNS = {
 }
 """Columns of /proc/net/dev by kind of error; 0 and 8 are the bytes."""
 
+MAX_DIGITS = 17
+"""Digits of a number that are read: the value of an observation is at most 1e18."""
+
 _HAS_NO_LINK = ("down", "lowerlayerdown")
 """Words of `operstate` for an interface without a link. Some drivers always say "unknown"."""
 
@@ -106,8 +109,8 @@ class _Interface:
             losses = max(1, (self.now.changes - self.first.changes + 1) // 2)
             times = "" if losses == 1 else f" {losses} times"
             ends = "has it again" if self.now.is_up else "does not have it now"
-            said = f"{name} lost its link{times} and {ends}"
-            yield "nic_link_lost", self.lost_at, float(losses), said
+            text = f"{name} lost its link{times} and {ends}"
+            yield "nic_link_lost", self.lost_at, float(losses), text
         if self.burst is not None:
             at, rate = self.burst
             yield "nic_errors", at, rate, f"{name} had {rate:.0f} damaged or unsent frames a second"
@@ -142,7 +145,7 @@ class Network:
         }
         for name, interface in self._interfaces.items():
             interface.take(read[name])
-            for what, at, value, said in interface.says(name):
+            for what, at, value, text in interface.says(name):
                 if now - at <= REPORTED_S:
                     yield Observation(
                         source=self.name,
@@ -150,7 +153,7 @@ class Network:
                         name=what,
                         age_s=now - at,
                         value=value,
-                        text=said,
+                        text=text,
                     )
 
     def series(self) -> tuple[()]:
@@ -196,7 +199,7 @@ class Network:
                     at=now,
                     is_up=_read_text(folder, "operstate") not in _HAS_NO_LINK,
                     mtu=int(_read_text(folder, "mtu")),
-                    changes=int(_read_text(folder, "carrier_changes")),
+                    changes=int(_read_text(folder, "carrier_changes")[:MAX_DIGITS]),
                     received=columns[0],
                     sent=columns[8],
                     errors={kind: columns[index] for kind, index in _COLUMNS.items()},
@@ -219,7 +222,7 @@ def _read_counters(path: str) -> dict[str, list[int]]:
         columns = rest.split()
         if not colon or len(columns) < 16 or not all(each.isdecimal() for each in columns):
             raise ValueError(f"{path} has the line {line[:64]!r}")
-        counted[name.strip()] = [int(each[:20]) for each in columns]
+        counted[name.strip()] = [int(each[:MAX_DIGITS]) for each in columns]
     return counted
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from agent.collectors.gpu_pattern import SLOWED, Pattern
-from agent.collectors.nvml_child import CALL_BUCKETS_S
+from agent.collectors.gpu_pattern import SLOWED_BY, Pattern
 from agent.collectors.nvml_process import GpuReading, NodeReading
+from agent.gpu_reader.gpu import CALL_BUCKETS_S
 from watchtower.metric_spec import MetricSpec, Sample, counter, gauge, histogram
 
 UTILIZATION = gauge(
@@ -32,21 +32,43 @@ ENERGY = counter(
 )
 CLOCK = gauge("watchtower_gpu_sm_clock_hertz", "gpu", "Clock of the GPU's processors.")
 TEMPERATURE = gauge("watchtower_gpu_temperature_celsius", "gpu", "Temperature of the GPU.")
+SM = gauge(
+    "watchtower_gpu_sm_active_ratio",
+    "gpu",
+    "Share of the GPU's processors that were busy, 0 to 1. On Hopper and later.",
+)
+NVLINK_BYTES = gauge(
+    "watchtower_gpu_nvlink_bytes_per_second",
+    "gpu direction",
+    "Bytes a second of all NVLinks of the GPU: `received`, `sent`. On Hopper and later.",
+)
 THROTTLED = gauge(
     "watchtower_gpu_throttled",
-    "gpu",
-    "1 while the clocks of the GPU are reduced because of heat, power or its hardware.",
+    "gpu reason",
+    "1 while the clocks of the GPU are reduced for this reason: `heat`, `power_brake` (the power "
+    "supply asks for it), `hardware` (any reason that the hardware of the GPU has found).",
 )
 PATTERN = gauge(
     "watchtower_gpu_pattern",
     "gpu",
     "What the GPU does: 0 idle, 1 working, 2 spinning (a kernel is resident and hardly uses memory "
-    "or power: it waits), 3 throttled, 5 lost, -1 not known.",
+    "or power: it waits), 3 throttled, 4 frozen (its counters stand still), 5 lost, -1 not known.",
 )
 ECC = counter(
     "watchtower_gpu_ecc_errors_total",
     "gpu kind",
     "Errors of the GPU's memory since the driver was loaded: `corrected`, `uncorrected`.",
+)
+ECC_LIFETIME = counter(
+    "watchtower_gpu_ecc_lifetime_errors_total",
+    "gpu kind",
+    "Errors of the GPU's memory since it was made: `corrected`, `uncorrected`.",
+)
+RETIRED = gauge(
+    "watchtower_gpu_retired_pages",
+    "gpu state",
+    "Pages of the GPU's memory that are no longer used, by their errors: `single_bit`, "
+    "`double_bit`. 1 in `pending`: the GPU needs a reset. GPUs since Ampere replace rows instead.",
 )
 REMAPPED = gauge(
     "watchtower_gpu_remapped_rows",
@@ -60,6 +82,18 @@ NVLINK = counter(
     "Errors of the GPU's NVLinks: `replay`, `recovery`, `crc_flit`, `crc_data`; of Blackwell and "
     "later: `malformed`, `integrity`, `link_recovery`.",
 )
+NVLINKS = gauge("watchtower_gpu_nvlinks", "gpu state", "NVLinks of the GPU: `up`, `down`.")
+FABRIC = gauge(
+    "watchtower_gpu_fabric_state",
+    "gpu",
+    "How far the GPU has joined its NVLink fabric: 0 it has none, 1 not started, 2 in progress, 3 "
+    "completed, 4 failed.",
+)
+FABRIC_HEALTH = gauge(
+    "watchtower_gpu_fabric_health",
+    "gpu",
+    "Health of the GPU's NVLink fabric: 0 not known, 1 healthy, 2 unhealthy, 3 limited capacity.",
+)
 PCIE_REPLAYS = counter(
     "watchtower_gpu_pcie_replays_total", "gpu", "Packets that PCIe had to send again."
 )
@@ -72,6 +106,12 @@ RECOVERY = gauge(
 PROCESSES = gauge("watchtower_gpu_processes", "gpu", "Processes that compute on the GPU.")
 INFO = gauge("watchtower_gpu_info", "gpu index uuid model driver", "Always 1. Names of the GPU.")
 VISIBLE = gauge("watchtower_gpus_visible", "", "GPUs that the driver shows on this node.")
+EXPECTED = gauge(
+    "watchtower_gpus_expected",
+    "",
+    "GPUs that this node should have: those on the PCI bus, or the most that the driver has shown "
+    "since the agent started, whichever is more.",
+)
 STUCK = gauge(
     "watchtower_nvml_stuck_seconds",
     "",
@@ -83,6 +123,7 @@ NUMBERS = {
     Pattern.WORKING: 1,
     Pattern.SPINNING: 2,
     Pattern.THROTTLED: 3,
+    Pattern.FROZEN: 4,
     Pattern.LOST: 5,
     Pattern.UNKNOWN: -1,
 }
@@ -95,10 +136,15 @@ CALLS = histogram(
     "`errors`, `rare`.",
 )
 
+FABRIC_DONE, FABRIC_FAILED = 3, 4
+"""Values of `watchtower_gpu_fabric_state`. NVML has no state for a fabric whose set-up failed: that
+is completed, with an error."""
+
 _PLAIN: tuple[tuple[str, MetricSpec], ...] = (
     ("utilization", UTILIZATION),
     ("memory_used_bytes", MEMORY_USED),
     ("power_w", POWER),
+    ("sm_active", SM),
     ("tensor_active", TENSOR),
     ("dram_active", DRAM),
     ("energy_j", ENERGY),
@@ -106,10 +152,19 @@ _PLAIN: tuple[tuple[str, MetricSpec], ...] = (
     ("temperature_c", TEMPERATURE),
     ("pcie_replays", PCIE_REPLAYS),
     ("recovery_action", RECOVERY),
+    ("fabric_health", FABRIC_HEALTH),
 )
 _KINDS: tuple[tuple[str, MetricSpec, str], ...] = (
     ("ecc_corrected", ECC, "corrected"),
     ("ecc_uncorrected", ECC, "uncorrected"),
+    ("ecc_lifetime_corrected", ECC_LIFETIME, "corrected"),
+    ("ecc_lifetime_uncorrected", ECC_LIFETIME, "uncorrected"),
+    ("retired_single_bit", RETIRED, "single_bit"),
+    ("retired_double_bit", RETIRED, "double_bit"),
+    ("retirement_pending", RETIRED, "pending"),
+    ("nvlink_received_per_s", NVLINK_BYTES, "received"),
+    ("nvlink_sent_per_s", NVLINK_BYTES, "sent"),
+    ("nvlinks_up", NVLINKS, "up"),
     ("nvlink_replay", NVLINK, "replay"),
     ("nvlink_recovery", NVLINK, "recovery"),
     ("nvlink_crc_flit", NVLINK, "crc_flit"),
@@ -145,9 +200,21 @@ def sample_values(gpu: str, reading: GpuReading) -> Iterator[Sample]:
     for name, spec, kind in _KINDS:
         if name in values:
             yield Sample(spec, (gpu, kind), values[name])
+    yield from _sample_states(gpu, values)
+
+
+def _sample_states(gpu: str, values: Mapping[str, float]) -> Iterator[Sample]:
+    """Return what several values show together."""
     if "clock_reasons" in values:
-        is_slowed = bool(int(values["clock_reasons"]) & SLOWED)
-        yield Sample(THROTTLED, (gpu,), float(is_slowed))
+        for reason, bits in SLOWED_BY.items():
+            is_slowed = bool(int(values["clock_reasons"]) & bits)
+            yield Sample(THROTTLED, (gpu, reason), float(is_slowed))
+    if "nvlinks_up" in values:
+        down = values.get("nvlinks", 0) - values["nvlinks_up"]
+        yield Sample(NVLINKS, (gpu, "down"), max(0.0, down))
+    if "fabric_state" in values:
+        has_failed = values["fabric_state"] == FABRIC_DONE and values.get("fabric_status", 0) != 0
+        yield Sample(FABRIC, (gpu,), FABRIC_FAILED if has_failed else values["fabric_state"])
 
 
 def sample_calls(node: NodeReading) -> Iterator[Sample]:

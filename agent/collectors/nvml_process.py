@@ -17,12 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from agent.collectors.nvml_child import NAME
+import agent
+from agent.gpu_reader.program import NAME
 from agent.procfs import parse_stat
 
 log = logging.getLogger(__name__)
-
-CHILD = Path(__file__).with_name("nvml_child.py")
 
 MAX_LINE_BYTES = 256 * 1024
 """A longer line is not from our program. 32 GPUs have some 40 KB."""
@@ -46,7 +45,8 @@ FIRST_RETRY_S, LAST_RETRY_S = 5.0, 600.0
 STOP_S = 0.5
 """Seconds that a child has to end. One that is in a call of the driver may never end."""
 
-ABSENT = ("no_driver", "no_gpus")
+NO_GPUS = "no_gpus"
+ABSENT = ("no_driver", NO_GPUS)
 """States in which there is nothing to read. They are ordinary on a node without GPUs."""
 
 NOT_INSTALLED = {
@@ -90,8 +90,11 @@ class NodeReading(msgspec.Struct):
 
 
 _START = (
-    "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2], None, '__main__')"
+    "import sys; sys.path += sys.argv[1:3]; from agent.gpu_reader.program import main; "
+    "main(sys.argv[3])"
 )
+PACKAGES = str(Path(agent.__file__).parents[1])
+"""The folder of our packages."""
 
 _DECODER = msgspec.json.Decoder(NodeReading)
 
@@ -153,11 +156,10 @@ class NvmlProcess:
         keep = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }
-        # The file is run by its path: to import its package would import every collector.
-        folder = str(Path(binding.origin).parent)
+        folders = (str(Path(binding.origin).parent), PACKAGES)
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, folder, str(CHILD), str(os.getpid())],
+                [sys.executable, "-I", "-S", "-c", _START, *folders, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

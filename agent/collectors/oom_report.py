@@ -62,9 +62,9 @@ class OomReport:
 
         "its memory cgroup was full (64 GiB of 64 GiB: 8 pt_data_worker 50 GiB, 1 python 14 GiB)"
         """
-        said = self._say()
+        text = self._say()
         self._forget()
-        return said
+        return text
 
     def _forget(self) -> None:
         self._cgroup = None
@@ -75,17 +75,17 @@ class OomReport:
         if not self._held:
             return ""
         shown = self._held.most_common(MAX_SHOWN)
-        users = [f"{self._processes[name]} {name} {say_bytes(held)}" for name, held in shown]
+        users = [f"{self._processes[name]} {name} {format_bytes(held)}" for name, held in shown]
         if rest := self._held.total() - sum(held for _, held in shown):
-            users.append(f"others {say_bytes(rest)}")
+            users.append(f"others {format_bytes(rest)}")
         used_by = ", ".join(users)
         if self._cgroup is None:
             return f"the memory of the node was full ({used_by})"
-        used, limit = map(say_bytes, self._cgroup)
+        used, limit = map(format_bytes, self._cgroup)
         return f"its memory cgroup was full ({used} of {limit}: {used_by})"
 
 
-def say_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return "380 GiB", "1.5 MiB", "12 KiB"."""
     for unit, size in _UNITS:
         if count >= size:

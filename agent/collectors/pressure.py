@@ -27,6 +27,9 @@ REPORTED = {"memory": (0.1, "memory"), "io": (0.8, "block devices")}
 """Smallest share of `full` that is reported, and the words. A node that reads data often waits for
 its disks, but each wait for memory slows down all ranks. Training uses all CPUs on purpose."""
 
+EVERY_S = 5.0
+"""Seconds between two reads. The kernel's shares are those of 10 s."""
+
 MAX_BYTES = 512
 """Bytes read of a file. It has two lines."""
 
@@ -41,12 +44,17 @@ class Pressure:
         self._folder = os.path.join(root, "proc/pressure")
         self._values: dict[tuple[str, str], float] = {}
         """By resource and kind."""
+        self._read_at = float("-inf")
 
     def collect(self, now: float) -> Iterator[Observation]:
         """Return one observation for each resource that all processes wait for."""
-        self._values = {
-            (resource, kind): value for resource in KINDS for kind, value in self._read(resource)
-        }
+        if now - self._read_at >= EVERY_S:
+            self._read_at = now
+            self._values = {
+                (resource, kind): value
+                for resource in KINDS
+                for kind, value in self._read(resource)
+            }
         for resource, (least, words) in REPORTED.items():
             value = self._values.get((resource, "full"), 0.0)
             if value >= least:
@@ -54,7 +62,7 @@ class Pressure:
                     source=self.name,
                     subject=NODE,
                     name=f"pressure.{resource}",
-                    age_s=0.0,
+                    age_s=now - self._read_at,
                     value=value,
                     text=f"all processes waited for {words} in {value:.0%} of the last 10 s",
                 )

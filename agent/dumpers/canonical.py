@@ -40,6 +40,8 @@ class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
     line: int = 0
+    module: str | None = None
+    """The file of a native frame; null for a Python frame."""
 
 
 class _Thread(msgspec.Struct):
@@ -92,15 +94,20 @@ class Threads:
         )
 
 
-def parse_dump(raw: bytes, pid: int) -> Threads:
-    """Parse the output of `py-spy dump --json` for one process. Raises BadDump."""
+def decode_threads(raw: bytes) -> list[_Thread]:
+    """Return the threads in the output of `py-spy dump --json`. Raises BadDump."""
     if (objects := raw.count(b"{")) > MAX_OBJECTS:
         raise BadDump(f"py-spy printed {objects} threads and frames; the limit is {MAX_OBJECTS}")
     try:
-        threads = _DECODER.decode(raw)
+        return _DECODER.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise BadDump(f"py-spy did not print a valid list of threads: {error}") from error
-    main = _find_main(threads, pid)
+
+
+def parse_dump(raw: bytes, pid: int) -> Threads:
+    """Parse the output of `py-spy dump --json` for one process. Raises BadDump."""
+    threads = decode_threads(raw)
+    main = find_main(threads, pid)
     ordered = sorted(threads, key=lambda each: (each is not main, not each.owns_gil))[:MAX_THREADS]
     stacks = [make_stack(canonical_frames(thread.frames)) for thread in ordered]
     dumps = tuple(
@@ -155,7 +162,7 @@ def _canonical_frame(frame: _Frame) -> Frame:
     )
 
 
-def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
+def find_main(threads: list[_Thread], pid: int) -> _Thread | None:
     """Return the thread whose id is the process's, else the one named MainThread.
 
     In a container the ids may differ, so that only the name identifies it.

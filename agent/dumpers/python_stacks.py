@@ -1,7 +1,7 @@
 """Dumper: Python stacks by py-spy, without stopping the process.
 
-py-spy is never used in blocking or native mode. Both attach to the process, and they never return
-if it is in state D or T or in a frozen cgroup.
+py-spy is never used in blocking or native mode here. Both attach to the process, and they never
+return if it is in state D or T or in a frozen cgroup. `native_functions` uses the native mode.
 """
 
 from __future__ import annotations

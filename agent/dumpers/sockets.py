@@ -57,7 +57,7 @@ class SocketTables:
         """Describe a connection of this process that is not answered; empty without one."""
         found = self._list_unanswered(pid)
         links = islice(self._proc.descriptors(pid), MAX_LINKS) if found else ()
-        return next((said for link in links if (said := _describe(found.get(link, [])))), "")
+        return next((text for link in links if (text := _describe(found.get(link, [])))), "")
 
     def _list_unanswered(self, pid: int) -> dict[str, list[str]]:
         """Return the unanswered connections of the network namespace, by the descriptor's link."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_round import RoundTaker, Target
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 
@@ -38,6 +39,8 @@ class DumpRequest:
     """Seconds between the beginnings of the two rounds."""
     sample: bool = False
     """One round only, without child processes."""
+    native: bool = False
+    """Read the native functions of the targets first, for which they are stopped for a moment."""
 
 
 class Dumping:
@@ -67,6 +70,13 @@ class Dumping:
 
     def _run(self, request: DumpRequest) -> None:
         try:
+            if request.native:
+                # Before both rounds, so that they show the same place: the stop counts as a
+                # context switch.
+                deadline = time.monotonic() + ROUND_DEADLINE_S
+                self._taker.read_functions(
+                    request.targets, deadline=deadline, owner=request.job.owner
+                )
             for number in (1, 2):
                 began = time.monotonic()
                 self._take(request, number)

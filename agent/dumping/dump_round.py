@@ -7,37 +7,42 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 
-from watchtower_heartbeat.page import PageView
+from watchtower_heartbeat.page import PageError, PageView
 
 from agent.delivery.batch_contents import MAX_BATCH_CHILDREN, GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.discovery.owners import Owners
+from agent.discovery.pages import find_page
 from agent.discovery.proc_args_reader import ProcArgsReader
-from agent.dumpers.collectives import RankRecords, read_collectives
+from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
+from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumping.parallel import start_steps
 from agent.dumping.process_trees import children_by_parent, descendants
+from agent.dumping.round_trees import (
+    DEAD,
+    LATE_HELP,
+    Process,
+    Tree,
+    as_rank_dump,
+    is_dumpable,
+    may_wait_for_thread,
+    unreached,
+)
+from agent.dumping.targets import Target
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE, ToolTurns
 from agent.procfs import Proc, parse_command
 from watchtower.fair_places import has_share
-from watchtower.printable import printable
-from watchtower.wire.bounds import MAX_CHILDREN, MAX_NAME
+from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import (
-    ChildDump,
-    FailureKind,
-    KernelWait,
-    NativeKind,
-    NativePlace,
-    RankDump,
-)
-from watchtower.wire.programs import name_program
+from watchtower.wire.dumps import FailureKind, KernelWait, RankDump
+from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -62,7 +67,6 @@ MAX_OTHER_THREADS = 8
 
 log = logging.getLogger(__name__)
 
-LATE_HELP = "the round of dumps had no time left for this process"
 STUCK_HELP = (
     "its stacks were not read, because its command line could not be read in time: the memory map "
     "of this process, or of another one on this node, is locked. This happens when a process maps "
@@ -70,22 +74,6 @@ STUCK_HELP = (
 )
 READ_NATIVELY = (ProcessState.RUNNING, ProcessState.SLEEPING, ProcessState.IDLE)
 """In other states a read of the memory may hang, or nothing is to be learned from it."""
-
-DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A rank to dump."""
-
-    rank: int
-    pid: int
-    start_time: int
-    read_page: Callable[[], PageView | None]
-
-
-def no_page() -> None:
-    """Read the page of a rank that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,29 +84,6 @@ class Round:
     stacks: tuple[Stack, ...]
     groups: tuple[ProcessGroup, ...] = ()
     group_logs: tuple[GroupLog, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Process:
-    """One process, with everything read of it so far."""
-
-    pid: int
-    start_time: int = 0
-    owner: str
-    is_child: bool = False
-    kernel: KernelWait
-    command: list[str] = field(default_factory=list)
-    stacks: StackDump = field(default_factory=StackDump)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Tree:
-    target: Target
-    view: PageView | None
-    records: RankRecords | None = None
-    process: _Process
-    children: list[_Process]
-    native: NativePlace | None = None
 
 
 class RoundTaker:
@@ -133,10 +98,13 @@ class RoundTaker:
         count: Callable[[str], None],
         loops: SourceLoops | None = None,
         native: NativePlaces | None = None,
+        functions: NativeFunctionReader | None = None,
     ) -> None:
-        """Without `loops` no source is read, without `native` no native stack."""
+        """Without `loops` no source is read, without `native` no native stack, and without
+        `functions` no native function.
+        """
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
-        self._loops, self._native = loops, native
+        self._loops, self._native, self._functions = loops, native, functions
         self._turns = ToolTurns()
         self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
@@ -155,11 +123,13 @@ class RoundTaker:
 
         Processes not reached by the deadline are recorded as timeouts.
         """
-        trees: list[_Tree] = []
+        trees: list[Tree] = []
         self._fill_in_time(trees, targets, owner, deadline, children)
-        trees += [_unreached(target, owner) for target in targets[len(trees) :]]
+        trees += [unreached(target, owner) for target in targets[len(trees) :]]
         stacks, groups = StackSet(), GroupSet()
-        dumps = tuple(_as_rank_dump(tree, stacks, groups) for tree in trees)
+        dumps = tuple(
+            as_rank_dump(tree, stacks, groups, self._recall_functions(tree)) for tree in trees
+        )
         for dump in dumps:
             self._count(dump.failure.kind.value if dump.failure else "ok")
         owned = stacks.owned()
@@ -174,9 +144,29 @@ class RoundTaker:
             group_logs=groups.logs(),
         )
 
+    def read_functions(self, targets: Sequence[Target], *, deadline: float, owner: str) -> None:
+        """Read the native functions of targets one after the other: the next rounds contain them.
+
+        Each target is stopped for a moment.
+        """
+        if self._functions is None:
+            return
+        for target in targets:
+            with self._turns.take(owner, (0, False), deadline) as has_turn:
+                if not has_turn or time.monotonic() >= deadline:
+                    return
+                self._functions.read(target.pid, target.start_time, owner)
+
+    def _recall_functions(self, tree: Tree) -> NativeFunctions | None:
+        threads, process = tree.process.stacks.threads, tree.process
+        digest = threads.main_digest if threads is not None else ""
+        if self._functions is None:
+            return None
+        return self._functions.recall(process.pid, tree.target.start_time, digest)
+
     def _fill_in_time(
         self,
-        into: list[_Tree],
+        into: list[Tree],
         targets: Sequence[Target],
         owner: str,
         deadline: float,
@@ -185,7 +175,7 @@ class RoundTaker:
         """Add to `into` what is found until the deadline. A thread that hangs in /proc is
         abandoned.
         """
-        trees: list[_Tree] = []
+        trees: list[Tree] = []
         thread = threading.Thread(
             target=self._fill,
             args=(trees, targets, owner, deadline, children),
@@ -210,7 +200,7 @@ class RoundTaker:
 
     def _fill(
         self,
-        trees: list[_Tree],
+        trees: list[Tree],
         targets: Sequence[Target],
         owner: str,
         deadline: float,
@@ -226,7 +216,9 @@ class RoundTaker:
         wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
         wanted.sort(key=self._order)
         asking = start_steps(
-            "records", RECORDS_AT_ONCE, [partial(self._ask, tree, deadline) for tree in trees]
+            "records",
+            RECORDS_AT_ONCE,
+            [partial(self._ask, tree, deadline, is_whole=children) for tree in trees],
         )
         dumping = start_steps(
             "py-spy",
@@ -239,14 +231,14 @@ class RoundTaker:
         if time.monotonic() < deadline:
             self._sample_other_threads(trees, owner)
 
-    def _sample_other_threads(self, trees: Sequence[_Tree], owner: str) -> None:
+    def _sample_other_threads(self, trees: Sequence[Tree], owner: str) -> None:
         """Sample the threads for which blocked main threads may wait: one of them may train.
 
         Only py-spy knows them, so this is a second sample.
         """
         if self._native is None:
             return
-        waiting = {tree.process.pid: tree.process for tree in trees if _may_wait_for_thread(tree)}
+        waiting = {tree.process.pid: tree.process for tree in trees if may_wait_for_thread(tree)}
         tids = {
             pid: process.stacks.threads.waited_for(MAX_OTHER_THREADS)
             for pid, process in waiting.items()
@@ -256,7 +248,7 @@ class RoundTaker:
         for pid, places in self._native.sample_threads(wanted, owner).items():
             waiting[pid].stacks = waiting[pid].stacks.with_native(places)
 
-    def _sample_native(self, trees: Sequence[_Tree], owner: str) -> None:
+    def _sample_native(self, trees: Sequence[Tree], owner: str) -> None:
         if self._native is None:
             return
         live = {
@@ -273,9 +265,9 @@ class RoundTaker:
         ranks: set[int],
         tables: KernelTables,
         limit: int,
-    ) -> _Tree:
+    ) -> Tree:
         stat = self._proc.stat(target.pid)
-        process = _Process(
+        process = Process(
             pid=target.pid,
             start_time=target.start_time,
             owner=owner,
@@ -283,7 +275,7 @@ class RoundTaker:
         )
         if stat is None or stat.start_time != target.start_time:
             process.stacks = failed(FailureKind.GONE, GONE_HELP)
-            return _Tree(target=target, view=target.read_page(), process=process, children=[])
+            return Tree(target=target, view=target.read_page(), process=process, children=[])
         process.kernel = read_kernel_wait(self._proc, target.pid, tables)
         process.command = ["python"]  # py-spy is always tried for a rank
         if process.kernel.state in DEAD:
@@ -291,13 +283,13 @@ class RoundTaker:
         pids = descendants(target.pid, children, without=ranks)
         found = [self._read_child(pid, owner, tables) for pid in pids[:limit]]
         found.sort(key=lambda child: not is_python(child.command))
-        return _Tree(target=target, view=target.read_page(), process=process, children=found)
+        return Tree(target=target, view=target.read_page(), process=process, children=found)
 
-    def _read_child(self, pid: int, owner: str, tables: KernelTables) -> _Process:
+    def _read_child(self, pid: int, owner: str, tables: KernelTables) -> Process:
         stat = self._proc.stat(pid)
         kernel, started = read_kernel_wait(self._proc, pid, tables), self._args_reader.read(pid)
         if started is not None:
-            return _Process(
+            return Process(
                 pid=pid,
                 start_time=stat.start_time if stat is not None else 0,
                 owner=owner,
@@ -306,7 +298,7 @@ class RoundTaker:
                 command=parse_command(started.command),
             )
         stacks = failed(FailureKind.TIMEOUT, STUCK_HELP)  # py-spy would hang in the same read
-        return _Process(
+        return Process(
             pid=pid,
             owner=owner,
             is_child=True,
@@ -315,75 +307,43 @@ class RoundTaker:
             stacks=stacks,
         )
 
-    def _ask(self, tree: _Tree, deadline: float) -> None:
+    def _ask(self, tree: Tree, deadline: float, *, is_whole: bool) -> None:
         process = tree.process
         if process.kernel.state not in DEAD:
+            # Again, so that its counts of messages are as new as the stack that py-spy reads now.
+            tree.view = tree.target.read_page() or tree.view
+            if tree.view is None and is_whole:
+                tree.view = self._search_page(tree.target)
             tree.records = read_collectives(
                 self._proc, process.pid, tree.view, process.kernel, deadline
             )
 
-    def _order(self, process: _Process) -> tuple[int, bool]:
+    def _search_page(self, target: Target) -> PageView | None:
+        """Return the page of a rank for which none is known yet.
+
+        Discovery searches the page of a rank that starts for minutes only every minute. If such a
+        job hangs in its first steps, its collective logs would be missing.
+        """
+        found = find_page(self._proc, target.pid, target.start_time).page
+        try:
+            return found.read() if found is not None else None
+        except PageError:
+            return None
+
+    def _order(self, process: Process) -> tuple[int, bool]:
         """Return the sort key of a process: how often py-spy was ended on it, then ranks before
         children.
         """
         ended = self._python_stacks.times_ended(process.pid, process.start_time)
         return ended, process.is_child
 
-    def _dump(self, process: _Process, deadline: float) -> None:
+    def _dump(self, process: Process, deadline: float) -> None:
         # Refused without waiting for a turn, so that the other processes are not delayed.
         refused = self._python_stacks.refuse(process.pid, process.start_time)
         process.stacks = refused or self._dump_in_turn(process, deadline)
 
-    def _dump_in_turn(self, process: _Process, deadline: float) -> StackDump:
+    def _dump_in_turn(self, process: Process, deadline: float) -> StackDump:
         with self._turns.take(process.owner, self._order(process), deadline) as has_turn:
             if not has_turn or time.monotonic() >= deadline:
                 return failed(FailureKind.TIMEOUT, LATE_HELP)
             return self._python_stacks.dump(process.pid, process.start_time, process.owner)
-
-
-def _may_wait_for_thread(tree: _Tree) -> bool:
-    """Return whether the main thread is blocked, and not in a wait for its device."""
-    native = tree.native
-    return native is not None and not native.running and native.kind is not NativeKind.DEVICE_WAIT
-
-
-def _unreached(target: Target, owner: str) -> _Tree:
-    late = failed(FailureKind.TIMEOUT, LATE_HELP)
-    process = _Process(pid=target.pid, owner=owner, kernel=KernelWait(), stacks=late)
-    return _Tree(target=target, view=target.read_page(), process=process, children=[])
-
-
-def is_dumpable(process: _Process) -> bool:
-    """Return whether py-spy can work: a living Python process without a failure so far."""
-    return (
-        is_python(process.command)
-        and process.kernel.state not in DEAD
-        and process.stacks.failure is None
-    )
-
-
-def _as_rank_dump(tree: _Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
-    found = tree.process.stacks  # read once: an abandoned round may still change it
-    dump = RankDump(
-        rank=tree.target.rank,
-        pid=tree.target.pid,
-        start_time=tree.target.start_time,
-        kernel=tree.process.kernel,
-        step=max(tree.view.step, -1) if tree.view is not None else -1,
-        threads=stacks.add(found, tree.process.pid),
-        failure=found.failure,
-        collectives=groups.add(tree.records),
-        native=tree.native,
-    )
-    return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
-
-
-def _as_child_dump(child: _Process, stacks: StackSet) -> ChildDump:
-    found = child.stacks
-    return ChildDump(
-        pid=child.pid,
-        kernel=child.kernel,
-        command=printable(name_program(child.command), MAX_NAME),
-        threads=stacks.add(found, child.pid),
-        failure=found.failure,
-    )

@@ -13,12 +13,13 @@ from agent.delivery.clocks import Moment, age_s, read_moment
 from agent.discovery.discovery import Discovery
 from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
+from agent.dump_starter import target_of
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
-from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker, Target, no_page
+from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
 from agent.procfs import Proc
 from agent.snapshots.options import SnapshotOptions
@@ -133,17 +134,8 @@ class SnapshotTaker:
         longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s
         for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
             if self._places.acquire(timeout=longest_s):
-                targets = tuple(map(_as_target, ranks))
+                targets = tuple(map(target_of, ranks))
                 dumping.start(DumpRequest(job=job, reason=REASON, targets=targets, gap_s=gap_s))
         for _ in range(JOBS_AT_ONCE):
             self._places.acquire(timeout=longest_s)
         dumping.stop()
-
-
-def _as_target(rank: WatchedRank) -> Target:
-    return Target(
-        rank=rank.found.claim.rank,
-        pid=rank.found.process.pid,
-        start_time=rank.found.process.start_time,
-        read_page=rank.heartbeat.view_now if rank.heartbeat is not None else no_page,
-    )

@@ -48,6 +48,10 @@ class _Member(NamedTuple):
 
 log = logging.getLogger(__name__)
 
+SAMPLES_S = 5.0
+"""Seconds between two looks at the metrics of the collectors: a scrape every 15 s is usual, and a
+node with 8 GPUs has some 400 of them."""
+
 
 class Observer:
     """Asks every collector. A collector that fails is logged once and does not stop the others."""
@@ -62,6 +66,7 @@ class Observer:
         self._succeeded_at: dict[str, float] = {}
         """Time of day of the last success of each collector, by name."""
         self._samples: tuple[Sample, ...] = ()
+        self._sampled_at = float("-inf")
 
     def note_processes(self, ranks: Iterable[WatchedRank], boot_now: float) -> None:
         """Remember which processes belong to which rank. The kernel log names only their pids."""
@@ -80,7 +85,8 @@ class Observer:
         found: list[tuple[str, Observation]] = []
         for collector in self._collectors:
             found += ((collector.name, each) for each in self._collect(collector, now))
-        self._samples = tuple(self._take_samples())
+        if now - self._sampled_at >= SAMPLES_S:
+            self._samples, self._sampled_at = tuple(self._take_samples()), now
         chosen = islice(by_turns(found), MAX_OBSERVATIONS)
         return tuple(self._join(each, boot_now) for each in chosen)
 
@@ -101,7 +107,10 @@ class Observer:
                 yield member.rank.pid
 
     def samples(self) -> tuple[Sample, ...]:
-        """Return the metrics of all collectors after the last `observe`. For any thread."""
+        """Return the metrics of all collectors, at most `SAMPLES_S` older than the last `observe`.
+
+        For any thread.
+        """
         return self._samples
 
     def gap(self) -> str:

@@ -112,12 +112,12 @@ def _abouts(rows: list[Row]) -> str:
     live = {row["tool"]: row["settings"] for row in rows if "tool" in row}
     for tool in sorted(live):
         settings = live[tool].removeprefix(f"{tool}: ")
-        lines.append(_item(f"**{tool}**: inside the job, {settings}. {_say_times(rows, tool)}"))
+        lines.append(_item(f"**{tool}**: inside the job, {settings}. {_write_times(rows, tool)}"))
     lines += [_item(text) for text in _why_not(rows)]
     return "\n".join(["### What they are, and what they were given", "", GIVEN, "", *lines])
 
 
-def _say_times(rows: list[Row], tool: str) -> str:
+def _write_times(rows: list[Row], tool: str) -> str:
     said = [row for row in rows if row.get("tool") == tool and row["accused"]]
     times = [row["fault_to_verdict_s"] for row in said if row["fault_to_verdict_s"] is not None]
     if not times:

@@ -132,7 +132,7 @@ def _head(rows: list[Row]) -> str:
 
 
 def _table(rows: list[Row], later: list[Row]) -> str:
-    return "\n".join([*_lines(rows), "", _say_missing([*rows, *later])])
+    return "\n".join([*_lines(rows), "", _write_missing([*rows, *later])])
 
 
 def _lines(rows: list[Row]) -> list[str]:
@@ -142,7 +142,7 @@ def _lines(rows: list[Row]) -> list[str]:
     return [*lines, _line("**all**", "", rows)]
 
 
-def _say_missing(rows: list[Row]) -> str:
+def _write_missing(rows: list[Row]) -> str:
     """Return the faults of the catalogue that have no run, so that none is missing unnoticed."""
     run = {(row["drill"], row["backend"]) for row in rows}
     faults = [(drill.name, name) for drill in DRILLS if drill.is_fault for name in drill.backends]

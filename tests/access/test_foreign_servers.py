@@ -67,7 +67,7 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
 
 
 @pytest.mark.parametrize(
-    ("head", "more", "every_s", "said"),
+    ("head", "more", "every_s", "text"),
     [
         (OK + b"Content-Length: 9000000000\r\n\r\n", b"x" * 65536, 0.0, "longer than"),
         (
@@ -99,10 +99,10 @@ PLAIN = b"Content-Type: text/html\r\nConnection: close\r\n"
     ],
 )
 def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
-    head: bytes, more: bytes, every_s: float, said: str
+    head: bytes, more: bytes, every_s: float, text: str
 ) -> None:
     # Only an answer that never ends may be waited for in vain: the others have time to come.
-    limits = limits_of(0.3 if said == "no answer within" else 30.0)
+    limits = limits_of(0.3 if text == "no answer within" else 30.0)
     foreign_server = ForeignServer(head, more, every_s)
     client = TowerConnection(TowerAddress(url=foreign_server.url), limits)
     began = time.monotonic()
@@ -112,8 +112,8 @@ def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
     finally:
         client.close()
         foreign_server.close()
-    assert said in raised.value.reason
-    assert isinstance(raised.value, NoReplyError) == (said == "no answer within")
+    assert text in raised.value.reason
+    assert isinstance(raised.value, NoReplyError) == (text == "no answer within")
     assert not raised.value.permanent
     assert raised.value.reason.isprintable()
     assert time.monotonic() - began < 25

@@ -55,7 +55,7 @@ def test_a_file_has_one_token_a_line_and_comments(token_file):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("", "has no token"),
         ("# nothing\n", "has no token"),
@@ -68,9 +68,9 @@ def test_a_file_has_one_token_a_line_and_comments(token_file):
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_without_showing_what_it_holds(
-    token_file, text, said
+    token_file, text, words
 ):
-    with pytest.raises(TokenError, match=said) as raised:
+    with pytest.raises(TokenError, match=words) as raised:
         read_token_file(token_file(text))
     assert OLD not in str(raised.value)
 

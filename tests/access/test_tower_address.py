@@ -24,7 +24,7 @@ def test_a_url_without_a_port_gets_the_port_of_a_tower(given: str, used: str) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ("foo", "invalid tower URL 'foo': must start with http:// or https://"),
         ("tower:19660", "invalid tower URL 'tower:19660': must start with http:// or https://"),
@@ -39,10 +39,10 @@ def test_a_url_without_a_port_gets_the_port_of_a_tower(given: str, used: str) ->
         ("http://h?x=1", "must not have a user"),
     ],
 )
-def test_a_wrong_url_is_quoted_with_what_is_allowed(given: str, said: str) -> None:
+def test_a_wrong_url_is_quoted_with_what_is_allowed(given: str, text: str) -> None:
     with pytest.raises(AddressError) as caught:
         check_tower_url(given)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_a_long_url_is_quoted_in_part() -> None:

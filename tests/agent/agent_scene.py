@@ -1,4 +1,4 @@
-"""What tests of the agent need: a tower that records, and waiting for a condition."""
+"""Helpers for tests of the agent: a tower that records, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wait_until(claim: Callable[[], Any], what: str, patience_s: float = PATIENCE
 
 
 def a_view(**words: Any) -> PageView:
-    """What a page says that says nothing but these words."""
+    """The heartbeat of a page that contains only these words."""
     page = bytearray(PAGE_SIZE)
     page[MAGIC_AT : MAGIC_AT + len(MAGIC)] = MAGIC
     page[VERSION_AT : VERSION_AT + 8] = VERSION.to_bytes(8, sys.byteorder)
@@ -158,7 +158,7 @@ def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9, owner: str = "") -> 
 
 
 class Losses(Counter[DumpLoss]):
-    """What was lost, by reason."""
+    """Lost reports and dumps, by reason."""
 
     def count(self, loss: DumpLoss) -> None:
         self[loss] += 1

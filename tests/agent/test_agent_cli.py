@@ -46,7 +46,7 @@ def test_without_an_address_both_ways_to_give_it_are_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (
             ["--tower", "tower:19660"],
@@ -69,12 +69,12 @@ def test_without_an_address_both_ways_to_give_it_are_named(
     ],
 )
 def test_a_wrong_value_is_named_with_its_flag_and_what_is_allowed(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse([*TOWER, *words])
     assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def a_token_file(folder: Path, text: str) -> str:
@@ -112,9 +112,9 @@ def test_a_token_is_not_sent_in_the_open_unless_that_is_wanted(
     monkeypatch.setenv("WATCHTOWER_TOKEN", "from-environment")
     with pytest.raises(SystemExit):
         parse(TOWER)
-    said = capsys.readouterr().err
-    assert "use https://, or add --insecure" in said
-    assert "from-environment" not in said
+    text = capsys.readouterr().err
+    assert "use https://, or add --insecure" in text
+    assert "from-environment" not in text
     assert parse([*TOWER, "--insecure"]).token
     assert parse(["run", "--tower", "http://127.0.0.1:19660"]).token
 
@@ -166,7 +166,7 @@ def test_a_check_needs_no_settings_of_a_service(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
         (b"WATCHTOWER_AGENT_OPTIONS=--node 'x", "No closing quotation"),
         (b"\xff", "it is not UTF-8"),
@@ -179,14 +179,14 @@ def test_a_check_needs_no_settings_of_a_service(
     ],
 )
 def test_wrong_settings_of_a_service_are_refused(
-    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "agent.env"
     file.write_bytes(content)
     with pytest.raises(SystemExit) as stopped:
         parse(["check", "--env-file", str(file)])
     assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["help"], "usage: watchtower-agent"),
         (["help", "check"], "--env-file"),
@@ -204,8 +204,8 @@ def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_help_and_completion_need_no_tower(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse(words)
-    assert (stopped.value.code, said in capsys.readouterr().out) == (0, True)
+    assert (stopped.value.code, text in capsys.readouterr().out) == (0, True)

@@ -215,10 +215,10 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     monkeypatch.setattr("agent.delivery.batch_contents.MAX_GROUPS", 2)
     groups = GroupSet()
     logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
-    said = groups.add(RankRecords(logs=tuple(logs)))
-    assert said is not None
-    assert len(said.logs) == len(groups.logs()) == len(groups.groups()) == 2
-    assert said.failure == "1 process groups were dropped: there are too many"
+    known = groups.add(RankRecords(logs=tuple(logs)))
+    assert known is not None
+    assert len(known.logs) == len(groups.logs()) == len(groups.groups()) == 2
+    assert known.failure == "1 process groups were dropped: there are too many"
 
 
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,10 +264,10 @@ def read(**words: Any) -> RankCollectives | None:
 
 
 def test_transfers_go_as_they_stand_on_the_page() -> None:
-    said = read(transfers=(a_transfer(sends_begun=4, sends_done=3), a_transfer(peer=-1)))
-    assert said is not None
-    assert said.failure == ""
-    assert said.peers == (
+    known = read(transfers=(a_transfer(sends_begun=4, sends_done=3), a_transfer(peer=-1)))
+    assert known is not None
+    assert known.failure == ""
+    assert known.peers == (
         PeerTransfers(peer=3, sends_begun=4, sends_done=3),
         PeerTransfers(peer=-1),
     )
@@ -275,10 +275,10 @@ def test_transfers_go_as_they_stand_on_the_page() -> None:
 
 def test_a_page_that_lies_about_transfers_is_still_within_bounds() -> None:
     low = -(2**63)
-    said = read(transfers=(a_transfer(peer=low, sends_begun=low),), transfers_left_out=7)
-    assert said is not None
-    assert said.peers == (PeerTransfers(peer=-1),)
-    assert said.failure == "7 calls with further peers are not counted"
+    known = read(transfers=(a_transfer(peer=low, sends_begun=low),), transfers_left_out=7)
+    assert known is not None
+    assert known.peers == (PeerTransfers(peer=-1),)
+    assert known.failure == "7 calls with further peers are not counted"
 
 
 def test_a_rank_without_records_says_nothing() -> None:
@@ -314,8 +314,8 @@ def test_any_reply_gives_an_error_with_a_name_or_words_of_the_wire(
         return
     logs, missing = trim(recorder, records, GROUPS if known else ())
     groups = GroupSet()
-    said = groups.add(RankRecords(logs=tuple(logs), failures=(missing,)))
-    assert said is not None
+    text = groups.add(RankRecords(logs=tuple(logs), failures=(missing,)))
+    assert text is not None
     empty = msgspec.json.encode({"groups": groups.groups(), "group_logs": groups.logs()})
     fields = {"version": 1, "id": "x", "node": "n", "job": "j", "round": 1, "reason": "deadline"}
     words = {**fields, "held_s": 0.0, "ranks": [], "stacks": [], **json.loads(empty)}
@@ -349,8 +349,8 @@ def test_replies_made_to_harm_are_refused(raw: bytes) -> None:
 
 
 def a_list(text: str, length: int | None = None) -> bytes:
-    said = len(text.encode()) if length is None else length
-    numbers = b"".join(each.to_bytes(8, "little", signed=True) for each in (1, said))
+    claimed = len(text.encode()) if length is None else length
+    numbers = b"".join(each.to_bytes(8, "little", signed=True) for each in (1, claimed))
     return (GROUPS_MAGIC + numbers).ljust(GROUPS_TEXT_AT, b"\0") + text.encode()
 
 

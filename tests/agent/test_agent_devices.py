@@ -17,10 +17,10 @@ from agent.collectors.nvml_process import DRIVER_FILES
 UNIT = Path(__file__).parents[2] / "deploy/systemd/watchtower-agent.service"
 
 NVIDIA = "/dev/nvidia*"
-"""What the driver calls `char-nvidia*` in /proc/devices: /dev/nvidia0 and on, /dev/nvidiactl."""
+"""Devices named `char-nvidia*` in /proc/devices: /dev/nvidia0 and on, /dev/nvidiactl."""
 
 STANDARD = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-"""What `DevicePolicy=closed` leaves (systemd.resource-control(5))."""
+"""Devices that `DevicePolicy=closed` leaves (systemd.resource-control(5))."""
 
 
 class Opened:

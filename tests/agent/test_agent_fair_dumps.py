@@ -16,8 +16,9 @@ import pytest
 
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
-from agent.dumping.dump_round import Round, RoundTaker, Target, no_page
+from agent.dumping.dump_round import Round, RoundTaker
 from agent.dumping.dump_slots import DUMPS_AT_ONCE
+from agent.dumping.targets import Target
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.agent.test_agent_proc_args_reader import Node
@@ -55,8 +56,8 @@ class PySpy(ChildRunner):
         if killed is not None:
             return Outcome(code=None, output=b"", errors=b"", ended=Ended.DEADLINE)
         frames = [{"name": "<module>", "filename": "train.py", "line": 7}]
-        said = json.dumps([{"os_thread_id": pid, "thread_name": "MainThread", "frames": frames}])
-        return Outcome(code=0, output=said.encode(), errors=b"")
+        text = json.dumps([{"os_thread_id": pid, "thread_name": "MainThread", "frames": frames}])
+        return Outcome(code=0, output=text.encode(), errors=b"")
 
     def hang_on(self, *pids: int, killed: bool = False) -> None:
         """Hang on these processes; `killed`: the deadline of py-spy is over at once."""
@@ -86,7 +87,8 @@ class Scene:
         for pid in pids:
             self.node.start(pid)
         return [
-            Target(rank=pid - first, pid=pid, start_time=pid, read_page=no_page) for pid in pids
+            Target(rank=pid - first, pid=pid, start_time=pid, read_page=lambda: None)
+            for pid in pids
         ]
 
     def take(self, targets: list[Target], owner: str) -> Round:

@@ -1,4 +1,4 @@
-"""What the node writes, damaged in any way: collectors do not fail, and report nothing forged."""
+"""Files of the node, damaged in any way: collectors do not fail, and report nothing forged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors import make_collectors
+from agent.collectors.gpu_count import GpuCount
+from agent.collectors.gpu_report import observe_gpu
+from agent.collectors.gpu_state import ERRORS, GpuState
 from agent.collectors.kernel_log import MAX_OF_FAMILY, KernelLog
+from agent.collectors.nvml_metrics import sample_names, sample_values
+from agent.collectors.nvml_process import GpuReading
+from agent.procfs import Proc
 from tests.properties import examples
 from watchtower.wire.observations import Observation
 
@@ -44,7 +50,7 @@ FILES = (
     "sys/fs/cgroup/pod/memory.current",
     "sys/fs/cgroup/pod/memory.stat",
 )
-"""What the collectors read, but for the kernel log."""
+"""Files that the collectors read, except the kernel log."""
 
 HEALTHY = {
     "proc/net/dev": b"Inter-|\n face |\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
@@ -113,3 +119,46 @@ def test_damaged_files_of_the_kernel_fail_no_collector(damage: dict[str, bytes])
                 assert isinstance(collector.gap(), str)
         for collector in collectors:
             collector.stop()
+
+
+@examples(100)
+@given(damaged, damaged, st.sampled_from(("", "vfio-pci", "nvidia", "../x")))
+def test_damaged_devices_of_the_bus_are_no_gpus(kind: bytes, vendor: bytes, driver: str):
+    with tempfile.TemporaryDirectory() as folder:
+        device = "sys/bus/pci/devices/0000:3b:00.0"
+        write(Path(folder), {f"{device}/class": kind, f"{device}/vendor": vendor})
+        if driver:
+            (Path(folder) / device / "driver").symlink_to(driver)
+        count = GpuCount(folder, {})
+        is_gpu = kind.startswith((b"0x0300", b"0x0302")) and vendor.startswith(b"0x10de")
+        assert [each.value for each in count.compare(0, 1.0)] == [1.0] * is_gpu
+        assert count.expected == is_gpu
+
+
+NAMES = (
+    *ERRORS,
+    *("energy_j", "sampled_at", "power_w", "power_limit_w", "utilization", "memory_utilization"),
+    *("nvlinks", "nvlinks_up", "fabric_state", "fabric_status", "fabric_health", "clock_reasons"),
+    *("pcie_width", "pcie_max_width", "recovery_action", "mig", "sm_active", "tensor_active"),
+)
+numbers = st.one_of(st.integers(0, 10**18 - 1), st.floats(0, 1e12), st.sampled_from((0, 1, 3)))
+"""The reader of GPUs drops all others."""
+
+
+@examples(300)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(NAMES), numbers, max_size=12), max_size=6),
+    st.sampled_from(("", "lost", "reset_required", "unknown")),
+)
+def test_numbers_of_a_broken_gpu_fail_nothing_and_accuse_nothing(
+    values: list[dict[str, float]], state: str
+):
+    gpu, nowhere = GpuState(GpuReading(index=0)), Proc("/nowhere")
+    for at, each in enumerate(values):
+        last = state if at == len(values) - 1 else ""
+        gpu.take(GpuReading(index=0, values=each, processes=[7], state=last, age_s=0.1), float(at))
+        found = list(observe_gpu(gpu, float(at), float(at), nowhere))
+        assert all(isinstance(each, Observation) and each.age_s >= 0 for each in found)
+        assert not any(each.family == "gpu_frozen" for each in found)
+        list(sample_names("gpu", gpu.find_pattern(float(at)), gpu.reading, ""))
+        assert all(s.value == s.value for s in sample_values("gpu", gpu.reading))

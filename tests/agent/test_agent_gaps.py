@@ -1,4 +1,4 @@
-"""What an agent may not do, said in sentences, from a /proc that the test writes."""
+"""Sentences on what an agent may not do, from a /proc that the test writes."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_yama_is_named_with_a_way_out(
 def test_samples_that_are_not_allowed_are_said_with_a_way_out(
     error: str, paranoid: int, words: str
 ) -> None:
-    said = explain_sampling(error, paranoid)
-    assert words in said
-    assert bool(said) is bool(error)
+    text = explain_sampling(error, paranoid)
+    assert words in text
+    assert bool(text) is bool(error)
 
 
 PTRACE, READ_SEARCH, SYSLOG = 1 << 19, 1 << 2, 1 << 34
@@ -73,7 +73,7 @@ ONLY_OWN = f"finds only ranks of user {os.getuid()}: for other users it needs "
 
 @pytest.mark.parametrize("syslog", [0, SYSLOG])
 @pytest.mark.parametrize(
-    ("capabilities", "said"),
+    ("capabilities", "text"),
     [
         (0, ONLY_OWN + "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"),
         (PTRACE, ONLY_OWN + "CAP_DAC_READ_SEARCH too: both are needed together"),
@@ -82,10 +82,10 @@ ONLY_OWN = f"finds only ranks of user {os.getuid()}: for other users it needs "
     ],
 )
 def test_what_a_missing_capability_costs_is_said(
-    tmp_path: Path, capabilities: int, syslog: int, said: str
+    tmp_path: Path, capabilities: int, syslog: int, text: str
 ) -> None:
     found = gaps(tmp_path, scope=None, capabilities=capabilities | syslog, py_spy="/bin/py-spy")
-    assert found == AgentGaps(process=said)
+    assert found == AgentGaps(process=text)
 
 
 def test_a_container_of_its_own_is_said(tmp_path: Path) -> None:

@@ -1,10 +1,17 @@
-"""What a GPU does, from its load: each pattern, and nothing between the thresholds."""
+"""The pattern of a GPU, from its load: each one, and none between the thresholds."""
 
 from __future__ import annotations
 
 import pytest
 
-from agent.collectors.gpu_pattern import LEAST_LOADS, WINDOW_S, Load, Pattern, find_pattern
+from agent.collectors.gpu_pattern import (
+    LEAST_LOADS,
+    WINDOW_S,
+    Load,
+    Pattern,
+    Stillness,
+    find_pattern,
+)
 
 NOW = 100.0
 
@@ -81,3 +88,41 @@ def test_a_load_needs_the_utilization_and_not_the_power():
     counted = Load.of(values | {"tensor_active": 0.2, "dram_active": 0.3}, 1.0)
     assert counted is not None
     assert counted.units == 0.3
+
+
+def still(values_of, seconds=60, energy=True):
+    """Read the counters of a GPU every second, and return since when they stand still."""
+    found = Stillness()
+    for at in range(seconds + 1):
+        values = {"power_w": 312.417, "utilization": 1.0, "memory_utilization": 0.0}
+        values |= {"energy_j": 1e6 + 312.0 * min(at, 10) // 10 * 10} if energy else {}
+        found.take(values | values_of(at), float(at))
+    return found.since(float(seconds))
+
+
+def test_counters_that_rose_before_and_stand_still_are_frozen():
+    assert still(lambda at: {}) == 10
+    assert still(lambda at: {}, seconds=44) is None
+    assert still(lambda at: {"sampled_at": 5.0}) == 10
+
+
+@pytest.mark.parametrize(
+    "values_of",
+    [
+        lambda at: {"energy_j": 1e6 + 70.0 * (at // 10)},
+        lambda at: {"sampled_at": at // 10 * 10.0},
+        lambda at: {"power_w": 312.417 + 0.001 * (at % 7)},
+        lambda at: {"utilization": 1.0 - 0.01 * (at % 11 == 0)},
+        lambda at: {"energy_j": 1e6},
+        lambda at: {"energy_j": 0.0, "power_w": 0.0},
+        lambda at: {"power_w": 0.0},
+    ],
+    ids=["energy", "samples", "power", "load", "never_rose", "no_counters", "no_power"],
+)
+def test_counters_of_which_any_changes_or_that_never_rose_are_not_frozen(values_of):
+    assert still(values_of) is None
+
+
+def test_a_gpu_without_a_counter_of_its_energy_is_never_frozen():
+    assert still(lambda at: {}, energy=False) is None
+    assert still(lambda at: {"energy_j": 1e6 + at} if at < 20 else {}, energy=False) is None

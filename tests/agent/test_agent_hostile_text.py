@@ -93,9 +93,9 @@ PAGES = st.builds(
 def test_whatever_a_page_says_of_transfers_the_dump_can_be_sent(raw: bytes) -> None:
     stopped = KernelWait(state=ProcessState.STOPPED)
     found = read_collectives(Proc(), 1, decode(raw, allow_torn=True), stopped, 0.0)
-    said = GroupSet().add(found)
-    body = msgspec.json.encode(said)
-    assert msgspec.json.decode(body, type=RankCollectives | None) == said
+    text = GroupSet().add(found)
+    body = msgspec.json.encode(text)
+    assert msgspec.json.decode(body, type=RankCollectives | None) == text
 
 
 @given(raw=PAGES, cut=st.integers(0, PAGE_SIZE), then=PAGES)

@@ -64,11 +64,11 @@ for line in f: pass                        # L46: 46
 def wanted(source: str) -> dict[int, tuple[int, ...] | None]:
     found: dict[int, tuple[int, ...] | None] = {}
     for number, line in enumerate(source.split("\n"), 1):
-        _, mark, said = line.rpartition(f"# L{number}: ")
+        _, mark, text = line.rpartition(f"# L{number}: ")
         if mark:
-            said = said.removeprefix("itself, ")
+            text = text.removeprefix("itself, ")
             found[number] = (
-                None if said == "?" else () if said == "none" else tuple(map(int, said.split()))
+                None if text == "?" else () if text == "none" else tuple(map(int, text.split()))
             )
     return found
 

@@ -111,6 +111,13 @@ def test_a_burst_of_errors_is_reported_and_single_errors_are_not(nics: Nics):
     assert (burst.name, burst.value) == ("nic_errors", 500.0)
 
 
+def test_numbers_that_no_interface_can_have_fail_nothing(nics: Nics):
+    nics.write()
+    nics.collect(1.0)
+    nics.write(changes=10**60, errors=10**30)
+    assert {each.name for each in nics.collect(2.0)} == {"nic_link_lost", "nic_errors"}
+
+
 def test_counters_that_begin_again_are_no_error_and_no_lost_link(nics: Nics):
     nics.write(errors=90_000, changes=8, mb=900)
     nics.collect(1.0)

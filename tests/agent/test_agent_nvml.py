@@ -6,17 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.nvml import Nvml, _Gpu
+from agent.collectors.gpu_count import GpuCount
+from agent.collectors.gpu_report import observe_gpu
+from agent.collectors.gpu_state import GpuState
+from agent.collectors.nvml import Nvml
 from agent.collectors.nvml_process import NOT_INSTALLED, GpuReading
+from agent.procfs import Proc
+from watchtower.wire.observations import Observation
+
+NOWHERE = Proc("/nowhere")
 
 
 def test_a_gpu_whose_first_read_has_not_ended_is_not_reported():
-    collector = Nvml("/nowhere")
     half_read = GpuReading(index=0, values={"recovery_action": 2.0}, processes=[1, 2])
-    gpu = _Gpu(half_read, float("-inf"))
-    assert list(collector._observe_gpu(gpu, 10.0)) == []
+    gpu = GpuState(half_read)
+    assert list(observe_gpu(gpu, 9.0, 10.0, NOWHERE)) == []
     gpu.take(GpuReading(index=0, values=half_read.values, processes=[1, 2], age_s=0.5), 11.0)
-    names = [each.name for each in collector._observe_gpu(gpu, 11.0)]
+    names = [each.name for each in observe_gpu(gpu, 11.0, 11.0, NOWHERE)]
     assert names == ["gpu_pattern.unknown", "gpu_process.2", "gpu_recovery"]
 
 
@@ -32,11 +38,11 @@ def test_a_process_that_its_job_left_on_a_gpu_is_reported(tmp_path: Path):
     add_process(tmp_path, 40, 1, 39)  # the launcher, 39, has ended
     add_process(tmp_path, 50, 49, 49)  # its launcher lives
     add_process(tmp_path, 49, 1, 49)  # a service
-    collector = Nvml(str(tmp_path))
+    proc = Proc(str(tmp_path))
     for processes, wanted in (([40, 50, 49, 77], 1), ([50, 49], 0)):
-        gpu = _Gpu(GpuReading(index=0), 10.0)
+        gpu = GpuState(GpuReading(index=0), 10.0)
         gpu.take(GpuReading(index=0, processes=processes, age_s=0.5), 11.0)
-        found = [e for e in collector._observe_gpu(gpu, 11.0) if e.name == "gpu_orphan"]
+        found = [e for e in observe_gpu(gpu, 11.0, 11.0, proc) if e.name == "gpu_orphan"]
         assert len(found) == wanted
         for each in found:
             assert (each.pid, each.value) == (None, 1)
@@ -56,3 +62,82 @@ def test_a_node_without_the_driver_reports_nothing():
     assert list(collector.collect(0.0)) == []
     assert collector.is_absent
     assert collector.gap() == ""
+
+
+def errors_of(gpu: GpuState, now: float) -> dict[str, Observation]:
+    found = observe_gpu(gpu, now, now, NOWHERE)
+    return {each.name: each for each in found if each.name.startswith(("gpu_errors", "gpu_ecc"))}
+
+
+def take(gpu: GpuState, now: float, **values: float) -> None:
+    gpu.take(GpuReading(index=0, values=values, processes=[7], age_s=0.0), now)
+
+
+def test_errors_of_the_memory_have_a_rate_while_they_rise():
+    gpu = GpuState(GpuReading(index=0))
+    for at in range(100, 131):
+        take(gpu, at, ecc_corrected=5_000_000 + 170_000 * (at // 10))
+    found = errors_of(gpu, 132.0)
+    assert set(found) == {"gpu_errors.ecc_corrected", "gpu_ecc.corrected"}
+    total, rate = found["gpu_errors.ecc_corrected"], found["gpu_ecc.corrected"]
+    assert (total.value, total.pid) == (510_000, 7)
+    assert (rate.value, rate.unit, rate.pid, rate.age_s) == (17_000, "1/s", 7, 2)
+    assert set(errors_of(gpu, 161.0)) == {"gpu_errors.ecc_corrected"}
+
+
+def test_an_old_total_and_a_single_jump_have_no_high_rate():
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 0.0, ecc_corrected=9_000_000_000)
+    take(gpu, 10.0, ecc_corrected=9_000_000_000)
+    assert errors_of(gpu, 10.0) == {}
+    take(gpu, 3600.0, ecc_corrected=9_000_036_000)
+    assert errors_of(gpu, 3600.0)["gpu_ecc.corrected"].value == 10
+
+
+def test_a_counter_that_begins_again_or_could_not_be_read_has_not_risen():
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 0.0, ecc_uncorrected=8)
+    take(gpu, 10.0)
+    take(gpu, 20.0, ecc_uncorrected=3)
+    assert errors_of(gpu, 20.0) == {}
+    take(gpu, 30.0, ecc_uncorrected=4)
+    assert errors_of(gpu, 30.0)["gpu_errors.ecc_uncorrected"].value == 1
+
+
+def names_of(gpu: GpuState, now: float, family: str) -> list[tuple[float, float | None]]:
+    found = observe_gpu(gpu, now, now, NOWHERE)
+    return [(each.age_s, each.value) for each in found if each.name == family]
+
+
+def test_links_are_lost_only_if_they_were_up_before():
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 10.0, nvlinks=18, nvlinks_up=16)  # two were never up
+    assert names_of(gpu, 10.0, "gpu_nvlink_lost") == []
+    take(gpu, 20.0, nvlinks=18, nvlinks_up=12)
+    take(gpu, 25.0, nvlinks=18)
+    take(gpu, 30.0, nvlinks=18, nvlinks_up=12)
+    assert names_of(gpu, 31.0, "gpu_nvlink_lost") == [(11, 4)]
+    take(gpu, 40.0, nvlinks=18, nvlinks_up=11)
+    assert names_of(gpu, 41.0, "gpu_nvlink_lost") == [(1, 5)]
+    take(gpu, 50.0, nvlinks=18, nvlinks_up=16)
+    assert names_of(gpu, 50.0, "gpu_nvlink_lost") == []
+
+
+def test_missing_gpus_have_the_age_of_their_loss():
+    count = GpuCount("/nowhere", {})
+    assert list(count.compare(8, 10.0)) == []
+    assert [(e.age_s, e.value) for e in count.compare(7, 20.0)] == [(0, 1)]
+    (found,) = count.compare(7, 35.0)
+    assert (found.age_s, found.text) == (15, "the driver shows 7 of 8 GPUs")
+    assert list(count.compare(8, 40.0)) == []
+    assert count.expected == 8
+
+
+def test_a_container_with_some_gpus_expects_those(tmp_path: Path):
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "class").write_text("0x030200")
+    (device / "vendor").write_text("0x10de")
+    for visible, expected in (("all", 1), ("0,1", 0), ("void", 0)):
+        count = GpuCount(str(tmp_path), {"NVIDIA_VISIBLE_DEVICES": visible})
+        assert len(list(count.compare(0, 1.0))) == expected

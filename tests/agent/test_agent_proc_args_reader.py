@@ -26,7 +26,8 @@ from agent.discovery.proc_args_reader import (
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
@@ -188,7 +189,7 @@ def test_a_rank_that_hangs_delays_no_check_of_the_others(node: Node) -> None:
 
 
 def a_target(pid: int) -> Target:
-    return Target(rank=pid, pid=pid, start_time=pid, read_page=no_page)
+    return Target(rank=pid, pid=pid, start_time=pid, read_page=lambda: None)
 
 
 def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -> None:

@@ -10,7 +10,7 @@ from watchtower.wire.dumps import FailureKind
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("text", "kind"),
     [
         ("Permission Denied: Try running again with elevated permissions", FailureKind.REFUSED),
         ("Error: x\n\nCaused by:\n 0: Permission denied (os error 13)", FailureKind.REFUSED),
@@ -20,7 +20,7 @@ from watchtower.wire.dumps import FailureKind
         ("", FailureKind.OTHER),
     ],
 )
-def test_what_py_spy_says_becomes_a_kind(said: str, kind: FailureKind) -> None:
-    failure = explain(Outcome(code=1, output=b"", errors=said.encode()))
+def test_what_py_spy_says_becomes_a_kind(text: str, kind: FailureKind) -> None:
+    failure = explain(Outcome(code=1, output=b"", errors=text.encode()))
     assert failure.kind is kind
     assert failure.help_text

@@ -73,7 +73,7 @@ def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [
         (b"", "closed the connection"),
         (EMPTY[:-3], "closed the connection"),
@@ -88,19 +88,19 @@ def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", f"{MAX_ANSWER_BYTES}"),
     ],
 )
-def test_what_is_not_torchs_own_answer_is_said(listen: Listen, answer: bytes, said: str) -> None:
-    assert said in failure_of(listen(answer, answer).path)
+def test_what_is_not_torchs_own_answer_is_said(listen: Listen, answer: bytes, text: str) -> None:
+    assert text in failure_of(listen(answer, answer).path)
 
 
 @pytest.mark.parametrize(
-    ("state", "frozen", "said"),
+    ("state", "frozen", "text"),
     [("T", False, STOPPED), ("t", False, STOPPED), ("D", True, FROZEN), ("Z", False, "")],
 )
 def test_who_cannot_answer_is_not_asked(
-    listen: Listen, state: str, frozen: bool, said: str
+    listen: Listen, state: str, frozen: bool, text: str
 ) -> None:
     listener = listen(EMPTY)
-    assert failure_of(listener.path, KernelWait(state=ProcessState(state), frozen=frozen)) == said
+    assert failure_of(listener.path, KernelWait(state=ProcessState(state), frozen=frozen)) == text
     assert listener.requests == []
 
 
@@ -144,6 +144,6 @@ def test_a_link_is_followed_inside_of_the_process_root(listen: Listen, tmp_path:
 
 
 def test_refused_permission_is_a_sentence() -> None:
-    said = flight_recorder.explain(PermissionError(13, "Permission denied"))
-    assert "CAP_SYS_PTRACE" in said
-    assert "0666" in said
+    text = flight_recorder.explain(PermissionError(13, "Permission denied"))
+    assert "CAP_SYS_PTRACE" in text
+    assert "0666" in text

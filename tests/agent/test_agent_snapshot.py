@@ -1,4 +1,4 @@
-"""What a snapshot prints and writes, without any process."""
+"""The output of a snapshot, without any process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DECODER = msgspec.json.Decoder(Snapshot)
 
 
 def test_the_ranks_are_grouped_by_stack_and_the_odd_one_is_named():
-    said = describe(a_snapshot(NODE, size=8)).splitlines()
-    assert said[1] == "job llama: ranks 0-3 of 8"
-    assert said[2] == "  rank 2: S recvfrom"
-    assert said[3] == "      ShardReader.read (/home/ann/job/data.py:31)"
-    assert "  ranks 0-1,3: S recvfrom" in said
-    assert "odd rank: 2 (pid 4002)" in said[-1]
+    lines = describe(a_snapshot(NODE, size=8)).splitlines()
+    assert lines[1] == "job llama: ranks 0-3 of 8"
+    assert lines[2] == "  rank 2: S recvfrom"
+    assert lines[3] == "      ShardReader.read (/home/ann/job/data.py:31)"
+    assert "  ranks 0-1,3: S recvfrom" in lines
+    assert "odd rank: 2 (pid 4002)" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_limits_and_failed_dumps_are_shown():
     failed = a_rank(1, failure=a_failure(FailureKind.REFUSED, "py-spy may not read it"))
     snapshot = a_snapshot([a_rank(0), failed])
     limited = replace(snapshot.reports[1], limits=AgentGaps(process="finds only ranks of user 7"))
-    said = describe(replace(snapshot, reports=(snapshot.reports[0], limited)))
-    assert "limit: finds only ranks of user 7" in said
-    assert "no stack: py-spy may not read it" in said
+    text = describe(replace(snapshot, reports=(snapshot.reports[0], limited)))
+    assert "limit: finds only ranks of user 7" in text
+    assert "no stack: py-spy may not read it" in text
 
 
 def test_no_text_of_a_process_reaches_the_terminal_as_anything_but_text():
     odd = a_rank(2, "\x1b[2Jfetch\u202e \x1b]0;x.py:3", target="/mnt/\x1b[31m\nfake: line")
-    said = describe(a_snapshot([a_rank(0), a_rank(1), odd], job="a\x1b[1mb"))
-    assert all(line.isprintable() for line in said.splitlines())
-    assert "fake: line" not in said.splitlines()
+    text = describe(a_snapshot([a_rank(0), a_rank(1), odd], job="a\x1b[1mb"))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "fake: line" not in text.splitlines()
 
 
 def test_a_file_is_one_line_that_a_reader_takes():

@@ -44,10 +44,10 @@ def connect(proc: Proc, *lines: str) -> None:
 
 def test_a_connection_that_nobody_answers_is_found(proc: Proc) -> None:
     connect(proc, a_line(12))
-    said = "tcp 10.0.0.2:41000 -> 10.0.0.1:29500 unanswered"
-    assert SocketTables(proc).find_unanswered(7) == said
-    assert SocketTables(proc).describe(7, 12) == said
-    assert read_kernel_wait(proc, 7).target == said
+    text = "tcp 10.0.0.2:41000 -> 10.0.0.1:29500 unanswered"
+    assert SocketTables(proc).find_unanswered(7) == text
+    assert SocketTables(proc).describe(7, 12) == text
+    assert read_kernel_wait(proc, 7).target == text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What waits in memory is on disk too, unless the disk has other ideas; those are said."""
+"""Dumps that wait in memory are on disk too, or the trouble of the disk is reported."""
 
 from __future__ import annotations
 

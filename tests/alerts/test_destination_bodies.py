@@ -1,4 +1,4 @@
-"""What Alertmanager, PagerDuty and Slack receive for each change of an incident."""
+"""The bodies that Alertmanager, PagerDuty and Slack receive for each change of an incident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What direct destinations receive about a silenced incident."""
+"""The messages of direct destinations about a silenced incident."""
 
 from __future__ import annotations
 

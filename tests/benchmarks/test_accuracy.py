@@ -36,8 +36,8 @@ def make_row(*, named: tuple[int, ...] = (3,), right: bool = True, **other: Any)
 
 
 def make_peer(*named: int, why_not: str | None = None, failed: bool = False) -> dict[str, Any]:
-    said = "it failed: KeyError" if failed else ""
-    told = {"accused": list(named), "cause": None, "said": said}
+    text = "it failed: KeyError" if failed else ""
+    told = {"accused": list(named), "cause": None, "said": text}
     return told | {"why_not": why_not, "failed": failed}
 
 

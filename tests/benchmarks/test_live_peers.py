@@ -1,4 +1,4 @@
-"""What the tools inside a job print, read by value from text they printed."""
+"""Opinions of the tools inside a job, read by value from text that they printed."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ LAUNCHER_ACCUSED = """\
 
 
 def test_rank_0_of_a_monitored_barrier_names_who_did_not_come() -> None:
-    said = monitored_barrier.read({"a": RANK_0_RAISED, "b": RANK_6_RAISED})
-    assert said is not None
-    assert (said.accused, said.is_final) == ((4,), True)
-    assert said.text.endswith("Ranks 4 failed to pass monitoredBarrier in 10000 ms")
+    opinion = monitored_barrier.read({"a": RANK_0_RAISED, "b": RANK_6_RAISED})
+    assert opinion is not None
+    assert (opinion.accused, opinion.is_final) == ((4,), True)
+    assert opinion.text.endswith("Ranks 4 failed to pass monitoredBarrier in 10000 ms")
 
 
 def test_a_monitored_barrier_may_name_several_ranks() -> None:
-    said = monitored_barrier.read({"a": SEVERAL_MISSED})
-    assert said is not None
-    assert said.accused == (1, 2, 3, 4, 5, 6, 7)
+    opinion = monitored_barrier.read({"a": SEVERAL_MISSED})
+    assert opinion is not None
+    assert opinion.accused == (1, 2, 3, 4, 5, 6, 7)
 
 
 def test_the_other_ranks_of_a_monitored_barrier_accuse_nobody() -> None:
-    said = monitored_barrier.read({"b": RANK_6_RAISED})
-    assert said is not None
-    assert (said.accused, said.is_final) == ((), False)
-    assert "check rank 0 logs" in said.text
+    opinion = monitored_barrier.read({"b": RANK_6_RAISED})
+    assert opinion is not None
+    assert (opinion.accused, opinion.is_final) == ((), False)
+    assert "check rank 0 logs" in opinion.text
 
 
 def test_a_job_that_trains_has_said_nothing() -> None:
@@ -78,13 +78,13 @@ def test_a_job_that_trains_has_said_nothing() -> None:
 
 
 def test_the_monitors_of_nvrx_tell_of_a_stall_and_its_launcher_accuses() -> None:
-    said = nvrx.read({"a": STARTED + MONITORS_FIRED})
-    assert said is not None
-    assert (said.accused, said.is_final) == ((), False)
-    said = nvrx.read({"a": STARTED + MONITORS_FIRED + LAUNCHER_ACCUSED})
-    assert said is not None
-    assert (said.accused, said.is_final) == ((0,), True)
-    assert said.text == (
+    opinion = nvrx.read({"a": STARTED + MONITORS_FIRED})
+    assert opinion is not None
+    assert (opinion.accused, opinion.is_final) == ((), False)
+    opinion = nvrx.read({"a": STARTED + MONITORS_FIRED + LAUNCHER_ACCUSED})
+    assert opinion is not None
+    assert (opinion.accused, opinion.is_final) == ((0,), True)
+    assert opinion.text == (
         "Did not get subsequent heartbeat. Waited 10.00 seconds. (monitors of ranks 0, 3)"
         " | failed (exitcode: -9) local_rank: 0"
     )

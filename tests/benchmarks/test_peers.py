@@ -1,4 +1,4 @@
-"""What each peer says about small hung jobs, by value."""
+"""The opinion of each peer about small hung jobs, by value."""
 
 from __future__ import annotations
 

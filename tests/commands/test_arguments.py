@@ -20,7 +20,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["jbos"], "unknown command 'jbos'. Did you mean 'jobs'?"),
         (["inc"], "unknown command 'inc'."),
@@ -45,8 +45,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["why", "--watch", "--exit-code"], "not allowed with argument --watch"),
     ],
 )
-def test_a_typing_error_gets_a_suggestion_and_status_2(words, said, capsys):
-    assert said in refused(capsys, *words)
+def test_a_typing_error_gets_a_suggestion_and_status_2(words, text, capsys):
+    assert text in refused(capsys, *words)
 
 
 def test_a_wrong_address_in_the_environment_is_refused_too(monkeypatch, capsys):

@@ -32,8 +32,8 @@ def test_an_empty_name_is_a_usage_error(words, capsys):
 
 @pytest.mark.parametrize("text", ["99999999999d", "0s", "31d"])
 def test_a_duration_that_the_tower_refuses_is_a_usage_error(text, capsys):
-    said = refused(capsys, "silence", "--job", "x", "--for", text)
-    assert f"invalid duration '{text}': must be 1s to 30d" in said
+    words = refused(capsys, "silence", "--job", "x", "--for", text)
+    assert f"invalid duration '{text}': must be 1s to 30d" in words
 
 
 def test_a_disk_that_is_full_is_not_wrong_usage(monkeypatch, capsys):

@@ -30,52 +30,52 @@ def diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
             files.append(tmp_path / f"{number}.json")
             files[-1].write_bytes(content)
         code = main(["diagnose", *map(str, files), *options])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        text = capsys.readouterr()
+        return code, text.out, text.err
 
     return run
 
 
 def test_the_verdict_is_the_one_of_why(diagnose):
-    code, said, _ = diagnose(*map(as_line, HUNG))
+    code, text, _ = diagnose(*map(as_line, HUNG))
     assert code == 0
-    assert said.startswith("llama: suspect, dataloader_stall")
-    assert "rank 5" in said
-    code, said, _ = diagnose(*map(as_line, HUNG), options=("--json", "--exit-code"))
-    verdict = json.loads(said)
+    assert text.startswith("llama: suspect, dataloader_stall")
+    assert "rank 5" in text
+    code, text, _ = diagnose(*map(as_line, HUNG), options=("--json", "--exit-code"))
+    verdict = json.loads(text)
     assert (code, verdict["status"], verdict["incident"]) == (1, "suspect", None)
     assert [suspect["rank"] for suspect in verdict["suspects"]] == [5]
 
 
 def test_one_file_may_contain_the_lines_of_all_nodes(diagnose):
-    code, said, _ = diagnose(b"\n".join(map(as_line, HUNG)), options=("--json",))
-    assert (code, json.loads(said)["waiting"]) == (0, "0-4,6-7")
+    code, text, _ = diagnose(b"\n".join(map(as_line, HUNG)), options=("--json",))
+    assert (code, json.loads(text)["waiting"]) == (0, "0-4,6-7")
 
 
 def test_jobs_are_separate_and_one_may_be_chosen(diagnose):
     both = [merge(a, b) for a, b in zip(HUNG, nodes(job="bert"), strict=True)]
-    _, said, _ = diagnose(*map(as_line, both), options=("--json",))
-    assert [json.loads(line)["job"] for line in said.splitlines()] == ["bert", "llama"]
-    _, said, _ = diagnose(*map(as_line, both), options=("--json", "--job", "llama"))
-    assert [json.loads(line)["job"] for line in said.splitlines()] == ["llama"]
+    _, text, _ = diagnose(*map(as_line, both), options=("--json",))
+    assert [json.loads(line)["job"] for line in text.splitlines()] == ["bert", "llama"]
+    _, text, _ = diagnose(*map(as_line, both), options=("--json", "--job", "llama"))
+    assert [json.loads(line)["job"] for line in text.splitlines()] == ["llama"]
     code, _, error = diagnose(*map(as_line, both), options=("--job", "gpt"))
     assert (code, "gpt" in error) == (2, True)
 
 
 def test_files_of_different_times_are_refused(diagnose):
     old = replace(HUNG[0], taken_at=TAKEN_AT - 3600)
-    code, said, error = diagnose(as_line(old), as_line(HUNG[1]))
-    assert (code, said) == (2, "")
+    code, text, error = diagnose(as_line(old), as_line(HUNG[1]))
+    assert (code, text) == (2, "")
     assert all(word in error for word in ("60 min apart", "0.json", "1.json", "--within"))
-    code, said, _ = diagnose(as_line(old), as_line(HUNG[1]), options=("--within", "2h"))
+    code, text, _ = diagnose(as_line(old), as_line(HUNG[1]), options=("--within", "2h"))
     assert code == 0
-    assert "rank 5" in said
+    assert "rank 5" in text
 
 
 def test_an_earlier_file_of_a_node_is_named_and_not_used(diagnose):
     old = [replace(each, taken_at=TAKEN_AT - 9) for each in nodes(rank(2, FETCHING))]
-    code, said, error = diagnose(*map(as_line, [*old, *HUNG]), options=("--json",))
-    assert [suspect["rank"] for suspect in json.loads(said)["suspects"]] == [5]
+    code, text, error = diagnose(*map(as_line, [*old, *HUNG]), options=("--json",))
+    assert [suspect["rank"] for suspect in json.loads(text)["suspects"]] == [5]
     assert "0.json is not used" in error
     assert "1.json is not used" in error
     assert code == 0
@@ -106,8 +106,8 @@ def changed(**fields: object) -> bytes:
     ],
 )
 def test_a_hostile_file_is_refused_with_its_name(diagnose, content, words):
-    code, said, error = diagnose(as_line(HUNG[1]), content)
-    assert (code, said) == (2, "")
+    code, text, error = diagnose(as_line(HUNG[1]), content)
+    assert (code, text) == (2, "")
     assert "1.json" in error
     assert words in error
     assert len(error) < 1000
@@ -139,8 +139,8 @@ def test_texts_of_a_process_are_printable(diagnose):
     odd = replace(batch.ranks[1].kernel, target="\x1b]0;owned\x07/mnt\u202e")
     ranks = tuple(replace(r, kernel=odd) if r.rank == 5 else r for r in batch.ranks)
     hostile = replace(HUNG[1], dumps=(HUNG[1].dumps[0], replace(batch, ranks=ranks)))
-    _, said, _ = diagnose(as_line(HUNG[0]), as_line(hostile))
-    assert all(line.isprintable() for line in said.splitlines())
+    _, text, _ = diagnose(as_line(HUNG[0]), as_line(hostile))
+    assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_files_that_need_too_long_are_given_up(diagnose, monkeypatch):

@@ -23,9 +23,9 @@ class Client:
     def incident(self, text: str) -> dict[str, Any]:
         return {"id": f"{text.upper()}23", "feedback": self.before}
 
-    def judge(self, incident: str, **said: Any) -> dict[str, Any]:
-        self.given = {"incident": incident, **said}
-        return {"at": AT, **said}
+    def judge(self, incident: str, **given: Any) -> dict[str, Any]:
+        self.given = {"incident": incident, **given}
+        return {"at": AT, **given}
 
 
 def run(client: Client, *words: str) -> int:

@@ -1,4 +1,4 @@
-"""What the commands print: times with a zone, colour on a terminal only, safe tables."""
+"""The output of commands: times with a zone, colour on a terminal only, safe tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, UNUSABLE, exit_code_of
 from watchtower.commands.printing import as_json, clean_lines, table
 from watchtower.commands.replaying import read_bundle
-from watchtower.core.times import say_distance, say_time
+from watchtower.core.times import format_distance, format_time
 
 NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
 
 
 @pytest.mark.parametrize(
-    ("stamp", "said"),
+    ("stamp", "text"),
     [
         ("2026-11-22T16:00:00.184Z", "2026-11-22 16:00:00 UTC (3 min ago)"),
         ("2026-11-22T17:00:00+01:00", "2026-11-22 16:00:00 UTC (3 min ago)"),
@@ -30,12 +30,12 @@ NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
         ("soon", "soon"),
     ],
 )
-def test_a_time_has_a_zone_and_a_distance(stamp, said):
-    assert say_time(stamp, NOW) == said
+def test_a_time_has_a_zone_and_a_distance(stamp, text):
+    assert format_time(stamp, NOW) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0, "now"),
         (-1, "now"),
@@ -46,8 +46,8 @@ def test_a_time_has_a_zone_and_a_distance(stamp, said):
         (500_000, "5 days ago"),
     ],
 )
-def test_a_distance_is_as_exact_as_a_reader_needs(seconds, said):
-    assert say_distance(seconds) == said
+def test_a_distance_is_as_exact_as_a_reader_needs(seconds, text):
+    assert format_distance(seconds) == text
 
 
 class Terminal(io.StringIO):
@@ -101,10 +101,10 @@ def test_why_without_a_job_names_jobs_that_ended_in_an_incident():
             return [a_job("bert"), a_job("llama", "ended", "01J"), a_job("old", "ended")]
 
     parsed = argparse.Namespace(job=None, json=False, watch=False, exit_code=True)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
         assert asking.show_verdict(Tower(), parsed) == DONE
-    assert said.getvalue().splitlines()[1:] == [
+    assert text.getvalue().splitlines()[1:] == [
         "Ended in an incident: llama. List them: watchtower incidents"
     ]
 

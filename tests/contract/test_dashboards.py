@@ -23,7 +23,7 @@ PROCESS = (
     "process_start_time_seconds",
 )
 PROCESS_METRICS = (*PROCESS, "process_open_fds", "process_max_fds")
-"""What prometheus_client adds."""
+"""Metrics that prometheus_client adds."""
 
 OF_SCRAPES = {"instance", "job"}
 """Labels that Prometheus adds."""
@@ -54,7 +54,7 @@ SHOWN = re.compile(r"\{\{(\w+)\}\}")
 
 
 def check_names(expr: str, shown: set[str]) -> list[str]:
-    """What is wrong with the names in an expression. `shown` are labels that a panel shows."""
+    """The wrong names in an expression. `shown` are labels that a panel shows."""
     used = set(NAME.findall(expr))
     wrong = [f"unknown metric {name}" for name in used - KNOWN.keys()]
     for name, matchers in MATCHED.findall(expr):

@@ -1,4 +1,4 @@
-"""What messages are read into is known before a thread reads one."""
+"""The types of messages are known before a thread reads one."""
 
 from __future__ import annotations
 

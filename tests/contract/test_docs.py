@@ -1,4 +1,4 @@
-"""What is written down is what the code does."""
+"""The documents describe what the code does."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_the_page_has_the_options_that_commands_have():
         for name, command in commands.items()
     }
     asking = {name for name, known in options.items() if "--tower" in known}
-    said = page[: page.index("have these options")]
-    assert set(re.findall(r"`(\w+)`", said)) == asking
+    text = page[: page.index("have these options")]
+    assert set(re.findall(r"`(\w+)`", text)) == asking
     for option in ("--tower", "--token-file", "--ca-file", "--insecure"):
         assert f"`{option}" in page
         assert {name for name, known in options.items() if option in known} >= asking

@@ -1,4 +1,4 @@
-"""What the test suite says of itself."""
+"""Rules of the test suite for itself."""
 
 from __future__ import annotations
 

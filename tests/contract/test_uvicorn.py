@@ -44,8 +44,8 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 def test_the_installed_uvicorn_is_one_whose_protocol_class_is_known() -> None:
-    said = advice(importlib.metadata.version("uvicorn"))
-    assert not said, said
+    text = advice(importlib.metadata.version("uvicorn"))
+    assert not text, text
 
 
 @pytest.mark.parametrize("version", ["0.31.1", "0.55.0", "1.0", "2.1.3rc1"])

@@ -25,7 +25,7 @@ MAKES_PATTERNS += ("finditer", "template")
 
 ANYWHERE = ("_", "a", "A", "0", " ", ":", "<", ".", "/", "(", "[", '"', "'", "\\", "#", "\n", "é")
 ENDS = ("", "!", "\n\n")
-"""What makes a text that nearly matches one that does not."""
+"""Endings that make a text which nearly matches one that does not."""
 
 MAX_OWN = 40
 """Texts made of one pattern's own words: real patterns have fewer that can be repeated."""

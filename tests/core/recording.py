@@ -24,7 +24,7 @@ Groups = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Calls:
-    """What a rank called in one group, in order; "all_reduce:float32[8]" has a signature."""
+    """The calls of a rank in one group, in order; "all_reduce:float32[8]" has a signature."""
 
     texts: tuple[str, ...]
     done: int

@@ -1,4 +1,4 @@
-"""What a verdict quotes of the other threads of a suspect's process."""
+"""The other threads of a suspect's process that a verdict quotes."""
 
 from tests.core.builders import (
     FETCHING,
@@ -70,9 +70,9 @@ class TestThreads:
     def test_names_are_cleaned_and_cut(self):
         threads = (("a`\n\x1b[31m\u202e" + "x" * 90, IN_UPLOAD),)
         finding = ask("checkpoint_stall", job_held_at(AS_COMPLETED, threads=threads))
-        (said,) = quotes(finding, "threads")
-        assert said.startswith("rank 2: thread a' [31m xxx")
-        assert len(said) < 120
+        (text,) = quotes(finding, "threads")
+        assert text.startswith("rank 2: thread a' [31m xxx")
+        assert len(text) < 120
 
     def test_a_thread_seen_once_is_not_said_to_stay(self):
         built = job_held_at(AS_COMPLETED, dumps=1, threads=(("s3_2", IN_UPLOAD),))

@@ -1,4 +1,4 @@
-"""What dumps name by digest is kept once, the first of each, and only if it is named."""
+"""Contents that dumps name by digest are kept once, the first of each, and only if named."""
 
 from dataclasses import replace
 

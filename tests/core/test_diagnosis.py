@@ -32,7 +32,7 @@ UNSURE = (Cause.BUSY_LOOP, Cause.LOCK_DEADLOCK, Cause.NETWORK_WAIT, Cause.DATALO
 SPINS = {"state": "R", "syscall": "", "active": True, "cpu": 0.98}
 
 
-def said(*others, count=8, stack=IN_ALL_REDUCE, **values):
+def diagnose_job(*others, count=8, stack=IN_ALL_REDUCE, **values):
     return diagnose(a_case(with_rank(ranks_in(count, stack, **values), *others)))
 
 
@@ -94,7 +94,9 @@ class TestChoice:
         assert judged(a_finding(), coarse).alternatives[0].suspects == (5,)
 
     def test_several_faults_of_one_tier_are_told_together(self):
-        answer = said(a_rank(2, FETCHING, syscall="read"), a_rank(5, IN_LOCK, syscall="futex"))
+        answer = diagnose_job(
+            a_rank(2, FETCHING, syscall="read"), a_rank(5, IN_LOCK, syscall="futex")
+        )
         assert {suspect.rank: suspect.cause.value for suspect in answer.suspects} == {
             5: "lock_deadlock",
             2: "dataloader_stall",
@@ -117,7 +119,7 @@ class TestChoice:
         ]
 
     def test_without_records_a_second_rank_without_a_finer_reason_is_only_an_alternative(self):
-        answer = said(
+        answer = diagnose_job(
             a_rank(2, IN_USER_CODE, syscall="clock_nanosleep"), a_rank(5, IN_LOCK, syscall="futex")
         )
         assert [item.rank for item in answer.suspects] == [5]
@@ -136,21 +138,21 @@ class TestUnknown:
         assert answer.next_steps == judged(a_finding(Cause.NETWORK_WAIT, ranks=(1,))).next_steps
 
     def test_everybody_in_the_collective_accuses_nobody(self):
-        answer = said()
+        answer = diagnose_job()
         assert (answer.cause, answer.suspects) == (Cause.SYMMETRIC_HANG, ())
         assert answer.peers_waiting
 
     def test_where_no_rank_waits_no_peers_do(self):
-        answer = said(count=2, stack=IN_USER_CODE)
+        answer = diagnose_job(count=2, stack=IN_USER_CODE)
         assert (answer.cause, answer.peers_waiting) == (Cause.UNKNOWN, False)
 
     def test_a_rank_that_was_never_seen_and_one_without_a_stack_are_candidates(self):
-        answer = said(a_missing_rank(3), a_rank(4, dumps=0))
+        answer = diagnose_job(a_missing_rank(3), a_rank(4, dumps=0))
         assert (answer.cause, answer.suspects) == (Cause.UNKNOWN, ())
         assert {item.suspects for item in answer.alternatives} == {(4,)}
 
     def test_a_suspended_job_is_nobodys_fault(self):
-        answer = said(state="T")
+        answer = diagnose_job(state="T")
         assert (answer.cause, answer.suspects, answer.alternatives) == (Cause.UNKNOWN, (), ())
 
     def test_a_cancelled_job_is_nobodys_fault(self):
@@ -180,44 +182,46 @@ def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
 
 
 class TestForTheIncident:
-    """What decides between suspect and hung."""
+    """The values that decide between suspect and hung."""
 
     def test_a_suspect_that_works_is_moving(self):
-        assert said(a_rank(0, IN_USER_CODE, cpu=1.0, state="R", active=True)).suspects_moving
-        assert not said(a_rank(0, FETCHING)).suspects_moving
+        assert diagnose_job(
+            a_rank(0, IN_USER_CODE, cpu=1.0, state="R", active=True)
+        ).suspects_moving
+        assert not diagnose_job(a_rank(0, FETCHING)).suspects_moving
 
     def test_a_candidate_that_works_is_moving_too(self):
-        answer = said(*(a_rank(rank, IN_USER_CODE, cpu=1.0) for rank in range(6)))
+        answer = diagnose_job(*(a_rank(rank, IN_USER_CODE, cpu=1.0) for rank in range(6)))
         assert answer.cause is Cause.UNKNOWN
         assert answer.suspects_moving
 
     def test_peers_wait_only_if_one_is_seen_to(self):
-        assert said(a_rank(0, FETCHING)).peers_waiting
-        assert not said(stack=FETCHING).peers_waiting
+        assert diagnose_job(a_rank(0, FETCHING)).peers_waiting
+        assert not diagnose_job(stack=FETCHING).peers_waiting
 
     def test_a_crowd_that_computes_is_not_seen_to_wait(self):
-        moving = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, cpu=0.7)
-        still = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT)
+        moving = diagnose_job(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, cpu=0.7)
+        still = diagnose_job(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT)
         assert (moving.peers_waiting, still.peers_waiting) == (False, True)
 
     def test_a_crowd_that_spins_at_one_line_waits_for_a_motionless_suspect(self):
         """MPI polls: who waits in it uses a whole core."""
-        answer = said(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
+        answer = diagnose_job(a_rank(0, IN_LOCK, syscall="futex"), stack=IN_HIDDEN_WAIT, **SPINS)
         assert [suspect.rank for suspect in answer.suspects] == [0]
         assert (answer.peers_waiting, answer.suspects_moving) == (True, False)
         assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_so_does_one_on_a_crowded_machine_that_every_look_finds_running(self):
         crowd = {**SPINS, "cpu": 0.5}
-        assert said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **crowd).peers_waiting
+        assert diagnose_job(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **crowd).peers_waiting
 
     def test_so_does_one_that_hardly_gets_a_processor(self):
         """Nor does a rank that computes: whether it sleeps tells the suspect from its peers."""
         crowd = {**SPINS, "stack": IN_HIDDEN_WAIT}
         for cpu in (0.01, 0.06):
-            assert said(a_rank(0, FETCHING), **crowd | {"cpu": cpu}).peers_waiting
+            assert diagnose_job(a_rank(0, FETCHING), **crowd | {"cpu": cpu}).peers_waiting
             computes = a_rank(0, IN_USER_CODE, **SPINS | {"cpu": 0.01})
-            assert not said(computes, **crowd | {"cpu": cpu}).peers_waiting
+            assert not diagnose_job(computes, **crowd | {"cpu": cpu}).peers_waiting
 
     @pytest.mark.parametrize(
         "changes",
@@ -231,52 +235,54 @@ class TestForTheIncident:
         ids=["many threads", "writes", "reads", "transfers", "its helpers compute"],
     )
     def test_a_crowd_that_is_seen_to_work_does_not(self, changes):
-        answer = said(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
+        answer = diagnose_job(a_rank(0, FETCHING), stack=IN_HIDDEN_WAIT, **SPINS | changes)
         assert not answer.peers_waiting
         assert answer.waiting_text == "7 ranks seem to wait for rank 0"
 
     def test_nor_does_one_while_the_suspect_works(self):
         """An unmarked evaluation: most ranks happen to be at one line, all compute."""
-        answer = said(a_rank(0, IN_USER_CODE, **SPINS), stack=IN_HIDDEN_WAIT, **SPINS)
+        answer = diagnose_job(a_rank(0, IN_USER_CODE, **SPINS), stack=IN_HIDDEN_WAIT, **SPINS)
         assert answer.suspects_moving
         assert not answer.peers_waiting
 
     def test_nor_does_one_that_changes_below_one_line(self):
         layer = "forward @torch/nn/modules/{}.py:9 < " + IN_HIDDEN_WAIT
         crowd = {"stack": layer.format("linear"), "before": layer.format("conv"), **SPINS}
-        assert not said(a_rank(0, FETCHING), **crowd).peers_waiting
+        assert not diagnose_job(a_rank(0, FETCHING), **crowd).peers_waiting
 
     def test_nor_does_one_while_no_suspect_is_named(self):
         """The stack of rank 0 could not be read: whether it waits or works is not known."""
-        answer = said(a_rank(0, failure=a_failure()), stack=IN_HIDDEN_WAIT, **SPINS)
+        answer = diagnose_job(a_rank(0, failure=a_failure()), stack=IN_HIDDEN_WAIT, **SPINS)
         assert answer.suspects == ()
         assert not answer.peers_waiting
 
     def test_ranks_that_all_wait_wait_for_other_ranks(self):
-        assert said().waiting_text == "8 ranks wait for other ranks"
-        assert said(count=2, stack=IN_USER_CODE).waiting_text == ""
+        assert diagnose_job().waiting_text == "8 ranks wait for other ranks"
+        assert diagnose_job(count=2, stack=IN_USER_CODE).waiting_text == ""
 
     def test_the_class_of_the_top_suspect_is_told(self):
-        assert said(a_rank(0, FETCHING)).suspect_class == "dataloader"
-        assert said(a_rank(0, IN_USER_CODE, phase="checkpoint")).suspect_class == "checkpoint"
-        assert said(a_dead_rank(0, code=3)).suspect_class == ""
-        assert said().suspect_class == ""
+        assert diagnose_job(a_rank(0, FETCHING)).suspect_class == "dataloader"
+        assert (
+            diagnose_job(a_rank(0, IN_USER_CODE, phase="checkpoint")).suspect_class == "checkpoint"
+        )
+        assert diagnose_job(a_dead_rank(0, code=3)).suspect_class == ""
+        assert diagnose_job().suspect_class == ""
 
 
 def test_the_step_is_the_lowest_that_every_rank_with_heartbeats_has_made():
-    behind = said(a_rank(3, FETCHING, step=40))
+    behind = diagnose_job(a_rank(3, FETCHING, step=40))
     assert behind.step == 40
     assert behind.next_steps[-1].endswith("from its last checkpoint before step 40")
-    ahead = said(a_rank(3, FETCHING, step=42))
+    ahead = diagnose_job(a_rank(3, FETCHING, step=42))
     assert ahead.step == 41
     assert ahead.next_steps[-1].endswith("from its last checkpoint before step 41")
-    assert said(a_rank(3, FETCHING, step=None)).step == 41
-    assert said(a_rank(3, FETCHING, step=-1)).step is None
-    assert said(step=None).step is None
+    assert diagnose_job(a_rank(3, FETCHING, step=None)).step == 41
+    assert diagnose_job(a_rank(3, FETCHING, step=-1)).step is None
+    assert diagnose_job(step=None).step is None
 
 
 def test_ddp_waiters_count_as_waiting():
-    answer = said(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
+    answer = diagnose_job(a_rank(3, FETCHING), stack=IN_DDP_BACKWARD, syscall="futex")
     assert answer.waiting == "0-2,4-7"
     assert answer.waiting_text == "7 ranks wait for rank 3"
 
@@ -293,7 +299,7 @@ def test_a_loss_that_became_nan_is_told_but_decides_nothing():
 
 def test_a_verdict_on_a_job_without_any_page_is_less_sure():
     built = a_rank(3, FETCHING)
-    sure = said(built).confidence
+    sure = diagnose_job(built).confidence
     ranks = with_rank(ranks_in(8, IN_ALL_REDUCE), built)
     pageless = [replace(each, evidence=replace(each.evidence, beat=None)) for each in ranks]
     diagnosis = diagnose(a_case(pageless))

@@ -31,15 +31,15 @@ def test_a_silent_node_is_named_with_its_ranks():
         NodeEvidence(node="gpu-00", silent_for_s=14),
         NodeEvidence(node="gpu-01", silent_for_s=0),
     )
-    (said,) = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
-    assert all(value in said for value in ("gpu-00", "14 s", "0-1"))
+    (text,) = gaps(a_silent_rank(0), a_silent_rank(1), nodes=nodes)
+    assert all(value in text for value in ("gpu-00", "14 s", "0-1"))
 
 
 def test_ranks_that_an_agent_no_longer_reports_are_named_with_their_node():
     ranks = [a_rank(r, presence=Presence.UNREPORTED, dumps=0) for r in (0, 1)]
     nodes = (NodeEvidence(node=ranks[0].evidence.node, silent_for_s=0),)
-    (said,) = gaps(*ranks, nodes=nodes)
-    assert all(value in said for value in (f"agent on {nodes[0].node}", "0-1", "--match"))
+    (text,) = gaps(*ranks, nodes=nodes)
+    assert all(value in text for value in (f"agent on {nodes[0].node}", "0-1", "--match"))
 
 
 def limited(*names):
@@ -48,13 +48,13 @@ def limited(*names):
 
 
 def test_what_an_agent_cannot_do_is_told_where_a_stack_is_missing():
-    said = gaps(a_rank(0, dumps=0), nodes=limited("gpu-00"))
-    assert said[:2] == ["gpu-00: py-spy is not installed", "gpu-00: io is closed"]
+    text = gaps(a_rank(0, dumps=0), nodes=limited("gpu-00"))
+    assert text[:2] == ["gpu-00: py-spy is not installed", "gpu-00: io is closed"]
 
 
 def test_what_an_agent_may_not_see_is_told_when_a_rank_was_never_seen():
-    said = gaps(a_missing_rank(3), nodes=limited("gpu-00"))
-    assert "gpu-00: io is closed" in said
+    text = gaps(a_missing_rank(3), nodes=limited("gpu-00"))
+    assert "gpu-00: io is closed" in text
 
 
 def test_what_an_agent_cannot_do_is_no_gap_where_nothing_is_missing():
@@ -63,16 +63,16 @@ def test_what_an_agent_cannot_do_is_no_gap_where_nothing_is_missing():
 
 def test_nodes_with_the_same_limit_share_a_sentence():
     names = [f"gpu-{number:02}" for number in range(6)]
-    said = gaps(a_missing_rank(3), nodes=limited(*names))
-    assert said == ["gpu-00, gpu-01, gpu-02, gpu-03 and 2 more nodes: io is closed"]
+    text = gaps(a_missing_rank(3), nodes=limited(*names))
+    assert text == ["gpu-00, gpu-01, gpu-02, gpu-03 and 2 more nodes: io is closed"]
 
 
 def test_failed_dumps_are_grouped_with_their_help():
     refused = a_failure(FailureKind.MISSING_TOOL, "install py-spy")
-    said = gaps(
+    text = gaps(
         a_rank(2, failure=refused), a_rank(5, failure=refused), a_rank(6, failure=a_failure())
     )
-    assert said == [
+    assert text == [
         "ranks 2,5: no stack (missing tool): install py-spy",
         "rank 6: no stack (timeout)",
     ]
@@ -82,21 +82,21 @@ def test_a_failed_second_dump_is_no_gap():
     built = a_rank(2)
     first, second = built.evidence.dumps
     dumps = (first, replace(second, threads=(), failure=a_failure()))
-    said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
-    assert said == ["rank 2: only one dump, so a slow rank cannot be distinguished from a hung one"]
+    text = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
+    assert text == ["rank 2: only one dump, so a slow rank cannot be distinguished from a hung one"]
 
 
 def test_ranks_without_dumps_or_pages_are_named():
-    said = gaps(a_rank(2, dumps=0), a_rank(3, step=None))
-    assert said == [
+    text = gaps(a_rank(2, dumps=0), a_rank(3, step=None))
+    assert text == [
         "rank 2: no stack was sampled",
         "rank 3: no heartbeat file, so the step is not known",
     ]
 
 
 def test_two_processes_that_claim_one_rank_are_told():
-    said = gaps(a_rank(2, rivals=("gpu-07 pid 12",)))
-    assert said == ["rank 2: other processes claim the same rank: gpu-07 pid 12"]
+    text = gaps(a_rank(2, rivals=("gpu-07 pid 12",)))
+    assert text == ["rank 2: other processes claim the same rank: gpu-07 pid 12"]
 
 
 def test_the_list_is_bounded():
@@ -107,8 +107,8 @@ def test_records_that_could_not_be_had_are_told_with_the_reason():
     built = a_rank(2)
     silent = RankCollectives(failure="its record socket does not answer")
     dumps = tuple(replace(dump, collectives=silent) for dump in built.evidence.dumps)
-    said = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
-    assert said == ["rank 2: no collective log: its record socket does not answer"]
+    text = gaps(replace(built, evidence=replace(built.evidence, dumps=dumps)))
+    assert text == ["rank 2: no collective log: its record socket does not answer"]
 
 
 def test_samples_that_an_agent_may_not_take_are_told_where_a_rank_runs():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from watchtower.core.kill_text import KillFacts, find_kill_loss, say_steps_lost
+from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
 
 FACTS = KillFacts(
     ranks=512,
@@ -102,4 +102,4 @@ def test_the_same_facts_are_values_for_programs():
     ],
 )
 def test_what_the_end_of_a_job_has_lost(changes, sentence):
-    assert say_steps_lost(replace(FACTS, **changes)) == sentence
+    assert write_steps_lost(replace(FACTS, **changes)) == sentence

@@ -29,7 +29,7 @@ def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
         ("1-3", "step 41, 19 s"),
     ]
     assert [item.ranks for item in answer.evidence] == [ranks for ranks, _ in shown]
-    assert all(said in item.text for item, (_, said) in zip(answer.evidence, shown, strict=True))
+    assert all(text in item.text for item, (_, text) in zip(answer.evidence, shown, strict=True))
     assert all(value in answer.next_steps[0] for value in ("rank 0", "gpu-00", "--pid 4000"))
     assert "watchtower-agent check" in answer.next_steps[1]
 

@@ -1,5 +1,4 @@
-from watchtower.core.diagnosis.own_timeout import find_own_timeout
-from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, find_own_timeout
 from watchtower.wire.collectives import GroupLog, make_group_log
 
 

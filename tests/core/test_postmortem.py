@@ -126,10 +126,10 @@ def test_the_document_says_if_the_evidence_was_deleted():
 def test_the_waits_are_a_drawing_and_a_sentence():
     waits = WaitPicture(svg="<svg/>", sentence="7 ranks wait for rank 3 in all_reduce.")
     document = write_postmortem(facts_of(an_incident(), waits=waits))
-    said = "Seen while it hung: 7 ranks wait for rank 3"
-    assert said in write_markdown(document)
+    text = "Seen while it hung: 7 ranks wait for rank 3"
+    assert text in write_markdown(document)
     page = write_html(document)
-    assert f'<img src="data:image/svg+xml;base64,PHN2Zy8+" alt="{said}' in page
+    assert f'<img src="data:image/svg+xml;base64,PHN2Zy8+" alt="{text}' in page
     assert "<svg" not in page
 
 

@@ -27,17 +27,21 @@ def verdict_of(case):
 @slow
 @given(cases())
 def test_any_case_gets_a_sound_verdict_that_can_be_shown(case):
-    said = diagnose(case)
-    assert not [gap for gap in said.missing_evidence if gap.startswith("rule ")]
-    assert 0 <= said.confidence <= 1
-    assert (said.cause is Cause.UNKNOWN) == (said.confidence < MIN_CONFIDENCE)
-    assert bool(said.suspects) == (said.cause is not Cause.UNKNOWN)
-    suspects = {suspect.rank for suspect in said.suspects}
-    assert not suspects & parse_ranks(said.waiting)
-    assert [item.weight for item in said.evidence] == sorted(
-        (item.weight for item in said.evidence), reverse=True
+    diagnosis = diagnose(case)
+    assert not [gap for gap in diagnosis.missing_evidence if gap.startswith("rule ")]
+    assert 0 <= diagnosis.confidence <= 1
+    assert (diagnosis.cause is Cause.UNKNOWN) == (diagnosis.confidence < MIN_CONFIDENCE)
+    assert bool(diagnosis.suspects) == (diagnosis.cause is not Cause.UNKNOWN)
+    suspects = {suspect.rank for suspect in diagnosis.suspects}
+    assert not suspects & parse_ranks(diagnosis.waiting)
+    assert [item.weight for item in diagnosis.evidence] == sorted(
+        (item.weight for item in diagnosis.evidence), reverse=True
     )
-    for text in (said.summary, *said.next_steps, *(item.text for item in said.evidence)):
+    for text in (
+        diagnosis.summary,
+        *diagnosis.next_steps,
+        *(item.text for item in diagnosis.evidence),
+    ):
         assert text.isprintable()
     for render in (render_text, render_markdown, render_slack):
         assert 1 <= render(verdict_of(case)).count("\n") <= MAX_LINES
@@ -46,9 +50,9 @@ def test_any_case_gets_a_sound_verdict_that_can_be_shown(case):
 @slow
 @given(hung_cases())
 def test_the_culprit_is_named_and_nobody_else(hung):
-    said = diagnose(hung.case)
-    assert [suspect.rank for suspect in said.suspects] == [hung.culprit]
-    assert said.peers_waiting
+    diagnosis = diagnose(hung.case)
+    assert [suspect.rank for suspect in diagnosis.suspects] == [hung.culprit]
+    assert diagnosis.peers_waiting
 
 
 @slow
@@ -79,8 +83,8 @@ def renumber(case, new):
 def test_missing_dumps_never_make_an_innocent_rank_the_confident_answer(hung, chance):
     count = hung.case.world_size
     lost = chance.sample(range(count), count // 5)
-    said = diagnose(b.without_dumps(hung.case, lost))
-    assert {suspect.rank for suspect in said.suspects} <= {hung.culprit}
+    diagnosis = diagnose(b.without_dumps(hung.case, lost))
+    assert {suspect.rank for suspect in diagnosis.suspects} <= {hung.culprit}
 
 
 @slow
@@ -88,8 +92,8 @@ def test_missing_dumps_never_make_an_innocent_rank_the_confident_answer(hung, ch
 def test_without_a_culprit_missing_dumps_accuse_nobody(count, wait, chance):
     stack, syscall = wait
     case = b.a_case(b.ranks_in(count, stack, syscall=syscall))
-    said = diagnose(b.without_dumps(case, chance.sample(range(count), count // 5)))
-    assert said.suspects == ()
+    diagnosis = diagnose(b.without_dumps(case, chance.sample(range(count), count // 5)))
+    assert diagnosis.suspects == ()
 
 
 def test_every_fault_alone_is_given_its_cause():

@@ -1,4 +1,4 @@
-"""What a job may share with others, from the evidence of that job alone."""
+"""Causes that a job may share with others, from the evidence of that job alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ S3 = Mount(kind="fuse.s3fs", source="s3fs", point="/mnt/s3")
 LAYER = Mount(kind="overlay", source="overlay", point="/")
 
 DEAD = {"wchan": "rpc_wait_bit_killable", "mounts": (NFS,)}
-"""What the kernel says of a thread that reads from a file server that does not answer."""
+"""The kernel wait of a thread that reads from a file server that does not answer."""
 
 
 def shared(*built, **values) -> SharedCause | None:

@@ -1,4 +1,4 @@
-"""What two incidents have in common, and which of them are chosen."""
+"""Properties that two incidents share, and which incidents are chosen."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SQUARE = Layout(tensor=2, data=2)
 
 
 def standing_in(outcome: Outcome, rank: int) -> str:
-    """Say in which group, or with which peer, a rank waits; empty when it waits for nobody."""
+    """Return in which group, or with which peer, a rank waits; empty when it waits for nobody."""
     place, calls = outcome.places[rank], outcome.programs[rank]
     if not place.inside:
         return ""

@@ -56,7 +56,7 @@ def names_of(case: Case) -> list[int]:
 
 
 def looks_alike(case: Case) -> bool:
-    """Tell whether some rank is in the same lines of the user's code in both of its dumps."""
+    """Return whether some rank is in the same lines of the user's code in both of its dumps."""
     own = {
         stack.digest: tuple(frame for frame in stack.frames if not frame.library)
         for stack in case.stacks
@@ -105,7 +105,7 @@ def hang(rng: random.Random, way, *, cut: bool, staged: bool = True) -> tuple[Ca
 
 
 def have_own_members(case: Case) -> bool:
-    """Tell whether no second making of one group may be taken for the first of another."""
+    """Return whether no second making of one group may be taken for the first of another."""
     members = [group.members for group in case.groups]
     return len(set(members)) == len(members)
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.text import capitalise, clean, join_words, say_duration
+from watchtower.core.text import capitalise, clean, format_duration, join_words
 
 
 def test_control_characters_colours_and_line_breaks_do_not_get_through():
@@ -29,13 +29,13 @@ def test_cleaned_text_is_one_bounded_printable_line(text, limit):
 
 
 def test_durations_are_as_exact_as_a_reader_needs():
-    said = [say_duration(seconds) for seconds in (0.2, 9.4, 119, 240, 7200)]
-    assert said == ["0 s", "9 s", "119 s", "4 min", "2 h"]
+    lines = [format_duration(seconds) for seconds in (0.2, 9.4, 119, 240, 7200)]
+    assert lines == ["0 s", "9 s", "119 s", "4 min", "2 h"]
 
 
 def test_words_are_joined():
-    said = [join_words(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])]
-    assert said == ["", "a", "a and b", "a, b and c"]
+    lines = [join_words(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])]
+    assert lines == ["", "a", "a and b", "a, b and c"]
 
 
 def test_only_the_first_letter_is_raised():

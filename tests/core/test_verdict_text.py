@@ -137,10 +137,10 @@ def test_times_are_in_utc_and_have_an_age_where_the_moment_of_reading_is_known()
     after = Aftermath(at="2026-11-22T05:52:02.184Z", ranks="0-3", text="ended by SIGTERM")
     verdict = a_verdict(aftermath=(after,))
     at = datetime.fromisoformat(after.at).timestamp()
-    said = "afterwards: 2026-11-22 05:52:02 UTC"
-    assert f"  {said} (3 min ago) ranks 0-3: ended by SIGTERM\n" in render_text(verdict, at + 200)
+    text = "afterwards: 2026-11-22 05:52:02 UTC"
+    assert f"  {text} (3 min ago) ranks 0-3: ended by SIGTERM\n" in render_text(verdict, at + 200)
     for shown in (render_text(verdict), render_markdown(verdict), render_slack(verdict)):
-        assert f"{said} ranks 0-3: ended by SIGTERM\n" in shown
+        assert f"{text} ranks 0-3: ended by SIGTERM\n" in shown
 
 
 def test_many_suspects_are_summed_up_and_no_form_grows_past_its_lines():

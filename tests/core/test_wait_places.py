@@ -1,4 +1,4 @@
-"""What a rank waits for inside its process or node: words for the summary, one step of advice."""
+"""Waits inside the process or node of a rank: words for the summary, one step of advice."""
 
 import pytest
 

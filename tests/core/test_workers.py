@@ -1,4 +1,4 @@
-"""What a verdict says of the children of a suspect: workers that feed it, programs it waits for."""
+"""The children of a suspect in its verdict: workers that feed it, programs it waits for."""
 
 import pytest
 
@@ -37,9 +37,9 @@ class TestChildren:
         finding = ask(
             "behind_collective", job_held_at(IN_COMMUNICATE, syscall="poll", children=(child,))
         )
-        said = "it waits for its child 18 (cat), which is blocked in read() on pipe:[7]"
-        assert f". I{said[1:]}. " in finding.summary
-        assert quotes(finding, "children") == [f"rank 2: {said}"]
+        text = "it waits for its child 18 (cat), which is blocked in read() on pipe:[7]"
+        assert f". I{text[1:]}. " in finding.summary
+        assert quotes(finding, "children") == [f"rank 2: {text}"]
         assert "pid 4002" in finding.next_steps[0]
 
     def test_of_several_programs_three_are_named(self):

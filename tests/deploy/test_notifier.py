@@ -1,4 +1,4 @@
-"""What is told to systemd, by value and over a real socket."""
+"""Notifications to systemd, by value and over a real socket."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ def settings(unit: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("unit", MAX_EXPOSURE)
 def test_the_watchdog_waits_for_several_checks_and_the_stop_for_what_both_promise(unit: str):
-    said = settings(unit)
-    assert said["Type"] == "notify"
-    assert int(said["WatchdogSec"].rstrip("s")) >= 30
-    assert 5 < int(said["TimeoutStopSec"].rstrip("s")) <= 15
+    found = settings(unit)
+    assert found["Type"] == "notify"
+    assert int(found["WatchdogSec"].rstrip("s")) >= 30
+    assert 5 < int(found["TimeoutStopSec"].rstrip("s")) <= 15
 
 
 def test_the_agent_has_four_capabilities_and_the_tower_none():
@@ -46,10 +46,10 @@ def test_nothing_hides_the_training_processes_from_the_agent(name: str):
 
 
 def test_tools_at_their_limit_of_memory_fit_beside_the_agent_and_their_end_is_not_its_end():
-    said = settings("watchtower-agent")
-    assert said["OOMPolicy"] == "continue"
+    found = settings("watchtower-agent")
+    assert found["OOMPolicy"] == "continue"
     tools = PY_SPY_AT_ONCE * MAX_TOOL_MEMORY_BYTES
-    assert int(said["MemoryMax"].rstrip("M")) << 20 >= tools + AGENT_AT_REST_BYTES
+    assert int(found["MemoryMax"].rstrip("M")) << 20 >= tools + AGENT_AT_REST_BYTES
 
 
 def test_the_end_of_a_diagnosing_process_is_not_the_end_of_the_tower():

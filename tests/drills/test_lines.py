@@ -1,4 +1,4 @@
-"""What a drill prints: one line for each change, nothing a terminal would obey."""
+"""The output of a drill: one line for each change, nothing a terminal would obey."""
 
 import io
 from dataclasses import replace

@@ -76,7 +76,7 @@ def test_so_are_strides(first: int, stride: int, size: int) -> None:
 
 
 class Group:
-    """What torch's dict has for a key, as far as it is checked."""
+    """The value that torch's dict has for a key, as far as it is checked."""
 
     def __init__(self, name: str) -> None:
         self.group_name, self.group_desc = name, f"about {name}"

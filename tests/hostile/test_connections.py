@@ -187,8 +187,8 @@ def test_what_is_no_good_http_is_refused(server, head, status):
 
 def test_garbage_behind_good_requests_harms_only_its_own_connection(server):
     good = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-    said = read_all(server.connect(good * 50 + b"\x00\xff" * 500))
-    assert b"400 Bad Request" in said
+    text = read_all(server.connect(good * 50 + b"\x00\xff" * 500))
+    assert b"400 Bad Request" in text
     assert server.report() == 200
 
 

@@ -126,7 +126,7 @@ def test_one_odd_value_anywhere_leaves_the_tower_well(client, tower, name, path,
 
 
 @pytest.mark.parametrize(
-    ("path", "make_body", "status", "said"),
+    ("path", "make_body", "status", "text"),
     [
         ("report", lambda: b'{"version": 1, "x": ' + b"[" * 100_000, 400, "not JSON"),
         ("report", lambda: b'{"version": NaN}', 400, "not JSON"),
@@ -179,11 +179,11 @@ def test_one_odd_value_anywhere_leaves_the_tower_well(client, tower, name, path,
     ],
     ids=lambda value: "body" if callable(value) else str(value),
 )
-def test_what_is_beyond_a_bound_is_refused_with_the_bound(client, path, make_body, status, said):
+def test_what_is_beyond_a_bound_is_refused_with_the_bound(client, path, make_body, status, text):
     body = make_body()
     if status == 413:
         body += b" " * (MAX_DUMPS_BYTES + 1 - len(body))
-    assert_problem(client.post(f"/ingest/v1/{path}", content=body), status, said)
+    assert_problem(client.post(f"/ingest/v1/{path}", content=body), status, text)
 
 
 def test_a_thread_name_of_a_megabyte_is_refused(client):
@@ -200,9 +200,9 @@ def test_a_compressed_body_is_refused(client):
     assert_problem(response, 415, "plain JSON")
 
 
-@pytest.mark.parametrize("said", ["-1", "1_000", "x", "9" * 5000, "٣"])
-def test_a_length_that_is_none_is_refused(client, said):
-    headers = [(b"Content-Length", said.encode())]
+@pytest.mark.parametrize("text", ["-1", "1_000", "x", "9" * 5000, "٣"])
+def test_a_length_that_is_none_is_refused(client, text):
+    headers = [(b"Content-Length", text.encode())]
     assert_problem(client.post("/ingest/v1/report", content=b"{}", headers=headers), 413)
 
 
@@ -274,7 +274,7 @@ def test_no_text_becomes_markup_in_markdown(text):
 
 
 def prose_of(text: str) -> str:
-    """What CommonMark reads outside code spans: a run of backticks closes at one of its length."""
+    """The text outside code spans in CommonMark: a run of backticks closes at one of its length."""
     runs = [(m.start(), m.end()) for m in re.finditer("`+", text)]
     kept, at, skip = [], 0, 0
     for number, (start, end) in enumerate(runs):
@@ -374,5 +374,5 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
     args.job = evil
     for args.json in (False, True):
         asking.show_verdict(NoTower, args)
-    said = capsys.readouterr().out
-    assert all(line.isprintable() for line in said.split("\n"))
+    text = capsys.readouterr().out
+    assert all(line.isprintable() for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""What is more than is kept goes: the oldest first, in bites, never what is open."""
+"""Data over the limits is deleted: the oldest first, in batches, never of an open incident."""
 
 from __future__ import annotations
 

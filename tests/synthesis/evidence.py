@@ -38,7 +38,7 @@ LOOP = (12,)
 
 @dataclass(frozen=True)
 class Appearance:
-    """What a rank that is not in its program's calls looks like from outside."""
+    """The evidence of a rank that is not in its program's calls."""
 
     frames: tuple[Frame, ...] = ()
     state: ProcessState = SLEEPING
@@ -53,7 +53,7 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the library tells."""
+    """The records of the library."""
 
     kept: bool = True
     """There are records at all."""
@@ -192,7 +192,7 @@ class Maker:
 
 
 def _under_way(place: Place, made: Calls) -> Calls:
-    """Give the calls that are not over; they are the last, as calls end in order."""
+    """Return the calls that are not over; they are the last, as calls end in order."""
     return made[len(made) - place.under_way :]
 
 

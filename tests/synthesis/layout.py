@@ -24,13 +24,13 @@ class Layout:
         return self.tensor * self.data * self.pipeline
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """Give (tensor, data, pipeline)."""
+        """Return (tensor, data, pipeline)."""
         rest, tensor = divmod(rank, self.tensor)
         stage, data = divmod(rest, self.data)
         return tensor, data, stage
 
     def rank_at(self, tensor: int, data: int, stage: int) -> int:
-        """Give the rank with these coordinates."""
+        """Return the rank with these coordinates."""
         return (stage * self.data + data) * self.tensor + tensor
 
     @cached_property
@@ -55,7 +55,7 @@ class Layout:
         return names
 
     def neighbour(self, rank: int, step: int) -> int | None:
-        """Give the rank of the next (1) or previous (-1) stage, null beyond the ends."""
+        """Return the rank of the next (1) or previous (-1) stage, null beyond the ends."""
         tensor, data, stage = self.coordinates(rank)
         if not 0 <= stage + step < self.pipeline:
             return None

@@ -1,4 +1,4 @@
-"""What the agents of an imagined job send: a report and a batch of dumps for each node."""
+"""Messages of the agents of an imagined job: a report and a batch of dumps for each node."""
 
 from __future__ import annotations
 

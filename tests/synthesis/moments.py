@@ -21,7 +21,7 @@ Moments = Mapping[int, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Manners:
-    """What ranks look like between calls, and in those that no Python frame names."""
+    """The evidence of ranks between calls, and in those that no Python frame names."""
 
     recording: Recording = field(default_factory=Recording)
     device: bool = False
@@ -52,7 +52,7 @@ WORK = (
         ),
     ),
 )
-"""What a rank does that computes."""
+"""The evidence of a rank that computes."""
 
 
 def draw_moments(
@@ -65,7 +65,7 @@ def draw_moments(
 
 
 def goes_on(timeline: Timeline, moments: Moments, rank: int, *, recorded: bool) -> bool:
-    """Tell whether the two dumps show that a rank gets on, in its collectives where recorded."""
+    """Return whether the two dumps show that a rank gets on, in its collectives where recorded."""
     before, after = (timeline.place_at(rank, moment) for moment in moments[rank])
     if not recorded:
         return (before.at, before.inside) != (after.at, after.inside)
@@ -136,7 +136,7 @@ def _make_at(
 
 
 def _appearance_inside(call: Call, manners: Manners) -> Appearance | None:
-    """Give the appearance of a rank in a call; null where a frame names it."""
+    """Return the appearance of a rank in a call; null where a frame names it."""
     counted = call.peer < 0 or call.operation in manners.recording.counts
     if counted and not manners.runs_ahead:
         return None

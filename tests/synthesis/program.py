@@ -1,4 +1,4 @@
-"""What every rank calls in one step, and how one of them may call something else."""
+"""The calls of every rank in one step, and how one of them may call something else."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Outcome:
     history: int
     """Whole steps before, which every rank has made."""
     usual: list[Calls] = field(default_factory=list)
-    """What a step without the fault calls."""
+    """The calls of a step without the fault."""
 
 
 def skip(index: int) -> Spoil:

@@ -59,7 +59,7 @@ class Timeline:
     usual: list[Calls] = field(default_factory=list)
 
     def place_at(self, rank: int, moment: float) -> Place:
-        """Say where a rank is at this moment."""
+        """Return where a rank is at this moment."""
         made = [visit for visit in self.visits[rank] if visit.made <= moment]
         inside = bool(made) and made[-1].waited and made[-1].over > moment
         return Place(

@@ -54,7 +54,7 @@ class FileServerOutage:
             connection.close()
 
     def listed(self) -> dict[str, dict]:
-        """What the tower lists of these jobs, by name."""
+        """These jobs in the list of the tower, by name."""
         names = set(self.jobs.names)
         items = get(self.url, "/api/v1/jobs")["items"]
         return {item["job"]: item for item in items if item["job"] in names}

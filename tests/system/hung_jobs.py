@@ -52,15 +52,15 @@ class SmallJob:
         return f"node-of-{self.name}"
 
     def stop(self) -> None:
-        """What SIGSTOP to rank 1 does: rank 0 waits for it."""
+        """The effect of SIGSTOP on rank 1: rank 0 waits for it."""
         self.ranks[1].state = ProcessState.STOPPED
 
     def resume(self) -> None:
-        """What SIGCONT does."""
+        """The effect of SIGCONT."""
         self.ranks[1].state = ProcessState.SLEEPING
 
     def report(self) -> Report:
-        """What an agent on this node would report now."""
+        """The report that an agent on this node would send now."""
         is_stepping = self.ranks[1].state is not ProcessState.STOPPED
         for rank in self.ranks:
             rank.advanced = 0

@@ -44,7 +44,7 @@ class ImaginedJob:
     beside: Sequence[RankVitals] = ()
     """Processes that the same agent reports, and that are not of this job."""
     stack_of: Callable[[int], Sequence[Stack]] | None = None
-    """What a rank's threads are in, the main one first; by default one fetches, the others wait."""
+    """The stacks of a rank's threads, main first; by default one fetches, the others wait."""
     hangs_in: int | None = None
     """Rank that hangs, once it does."""
     hung_at: float = 0.0

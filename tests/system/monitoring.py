@@ -78,12 +78,12 @@ WATCHDOG = "/watchdog"
 
 @dataclass
 class Receiver:
-    """What Alertmanager sent, oldest first."""
+    """The messages that Alertmanager sent, oldest first."""
 
     address: str
     notifications: list[dict[str, Any]] = field(default_factory=list)
     watchdogs: list[dict[str, Any]] = field(default_factory=list)
-    """What came to the dead man's switch."""
+    """The messages that came to the dead man's switch."""
 
     @property
     def addresses(self) -> dict[str, str]:

@@ -163,7 +163,7 @@ def test_the_identity_is_on_the_alert_and_the_text_says_whom_to_call(tmp_path: P
     }
     hung_alert = alert("llama-a", "01A", **identity)
     hung_alert["exp_annotations"]["summary"] += ". Call: storage"
-    not_started = alert("llama-b", "01B", said="did not start", severity="warning", **late)
+    not_started = alert("llama-b", "01B", text="did not start", severity="warning", **late)
     not_started["exp_annotations"]["runbook_url"] = RUNBOOK.replace("JobHung", "JobNeverStarted")
     at = {"eval_time": "60s"}
     check(
@@ -213,7 +213,7 @@ def alert(
     incident: str,
     shared: str = "",
     count: int = 0,
-    said: str = "is hung",
+    text: str = "is hung",
     severity: str = "critical",
     **identity: str,
 ) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def alert(
     return {
         "exp_labels": {"severity": severity} | {k: v for k, v in labels.items() if v},
         "exp_annotations": {
-            "summary": f"{job} {said}: the tower does not answer at present",
+            "summary": f"{job} {text}: the tower does not answer at present",
             "description": (
                 f"{others}Before you call: watchtower incident {incident}. "
                 f"Acknowledge: watchtower ack {incident}."

@@ -80,9 +80,9 @@ def test_a_tower_without_tokens_answers_as_documented(tmp_path: Path):
     save_incidents(tmp_path / "data")
     with running_tower(tmp_path) as tower:
         report_a_job(tower)
-        said = fuzz(tower, tmp_path, SEMANTIC + METHODS)
+        text = fuzz(tower, tmp_path, SEMANTIC + METHODS)
         check_log(tower)
-    assert "No issues found" in said or "passed" in said
+    assert "No issues found" in text or "passed" in text
 
 
 def test_a_tower_with_tokens_answers_as_documented_and_only_with_one(tmp_path: Path):

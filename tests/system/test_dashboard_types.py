@@ -80,7 +80,7 @@ def typed(dashboard: dict[str, Any]) -> list[tuple[Any, str]]:
 
 
 def compile_values(folder: Path, values: list[tuple[Any, str]]) -> str:
-    """What the compiler says; empty if all is well."""
+    """The errors of the compiler; empty if all is well."""
     (folder / "node_modules").symlink_to(MODULES)
     (folder / "check.ts").write_text(declare(values), "utf-8")
     words = "--noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext"

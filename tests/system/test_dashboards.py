@@ -54,11 +54,17 @@ SLURM = {
     "SLURM_JOB_PARTITION": "gpu",
     "SLURM_JOB_USER": "alice",
 }
-"""What the environment of the ranks has about their job."""
+"""The variables of the ranks about their job."""
 
 XID_13 = "NVRM: Xid (PCI:0000:3b:00): 13, pid=77, name=other, Graphics Exception"
 OOM_KILL = "Out of memory: Killed process 78 (other) total-vm:1kB, UID:1000 pgtables:64kB"
 """Lines about processes of no rank."""
+
+HOPPER = (
+    "sm {gpu} 91\ntensor {gpu} 32\ndram {gpu} 24\nreceived {gpu} 900\nsent {gpu} 800\n"
+    "links {gpu} 18\nlinks_up {gpu} 17\n"
+)
+"""Counters that only GPUs since Hopper have. One of its NVLinks is down."""
 
 QUERIES = all_queries()
 ANNOTATIONS = [
@@ -150,7 +156,7 @@ class Series:
 
 
 class Answers:
-    """What Prometheus answers to the queries at one moment."""
+    """The answers of Prometheus to the queries at one moment."""
 
     def __init__(self, prometheus: Prometheus, began: float, values: dict[str, str]) -> None:
         self._prometheus = prometheus
@@ -230,7 +236,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         wait_until(has_stepped, "the job makes steps", patience_s=180)
         show_nic(folder / "root-drill-b/sys/class/net/lo")
         (folder / "root-drill-b/dev/shm").mkdir()
-        environment.gpus.show("drill-b", [(job.pid(2), SPINS), (job.pid(3), WORKS)])
+        environment.gpus.show("drill-b", [(job.pid(2), SPINS), (job.pid(3), WORKS + HOPPER)])
         wait_until(lambda: shows_processes(environment.agents), "the GPUs of the ranks are known")
         environment.kernel_logs.write("drill-b", XID_13)
         environment.kernel_logs.write("drill-b", OOM_KILL)

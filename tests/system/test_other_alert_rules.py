@@ -150,6 +150,8 @@ def test_a_job_without_heartbeats_is_not_degraded(tmp_path: Path):
         evidence("none", "process"): "1x400",
         evidence("some", "heartbeat"): "0.5x400",
         evidence("late", "stacks"): "0x400",
+        evidence("cpu", "gpu"): "0x400",
+        evidence("gloo", "collective_log"): "0x400",
     }
     check(tmp_path, series, promql_expr_test=[fires(name, 895, 0), fires(name, 1200, 2)])
 

@@ -31,6 +31,7 @@ from watchtower.wire.dumps import (
     RankDump,
     ThreadDump,
 )
+from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.report import ProcessId, Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict
@@ -68,8 +69,10 @@ class Simulation:
         self._path = path
         self.natives: dict[int, NativePlace] = {}
         """Where the training threads of ranks are in native code."""
+        self.functions: dict[int, NativeFunctions] = {}
+        """Native functions of ranks, as after an order for them."""
         self.targets: dict[int, str] = {}
-        """What the system calls of ranks are about."""
+        """The targets of the system calls of ranks."""
         self._batches = 0
         self._start()
 
@@ -207,6 +210,7 @@ class Simulation:
                     kernel=kernel,
                     threads=(thread,),
                     native=self.natives.get(rank.rank),
+                    functions=self.functions.get(rank.rank),
                 )
             )
         return DumpBatch(

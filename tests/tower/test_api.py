@@ -108,8 +108,8 @@ def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
         for number in range(9):
             body = recorded("dumps.json", id=f"b{number % 3}")
-            said = client.post("/ingest/v1/dumps", content=body)
-            assert_problem(said, 503, "the dumps could not be stored")
+            text = client.post("/ingest/v1/dumps", content=body)
+            assert_problem(text, 503, "the dumps could not be stored")
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
         assert (
             len(tower.store_writer.store._thread._work) < 9
@@ -317,7 +317,7 @@ def test_an_address_that_the_tower_does_not_have_is_no_missing_job(client):
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("limit=0", "`limit` must be 1 or more"),
         ("limit=1001", "`limit` must be 1000 or less"),
@@ -325,5 +325,5 @@ def test_an_address_that_the_tower_does_not_have_is_no_missing_job(client):
         ("drills=2", "`drills` must be true or false"),
     ],
 )
-def test_a_wrong_parameter_is_described_in_our_words(client, query, said):
-    assert_problem(client.get(f"/api/v1/incidents?{query}"), 422, said)
+def test_a_wrong_parameter_is_described_in_our_words(client, query, text):
+    assert_problem(client.get(f"/api/v1/incidents?{query}"), 422, text)

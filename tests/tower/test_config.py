@@ -37,7 +37,7 @@ def test_the_command_line_wins_over_the_file(config):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (
             "[detection]\nsuspect_flor_s = 1",
@@ -78,8 +78,8 @@ def test_the_command_line_wins_over_the_file(config):
         ("[tower", r"is not valid TOML"),
     ],
 )
-def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, words):
+    with pytest.raises(ConfigError, match=words):
         config(text)
 
 
@@ -156,7 +156,7 @@ def test_tokens_open_any_address_and_their_options_are_named_where_they_are_miss
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("tls_cert = 'c'", "`tls_cert` and `tls_key` belong together"),
         ("tls_key = 'k'", "`tls_cert` and `tls_key` belong together"),
@@ -164,8 +164,8 @@ def test_tokens_open_any_address_and_their_options_are_named_where_they_are_miss
         ("agent_token = 'x'", "unknown setting `agent_token` in"),
     ],
 )
-def test_files_of_tokens_and_certificates_are_checked(config, text, said):
-    with pytest.raises(ConfigError, match=said):
+def test_files_of_tokens_and_certificates_are_checked(config, text, words):
+    with pytest.raises(ConfigError, match=words):
         config(f"[tower]\n{text}")
 
 
@@ -183,7 +183,7 @@ def test_the_public_address_is_kept_without_a_slash_at_its_end(config, url, kept
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "text"),
     [
         ("'tower:19660'", "`public_url` is 'tower:19660': must start with http:// or https://"),
         ("'ftp://tower'", "must start with http:// or https://"),
@@ -202,6 +202,6 @@ def test_the_public_address_is_kept_without_a_slash_at_its_end(config, url, kept
         (f"'https://{'t' * 300}'", "of at most 256 characters"),
     ],
 )
-def test_a_public_address_that_cannot_be_used_is_refused(config, url, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_public_address_that_cannot_be_used_is_refused(config, url, text):
+    with pytest.raises(ConfigError, match=text):
         config(f"[tower]\npublic_url = {url}")

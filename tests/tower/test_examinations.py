@@ -23,7 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def orders(sim: Simulation) -> dict[str, list]:
-    """What the agents are ordered with the replies to their next reports."""
+    """The orders for the agents in the replies to their next reports."""
     found = {}
     for node in sorted({r.node for r in sim.world.ranks.values()}):
         report = sim.world.make_report(node, node, ())

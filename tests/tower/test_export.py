@@ -62,9 +62,9 @@ def test_a_redacted_export_is_replayed_with_the_same_verdict(exported, tmp_path,
 
 def test_a_replay_shows_the_stored_and_the_new_verdict(file, capsys):
     assert main(["replay", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert said.count("rank 2") >= 2
-    assert said.index("then, by watchtower") < said.index("now, by watchtower")
+    text = capsys.readouterr().out
+    assert text.count("rank 2") >= 2
+    assert text.index("then, by watchtower") < text.index("now, by watchtower")
     assert main(["replay", str(file), "--json"]) == 0
     both = json.loads(capsys.readouterr().out)
     assert both["then"]["cause"] == both["now"]["cause"] == "dataloader_stall"
@@ -78,17 +78,17 @@ def test_a_replay_with_a_different_verdict_reports_the_difference(file, exported
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"case": None}, "has no evidence"),
         ({"format": "watchtower-incident-9"}, "written by a newer watchtower"),
         ({"verdict": 1}, "is not an export of watchtower"),
     ],
 )
-def test_a_file_that_cannot_be_replayed_is_reported(file, exported, capsys, change, said):
+def test_a_file_that_cannot_be_replayed_is_reported(file, exported, capsys, change, text):
     file.write_text(json.dumps(json.loads(exported) | change))
     assert main(["replay", str(file)]) == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_json_is_reported(tmp_path, capsys):

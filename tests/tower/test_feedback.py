@@ -51,7 +51,7 @@ def test_an_answer_is_shown_with_its_incident_and_the_newest_counts(client, inci
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "text"),
     [
         ({}, "`right` is missing"),
         ({"right": "yes"}, "`right` must be true or false"),
@@ -63,8 +63,8 @@ def test_an_answer_is_shown_with_its_incident_and_the_newest_counts(client, inci
         ({"right": True, "by": "x" * 257}, "`by` must have at most 256"),
     ],
 )
-def test_an_invalid_answer_is_refused(client, incident, body, said):
-    assert_problem(client.post(PATH, json=body), 422, said)
+def test_an_invalid_answer_is_refused(client, incident, body, text):
+    assert_problem(client.post(PATH, json=body), 422, text)
     assert client.get("/api/v1/incidents/01A").json()["feedback"] is None
 
 

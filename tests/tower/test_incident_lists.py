@@ -84,7 +84,7 @@ def test_a_name_with_the_characters_of_sql_finds_itself_only(client, tower, node
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("status=broken", "`status` must be 'healthy'"),
         ("cause=moon", "`cause` must be"),
@@ -98,8 +98,8 @@ def test_a_name_with_the_characters_of_sql_finds_itself_only(client, tower, node
         ("limit=0", "`limit` must be 1 or more"),
     ],
 )
-def test_a_wrong_filter_is_refused_with_the_reason(client, query, said):
-    assert_problem(client.get(f"{LIST}?{query}"), 422, said)
+def test_a_wrong_filter_is_refused_with_the_reason(client, query, text):
+    assert_problem(client.get(f"{LIST}?{query}"), 422, text)
 
 
 def test_a_cursor_is_its_position_and_a_changed_one_another_position_or_refused():

@@ -312,7 +312,10 @@ def test_in_a_stall_the_stacks_that_are_in_count(tell):
         assert values(sim, name, "source")["stacks"] == 0
         await sim.dump(behind=2)
         await sim.report(1)
-        assert values(sim, name, "source")["stacks"] == 1
+        shares = values(sim, name, "source")
+        assert shares["stacks"] == shares["kernel_log"] == 1
+        assert shares["collective_log"] == 0
+        assert "gpu" not in shares
         await sim.step(10)
         assert "stacks" not in values(sim, name, "source")
         for rank in sim.world.ranks:

@@ -363,8 +363,8 @@ def test_a_job_whose_stacks_cannot_be_read_is_reported_as_not_watched(tell_no_he
     async def story(sim: Simulation, watch: Watching) -> None:
         await sim.report(200)  # no agent answers the orders for samples
         assert sim.status == "monitoring_lost"
-        said = "not watched: no stack can be read (see /readyz), and no rank has a heartbeat file"
-        assert sim.live.watch.reason == said
+        text = "not watched: no stack can be read (see /readyz), and no rank has a heartbeat file"
+        assert sim.live.watch.reason == text
 
     tell_no_heartbeat(story)
 

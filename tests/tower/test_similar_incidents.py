@@ -7,7 +7,7 @@ import pytest
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
-from watchtower.commands.earlier import earlier_text, say_feedback
+from watchtower.commands.earlier import earlier_text, write_feedback
 from watchtower.core.times import DAY
 from watchtower.tower.incident_events import Change
 from watchtower.tower.recent_answers import MAX_ANSWERS, RecentAnswers
@@ -96,6 +96,6 @@ def test_recent_answers_are_bounded_and_valid_for_one_version():
 
 def test_a_persons_answer_is_one_line():
     given = {"right": False, "rank": 40, "cause": "network_wait", "by": "bob", "note": "a\ncable"}
-    said = say_feedback(given | {"at": "2026-11-22T02:16:26Z"}, 1795313786.0)
-    assert said.startswith("judged wrong 2026-11-22 02:16:26 UTC")
-    assert said.endswith("by bob, correct is rank 40, network_wait: a?cable")
+    text = write_feedback(given | {"at": "2026-11-22T02:16:26Z"}, 1795313786.0)
+    assert text.startswith("judged wrong 2026-11-22 02:16:26 UTC")
+    assert text.endswith("by bob, correct is rank 40, network_wait: a?cable")

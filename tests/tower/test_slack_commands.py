@@ -70,9 +70,9 @@ def test_a_person_asks_and_acknowledges(tell):
         (incident,) = await sim.incidents()
         async with slack_of(sim) as slack:
             assert "1 job, 1 in trouble" in await slack.say("jobs")
-            said = await slack.say(f"why {incident.job}")
-            assert "dataloader_stall" in said
-            assert f"https://tower/incidents/{incident.id}" in said
+            text = await slack.say(f"why {incident.job}")
+            assert "dataloader_stall" in text
+            assert f"https://tower/incidents/{incident.id}" in text
             assert incident.id in await slack.say("incidents")
             assert "ann (Slack U0ANN0000)" in await slack.say(f"ack {incident.id[:20]} on it")
         (incident,) = await sim.incidents()
@@ -86,8 +86,8 @@ def test_only_the_people_of_the_setting_may_acknowledge(tell):
         await hang(sim)
         (incident,) = await sim.incidents()
         async with slack_of(sim) as slack:
-            said = await slack.say(f"ack {incident.id}", user="U0EVE0000", name="ann")
-        assert "may not acknowledge" in said
+            text = await slack.say(f"ack {incident.id}", user="U0EVE0000", name="ann")
+        assert "may not acknowledge" in text
         (incident,) = await sim.incidents()
         assert incident.ack is None
 
@@ -110,9 +110,9 @@ def test_only_the_people_of_the_setting_may_acknowledge(tell):
 def test_every_text_has_an_answer_without_markup(tell, text, words):
     async def story(sim: Simulation) -> None:
         async with slack_of(sim) as slack:
-            said = await slack.say(text)
-        assert words in said
-        assert "<!" not in said
+            message = await slack.say(text)
+        assert words in message
+        assert "<!" not in message
 
     tell(story)
 

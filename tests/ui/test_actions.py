@@ -71,7 +71,7 @@ def test_a_form_by_a_wrong_name_of_the_tower_is_refused(client):
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "status", "said"),
+    ("name", "fields", "status", "text"),
     [
         ("ack", {"note": "x" * 2000}, 422, "at most 1024"),
         ("ack", {"by": "x" * 2000}, 422, "at most 256"),
@@ -82,10 +82,10 @@ def test_a_form_by_a_wrong_name_of_the_tower_is_refused(client):
         ("ack", {"note": "x" * 20_000}, 413, "larger than"),
     ],
 )
-def test_what_a_form_must_not_contain_is_explained_on_a_page(client, name, fields, status, said):
+def test_what_a_form_must_not_contain_is_explained_on_a_page(client, name, fields, status, text):
     answer = send(client, name, form_token=form_token_of(client), **fields)
     assert answer.status_code == status
-    assert said in answer.text
+    assert text in answer.text
     assert answer.headers["content-type"].startswith("text/html")
 
 

@@ -23,7 +23,7 @@ def headline(summary: str, where: str | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("summary", "said"),
+    ("summary", "text"),
     [
         (
             "rank 5 (gpu-001, pid 1005) is stopped (state T), at shards.py:31 in read. It has made "
@@ -44,8 +44,8 @@ def headline(summary: str, where: str | None = None) -> str:
         ),
     ],
 )
-def test_the_headline_leaves_out_what_the_page_shows_beside_it(summary, said):
-    assert headline(summary, "shards.py:31 in read") == said
+def test_the_headline_leaves_out_what_the_page_shows_beside_it(summary, text):
+    assert headline(summary, "shards.py:31 in read") == text
 
 
 def test_other_text_of_a_process_stays():
@@ -56,13 +56,13 @@ def test_other_text_of_a_process_stays():
 @pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
 def test_no_headline_has_an_age_or_a_process(folder):
     case = msgspec.json.decode((folder / "case.json").read_bytes(), type=Case)
-    said = write_headline(verdict_of(case))
-    assert len(said) > 20
-    assert not re.search(r"for \d+ s\b[.,]|\d+ s ago|no step for|\.\.|,\.| \.", said), said
+    text = write_headline(verdict_of(case))
+    assert len(text) > 20
+    assert not re.search(r"for \d+ s\b[.,]|\d+ s ago|no step for|\.\.|,\.| \.", text), text
     truth = json.loads((folder / "truth.json").read_text("utf-8"))
-    if len(truth["suspects"]) == 1 and said.startswith("Rank"):
-        assert said.startswith(f"Rank {truth['suspects'][0]} "), said
-        assert ", pid" not in said.partition(".")[0]
+    if len(truth["suspects"]) == 1 and text.startswith("Rank"):
+        assert text.startswith(f"Rank {truth['suspects'][0]} "), text
+        assert ", pid" not in text.partition(".")[0]
 
 
 def test_every_cause_has_plain_words():

@@ -58,11 +58,11 @@ def test_a_name_of_markup_is_chosen_and_stays_text(client):
 
 
 def test_a_wrong_address_is_explained_on_a_page(client):
-    for query, said in (("status=x", "must be"), ("cursor=x", "is not valid"), ("since=1", "time")):
+    for query, text in (("status=x", "must be"), ("cursor=x", "is not valid"), ("since=1", "time")):
         answer = client.get(f"/incidents?{query}")
         assert answer.status_code == 422, query
         assert answer.headers["content-type"].startswith("text/html")
-        assert said in Page(answer.text).text
+        assert text in Page(answer.text).text
 
 
 def test_pages_of_two_addresses_are_kept_apart(client):

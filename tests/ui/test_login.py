@@ -100,7 +100,7 @@ def test_a_login_that_the_browser_would_drop_is_explained(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("token", "reason", "said"),
+    ("token", "reason", "text"),
     [
         ("", "unknown_token", "does not know this token"),
         ("a-token-that-nobody-was-given", "unknown_token", "does not know this token"),
@@ -108,11 +108,11 @@ def test_a_login_that_the_browser_would_drop_is_explained(tmp_path):
         ("é" * 100, "unknown_token", "does not know this token"),
     ],
 )
-def test_a_wrong_token_is_refused_and_counted(client, token, reason, said):
+def test_a_wrong_token_is_refused_and_counted(client, token, reason, text):
     before = refused(client, reason)
     answer = client.post("/login", data={"token": token, "next": PAGE}, headers=OWN)
     assert answer.status_code == 403
-    assert said in answer.text
+    assert text in answer.text
     assert f'value="{PAGE}"' in answer.text
     assert not token or token not in answer.text
     assert "set-cookie" not in answer.headers

@@ -53,7 +53,7 @@ def test_a_person_answers_by_a_form_and_the_page_shows_it(client):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "text"),
     [
         ({}, "must be one of true, false"),
         ({"right": "yes"}, "must be one of true, false"),
@@ -64,10 +64,10 @@ def test_a_person_answers_by_a_form_and_the_page_shows_it(client):
         ({"right": "true", "note": "x" * 2000}, "at most 1024"),
     ],
 )
-def test_a_wrong_answer_is_explained_on_a_page(client, fields, said):
+def test_a_wrong_answer_is_explained_on_a_page(client, fields, text):
     sent = answer(client, **fields)
     assert sent.status_code == 422
-    assert said in Page(sent.text).text
+    assert text in Page(sent.text).text
     assert client.get(API).json()["feedback"] is None
 
 

@@ -19,7 +19,7 @@ from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Reader
-from watchtower.ui.words import say_percent, say_step_time, stamp
+from watchtower.ui.words import format_percent, format_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -363,10 +363,10 @@ def test_code_spans_of_our_sentences_become_code():
 
 
 def test_numbers_in_words():
-    assert say_percent(0.999) == "99 %"
-    assert say_step_time(0) == ""
-    assert say_step_time(1.234) == "1.2 s a step"
-    assert say_step_time(123.4) == "123 s a step"
+    assert format_percent(0.999) == "99 %"
+    assert format_step_time(0) == ""
+    assert format_step_time(1.234) == "1.2 s a step"
+    assert format_step_time(123.4) == "123 s a step"
     assert stamp(1.7e9 + 0.9) == "2023-11-14T22:13:20Z"
     assert stamp(None) is None
 

@@ -1,4 +1,4 @@
-"""What the pages show through the story of a job: healthy, suspect, hung, recovered, ended."""
+"""The pages through the story of a job: healthy, suspect, hung, recovered, ended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
         app = app_of(sim, links={"logs": LOGS})
         fleet, *_, page = await check_all(app, incident.id, (url,))
         assert "1 job is hung: 4 ranks" in fleet.text
-        for said in (
+        for text in (
             "Hung since",
             "Rank 2 on n1",
             "% sure: waiting for input data",
@@ -94,7 +94,7 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
             "Not known",
             "The job counted as hung. The incident was opened.",
         ):
-            assert said in page.text, said
+            assert text in page.text, text
         assert f"https://tower.example/incidents/{incident.id}" in page.text
         assert url in page.addresses
         document = f"../api/v1/incidents/{incident.id}/postmortem"
@@ -157,8 +157,8 @@ def test_a_page_is_the_same_after_the_kill_and_after_a_restart_of_the_tower(tell
             sim.world.end(rank, EndingKind.SIGNAL, signal.SIGTERM)
         await sim.report(90)
         before = Page((await incident_page(sim)).body)
-        for said in ("Hung, then ended", "slurm 48213", "alice", "2 nodes", "Rank 2 on n1"):
-            assert said in before.text, said
+        for text in ("Hung, then ended", "slurm 48213", "alice", "2 nodes", "Rank 2 on n1"):
+            assert text in before.text, text
         assert "Ranks 0-3 ended by SIGTERM" in before.text
         assert "scancel" not in before.text
         await sim.restart_tower()

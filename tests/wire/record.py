@@ -70,8 +70,8 @@ class Recorder(BaseHTTPRequestHandler):
         reply = connection.getresponse()
         answer = reply.read()
         if body is not None:
-            said = {"body": json.loads(body), "reply": json.loads(answer)}
-            self.messages.append({"at_s": at_s, "path": self.path, "status": reply.status, **said})
+            text = {"body": json.loads(body), "reply": json.loads(answer)}
+            self.messages.append({"at_s": at_s, "path": self.path, "status": reply.status, **text})
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.headers["Content-Type"])
         self.send_header("Content-Length", str(len(answer)))

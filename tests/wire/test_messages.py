@@ -81,7 +81,7 @@ def test_enum_values_of_a_newer_release_are_other():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "text"),
     [
         ("rank", -1, r"`rank` is -1, allowed is 0 to .* - at `\$.ranks\[0\]`"),
         ("job", "x" * 300, r"`job` has 300 characters, at most 256 are allowed"),
@@ -91,10 +91,10 @@ def test_enum_values_of_a_newer_release_are_other():
         ("pid", "many", r"Expected `int`, got `str` - at `\$.ranks\[0\].pid`"),
     ],
 )
-def test_a_value_out_of_bounds_is_refused_with_its_path(field, value, said):
+def test_a_value_out_of_bounds_is_refused_with_its_path(field, value, text):
     message = recorded("report.json")
     message["ranks"][0][field] = value
-    with pytest.raises(msgspec.ValidationError, match=said):
+    with pytest.raises(msgspec.ValidationError, match=text):
         read("report.json", message)
 
 
@@ -115,7 +115,7 @@ def test_lists_are_bounded():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "text"),
     [
         ("values", [0] * (MAX_POINTS + 1), "`values` has 901 entries"),
         ("values", [2**63], "out of range"),
@@ -124,10 +124,10 @@ def test_lists_are_bounded():
         ("unit", "x" * 17, "`unit` has 17 characters"),
     ],
 )
-def test_a_lane_is_bounded(field, value, said):
+def test_a_lane_is_bounded(field, value, text):
     message = recorded("series.json")
     message["series"][0]["lanes"][0][field] = value
-    with pytest.raises(msgspec.ValidationError, match=re.escape(said)):
+    with pytest.raises(msgspec.ValidationError, match=re.escape(text)):
         read("series.json", message)
 
 

@@ -197,7 +197,7 @@ def describe_incident(
         incident=incident.id,
         state=_find_state(incident),
         acked_by=incident.ack.by if incident.ack else "",
-        aftermath=_say_aftermath(verdict),
+        aftermath=_write_aftermath(verdict),
     )
 
 
@@ -218,7 +218,7 @@ def _find_state(incident: Incident) -> AlertState:
     return AlertState.RECOVERED if incident.status is Status.RECOVERED else AlertState.CLOSED
 
 
-def _say_aftermath(verdict: Verdict) -> str:
+def _write_aftermath(verdict: Verdict) -> str:
     """Return the last events after the opening, in their order."""
     return "; ".join(_name_event(item) for item in verdict.aftermath[-SHOWN_AFTERMATH:])
 

@@ -123,12 +123,12 @@ def _explain_failure(error: OSError | http.client.HTTPException, secrets: frozen
 
 def _explain(host: str, error: urllib.error.HTTPError, secrets: frozenset[str]) -> DeliveryError:
     try:
-        said = _quote(error.read(MAX_ERROR).decode("utf-8", "replace"), secrets)
+        text = _quote(error.read(MAX_ERROR).decode("utf-8", "replace"), secrets)
     except (OSError, http.client.HTTPException):
-        said = ""
+        text = ""
     if error.code in REDIRECTS:
-        said = "redirects are not followed, so configure the address that it leads to"
-    reason = f"{host} answered HTTP {error.code}{f': {said}' if said else ''}"
+        text = "redirects are not followed, so configure the address that it leads to"
+    reason = f"{host} answered HTTP {error.code}{f': {text}' if text else ''}"
     after = error.headers.get("Retry-After", "") if error.headers else ""
     return DeliveryError(
         reason,

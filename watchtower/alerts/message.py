@@ -21,11 +21,11 @@ from watchtower.core.amounts import (
     find_count,
     find_seconds,
     find_step,
-    say_count,
-    say_short,
+    format_count,
+    format_short,
 )
 from watchtower.core.kill_text import KillFacts, find_kill_loss
-from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
+from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
 from watchtower.wire.verdict import KillLoss
 
 MAX_LINE = 300
@@ -193,22 +193,22 @@ def _is_over(facts: AlertFacts) -> bool:
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
     stalled = ": ranks missing for " if facts.status == _NEVER_STARTED else ": no step for "
-    stall = _say_stall(facts, stalled) if facts.status in _STUCK else ""
+    stall = _write_stall(facts, stalled) if facts.status in _STUCK else ""
     if stall and (usual_s := find_seconds(facts.step_s)):
-        stall += f", usually one in {say_short(usual_s)}"
+        stall += f", usually one in {format_short(usual_s)}"
     tag = f"{status or 'STATUS NOT KNOWN'}{stall}"
     if facts.state is AlertState.ACKED:
         person = clean(facts.acked_by, MAX_SHORT_NAME)
         tag += f", acknowledged by {person}" if person else ", acknowledged"
     start = f"[{tag}] {_name_job(facts)}: "
-    return start + _say_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
+    return start + _write_verdict(facts, MAX_LINE - len(start)), _write_actions(facts)
 
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call, loss = say_whom_to_call(facts), find_loss(facts)
+    call, loss = write_whom_to_call(facts), find_loss(facts)
     own = [
-        _say_stop(facts),
+        _write_stop(facts),
         *((loss.evidence_text, loss.steps_text, loss.process_text) if loss else ()),
     ]
     claims = _join_fitting(filter(None, own), MAX_LINE - len(call) - 1, " ")
@@ -225,14 +225,14 @@ def _write_over(facts: AlertFacts) -> tuple[str, str]:
     recovered = facts.state is AlertState.RECOVERED
     outcome = "the job makes steps again" if recovered else "the incident is closed"
     first = f"[{facts.state.name}] {_name_job(facts)}: {outcome}"
-    again = f" {again}" if (again := say_whom_to_call_again(facts)) else ""
+    again = f" {again}" if (again := write_whom_to_call_again(facts)) else ""
     start = "Nothing to do now." if recovered else ""
     if not recovered and facts.aftermath:
         start = _fit_sentence("", capitalise(facts.aftermath), MAX_LINE // 3)
-    if stall := _say_stall(facts, "It was hung for ") if facts.status in _STUCK else "":
+    if stall := _write_stall(facts, "It was hung for ") if facts.status in _STUCK else "":
         start = f"{start} {stall}.".lstrip()
     start = f"{start} The verdict was: ".lstrip()
-    verdict = _say_verdict(facts, MAX_LINE - len(start) - len(again) - 1)
+    verdict = _write_verdict(facts, MAX_LINE - len(start) - len(again) - 1)
     return first, f"{start}{verdict}.{again}"
 
 
@@ -243,24 +243,24 @@ def _name_job(facts: AlertFacts) -> str:
     about = (
         f"{scheduler} {number}".strip() if number else "",
         clean(facts.user, MAX_SHORT_NAME),
-        _say_count(size, unit),
+        _write_count(size, unit),
     )
     known = ", ".join(item for item in about if item)
     name = clean(facts.job, MAX_NAME) or "unnamed job"
     return f"{name} ({known})" if known else name
 
 
-def _say_verdict(facts: AlertFacts, room: int) -> str:
+def _write_verdict(facts: AlertFacts, room: int) -> str:
     """Return the rank, what it does and how sure that is, in at most `room` characters."""
     rank = find_count(facts.rank)
     named = NO_RANK if rank is None else f"rank {rank}"
     node = clean(facts.node, MAX_NODE)
     if rank is not None and node:
         named += f" on {node}"
-    if known := ", ".join(item for item in (_say_others(facts), _say_sure(facts)) if item):
+    if known := ", ".join(item for item in (_write_others(facts), _write_sure(facts)) if item):
         named += f" ({known})"
     if rank is None:
-        named += _say_unseen(facts)
+        named += _write_unseen(facts)
     link = " " if rank is not None else ". "
     words = _fit_words(facts.what, room - len(named) - len(link))
     if words and rank is not None:
@@ -268,14 +268,14 @@ def _say_verdict(facts: AlertFacts, room: int) -> str:
     return f"{named}{link}{words}" if words else named
 
 
-def _say_others(facts: AlertFacts) -> str:
+def _write_others(facts: AlertFacts) -> str:
     suspects = find_count(facts.suspects) or 0
     return (
         f"one of {suspects} suspects" if suspects > 1 and find_count(facts.rank) is not None else ""
     )
 
 
-def _say_sure(facts: AlertFacts) -> str:
+def _write_sure(facts: AlertFacts) -> str:
     confidence = facts.confidence
     if confidence is None or not 0.01 <= confidence <= 1:
         return ""
@@ -284,15 +284,15 @@ def _say_sure(facts: AlertFacts) -> str:
     return f"{percent} % sure {what}"
 
 
-def _say_unseen(facts: AlertFacts) -> str:
+def _write_unseen(facts: AlertFacts) -> str:
     """Return how many ranks no agent reports, which is what such a verdict lacks."""
     size, seen = find_count(facts.ranks), find_count(facts.dumps_wanted)
     if size is None or seen is None or seen >= size:
         return ""
-    return f". Agents report {seen} of {_say_count(size, 'rank')}"
+    return f". Agents report {seen} of {_write_count(size, 'rank')}"
 
 
-def say_whom_to_call(facts: AlertFacts) -> str:
+def write_whom_to_call(facts: AlertFacts) -> str:
     """Return the sentence with the team, or with the owner of the job."""
     user = clean(facts.user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
@@ -303,17 +303,17 @@ def say_whom_to_call(facts: AlertFacts) -> str:
     return f"Whom to call is not known{f': begin with {owner}' if user else ''}."
 
 
-def say_whom_to_call_again(facts: AlertFacts) -> str:
+def write_whom_to_call_again(facts: AlertFacts) -> str:
     """Return the sentence for an incident that is over; empty if the team is not known."""
     team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
     return f"If it happens again: call {team}." if team else ""
 
 
-def _say_stop(facts: AlertFacts) -> str:
+def _write_stop(facts: AlertFacts) -> str:
     step = find_step(facts.step)
     place = "" if step is None else f" at step {step}"
     if waiting := find_count(facts.waiting):
-        return f"{_say_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
+        return f"{_write_count(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'}{place}."
     if facts.status == "slow":
         return "The job still makes steps."
     return f"Stopped{place}." if place and facts.status in _STUCK else ""
@@ -326,9 +326,9 @@ def _fit_advice(text: str, room: int) -> str:
     return sentence if advice and len(text) <= MAX_LINE and len(sentence) <= room else ""
 
 
-def _say_stall(facts: AlertFacts, before: str) -> str:
+def _write_stall(facts: AlertFacts, before: str) -> str:
     seconds = find_seconds(facts.stalled_s)
-    return "" if seconds is None else f"{before}{say_duration(seconds)}"
+    return "" if seconds is None else f"{before}{format_duration(seconds)}"
 
 
 def _join_links(facts: AlertFacts) -> str:
@@ -363,7 +363,7 @@ def _fit_words(text: str, room: int) -> str:
     return clean_sentence(text, room).removesuffix(".").rstrip() if room >= LEAST_WORDS else ""
 
 
-def _say_count(count: int | None, unit: str) -> str:
+def _write_count(count: int | None, unit: str) -> str:
     """Return "3 ranks"; empty for 0 and for what is not known."""
     known = find_count(count)
-    return say_count(known, unit) if known else ""
+    return format_count(known, unit) if known else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.alerts.message import AlertFacts, AlertState, say_whom_to_call
+from watchtower.alerts.message import AlertFacts, AlertState, write_whom_to_call
 from watchtower.core.text import clean
 
 MAX_CAUSE, MAX_JOB = 80, 32
@@ -53,7 +53,7 @@ class OutageFacts:
 def write_outage(facts: OutageFacts) -> tuple[str, ...]:
     """Return three lines. None is longer than the lines about one incident."""
     cause, names = clean(facts.cause, MAX_CAUSE), _name_jobs(facts)
-    call = say_whom_to_call(AlertFacts(domain=facts.domain))
+    call = write_whom_to_call(AlertFacts(domain=facts.domain))
     details = "Details: watchtower outages"
     if facts.state is AlertState.OPEN:
         details = f"Acknowledge: watchtower ack --outage {facts.outage} | {details}"
@@ -61,9 +61,9 @@ def write_outage(facts: OutageFacts) -> tuple[str, ...]:
         details += f" | {facts.url}"
     if facts.open_count:
         tag = "OUTAGE, acknowledged" if facts.state is AlertState.ACKED else "OUTAGE"
-        first = f"[{tag}] {cause}: {_say_open(facts)}, {_say_size(facts)}"
-        return first, f"{call} {names} hang on it. {_say_acks(facts)}".rstrip(), details
-    first = f"[OUTAGE OVER] {cause}: {_say_outcome(facts)}, {_say_size(facts)}"
+        first = f"[{tag}] {cause}: {_write_open(facts)}, {_write_size(facts)}"
+        return first, f"{call} {names} hang on it. {_write_acks(facts)}".rstrip(), details
+    first = f"[OUTAGE OVER] {cause}: {_write_outcome(facts)}, {_write_size(facts)}"
     return (
         first,
         f"It was the shared cause of {names}. If it happens again: {call[:1].lower()}{call[1:]}",
@@ -71,27 +71,27 @@ def write_outage(facts: OutageFacts) -> tuple[str, ...]:
     )
 
 
-def _say_open(facts: OutageFacts) -> str:
+def _write_open(facts: OutageFacts) -> str:
     verb = "is" if facts.open_count == 1 else "are"
     if facts.open_count == facts.job_count:
-        return f"{_say_jobs(facts.job_count)} {verb} hung"
-    return f"{facts.open_count} of {_say_jobs(facts.job_count)} {verb} still hung"
+        return f"{_write_jobs(facts.job_count)} {verb} hung"
+    return f"{facts.open_count} of {_write_jobs(facts.job_count)} {verb} still hung"
 
 
-def _say_outcome(facts: OutageFacts) -> str:
-    jobs = _say_jobs(facts.job_count)
+def _write_outcome(facts: OutageFacts) -> str:
+    jobs = _write_jobs(facts.job_count)
     if facts.recovered_count == facts.job_count:
         return f"all {jobs} make steps again"
     return f"the incidents of {jobs} are closed, {facts.recovered_count} make steps again"
 
 
-def _say_size(facts: OutageFacts) -> str:
+def _write_size(facts: OutageFacts) -> str:
     number, unit = (facts.gpus, "GPU") if facts.gpus else (facts.ranks, "rank")
     more = "" if facts.are_all_counted else "at least "
     return f"{more}{number:,} {unit}{'' if number == 1 else 's'}"
 
 
-def _say_acks(facts: OutageFacts) -> str:
+def _write_acks(facts: OutageFacts) -> str:
     if not 0 < facts.acked_count < facts.open_count:
         return ""
     return f"{facts.acked_count} of {facts.open_count} incidents are acknowledged."
@@ -103,5 +103,5 @@ def _name_jobs(facts: OutageFacts) -> str:
     return f"{names} and {more} more" if more else names
 
 
-def _say_jobs(count: int) -> str:
+def _write_jobs(count: int) -> str:
     return f"{count} job{'' if count == 1 else 's'}"

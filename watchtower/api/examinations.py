@@ -24,15 +24,22 @@ Rank = Annotated[int | None, Query(ge=0, le=MAX_RANK, description="Only the stac
 AllThreads = Annotated[
     bool, Query(description="Whether all Python threads are listed, not only the main thread.")
 ]
+Native = Annotated[
+    bool,
+    Query(
+        description="Whether the native functions of `rank` are read, too. The agent stops the "
+        "rank for some tenths of a second."
+    ),
+]
 
 
 def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. They come before other routes of jobs, whose paths match more."""
     router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
-    async def examine(job: str) -> Examination:
+    async def examine(job: str, native: int | None = None) -> Examination:
         try:
-            found = await tower.examinations.examine(job)
+            found = await tower.examinations.examine(job, native)
         except ExaminationRefusedError as error:
             raise HTTPException(503, str(error)) from None
         if found is None:
@@ -61,16 +68,21 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         responses=answer(examples.STACKS, "The stacks, merged over ranks"),
     )
     async def list_stacks_now(
-        job: JobName, rank: Rank = None, all_threads: AllThreads = False
+        job: JobName, rank: Rank = None, all_threads: AllThreads = False, native: Native = False
     ) -> StackList:
         """Dump all ranks of a live job and return their stacks. Equal stacks are one item.
 
-        The dumps are the same as those of a verdict on demand.
+        The dumps are the same as those of a verdict on demand. With `native`, only `rank` is
+        dumped.
         """
-        evidence = (await examine(job)).evidence
+        if native and rank is None:
+            raise HTTPException(422, "`native` needs `rank`: it stops the rank for a moment")
+        evidence = (await examine(job, rank if native else None)).evidence
         if evidence is None:
             raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
         # The case of a large job is decoded in a thread, so that reports are not delayed.
-        return await asyncio.to_thread(list_stacks, evidence, rank, all_threads=all_threads)
+        return await asyncio.to_thread(
+            list_stacks, evidence, rank, all_threads=all_threads, native=native
+        )
 
     return router

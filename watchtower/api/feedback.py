@@ -60,7 +60,7 @@ def feedback_routes(tower: Tower) -> APIRouter:
         "/incidents/{incident}/feedback", responses=answer(examples.FEEDBACK, "The answer")
     )
     async def give_feedback(incident: IncidentId, given: FeedbackRequest) -> FeedbackView:
-        """Say whether the verdict of an incident was right.
+        """Judge whether the verdict of an incident was right.
 
         The answer is about the current verdict. It replaces an earlier answer about the incident.
         """
@@ -68,10 +68,10 @@ def feedback_routes(tower: Tower) -> APIRouter:
         verdict = await incident_verdict(tower, ident) if ident else None
         if ident is None or verdict is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
-        said = Answer(
+        answer = Answer(
             right=given.right, rank=given.rank, cause=given.cause, by=given.by, note=given.note
         )
-        return view_feedback(await tower.feedback.give(ident, verdict, said))
+        return view_feedback(await tower.feedback.give(ident, verdict, answer))
 
     @router.get(
         "/calibration",

@@ -99,8 +99,10 @@ JOB_EVIDENCE = gauge(
     "training_job source",
     "Share of the ranks from which this source of evidence comes, 0 to 1. `process`: agents report "
     "the rank, of all ranks of the job. `heartbeat`: it has heartbeats, of the reported ranks. "
-    "`stacks`, only while the job makes no steps: its stacks are in, of the reported ranks. Not "
-    "for a job that has ended.",
+    "`stacks`, only while the job makes no steps: its stacks are in, of the reported ranks. By the "
+    "last diagnosis of a stall, of the live ranks: `native` (the native code of its thread is "
+    "known, or the thread sleeps), `collective_log`, `gpu` (what its GPU does; not for a job on "
+    "nodes without GPUs), `kernel_log` (its agent reads it). Not for a job that has ended.",
 )
 JOB_WAIT_RATIO = gauge(
     "watchtower_job_wait_ratio",

@@ -110,8 +110,8 @@ def describe_mistake(error: Mapping[str, Any]) -> str:
     """Return which parameter or field is wrong, and what it must be."""
     where = ".".join(str(part) for part in error["loc"][1:] if isinstance(part, str))
     name = f"`{where}`" if where else "the body"
-    said = _MISTAKES.get(error["type"], "is not valid")
-    return f"{name} {said.format(**error.get('ctx', {}))}"
+    text = _MISTAKES.get(error["type"], "is not valid")
+    return f"{name} {text.format(**error.get('ctx', {}))}"
 
 
 async def _on_refusal(_: Request, error: Exception) -> JSONResponse:

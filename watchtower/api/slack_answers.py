@@ -12,7 +12,7 @@ from watchtower.alerts.links import AlertLinks
 from watchtower.api.rendering import about_verdict, find_buttons
 from watchtower.core.incident_filter import IncidentFilter
 from watchtower.core.text import clean
-from watchtower.core.times import say_moment
+from watchtower.core.times import format_moment
 from watchtower.core.verdict_blocks import make_message
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
 from watchtower.tower.incident_verdicts import job_verdict
@@ -159,7 +159,7 @@ def _incident_row(incident: IncidentSummary) -> str:
     cause = incident.cause.value if incident.cause else "-"
     ack = f", acknowledged by {clean(incident.ack.by, 32)}" if incident.ack else ""
     job, ranks = clean(incident.job, MAX_JOB), clean(incident.suspect_ranks, 24) or "-"
-    opened = say_moment(incident.opened_at)
+    opened = format_moment(incident.opened_at)
     return f"{incident.id}  {opened}  {incident.status.value} {job}: {cause}, ranks {ranks}{ack}"
 
 

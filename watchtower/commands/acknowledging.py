@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from watchtower.commands.asking import MAX_NAMED, say_ack
+from watchtower.commands.asking import MAX_NAMED, write_ack
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
@@ -17,7 +17,7 @@ def ack(client: TowerClient, args: argparse.Namespace) -> int:
     incident = client.incident(args.incident)
     answer = client.ack(incident["id"], args.by, args.note)
     by, before = f" by {answer['by']}" if answer["by"] else "", incident.get("ack")
-    earlier = f"; before: {say_ack(before, time.time())}" if before else ""
+    earlier = f"; before: {write_ack(before, time.time())}" if before else ""
     text = f"{incident['id']} is acknowledged{by}{earlier}"
     print(as_json(answer) if args.json else clean(text))
     return DONE

@@ -13,12 +13,12 @@ from watchtower.arguments import suggest
 from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
-from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, say_feedback
+from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, write_feedback
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
-from watchtower.core.times import say_time
+from watchtower.core.times import format_time
 from watchtower.core.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
@@ -148,10 +148,10 @@ def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:
     silences = [one for one in client.silences() if one["job"] == job]
     if verdict.get("incident"):
         known = [one for one in client.incidents(job) if one["id"] == verdict["incident"]]
-        lines += [f"  {say_ack(one['ack'], now)}" for one in known if one.get("ack")]
+        lines += [f"  {write_ack(one['ack'], now)}" for one in known if one.get("ack")]
         lines += [f"  {SHADOW_TEXT}" for one in known if one.get("shadow")]
         silences = [one["silence"] for one in known if one.get("silence")] or silences
-    lines += [f"  {say_silence(each, now)}" for each in silences]
+    lines += [f"  {write_silence(each, now)}" for each in silences]
     return "\n".join(lines)
 
 
@@ -186,15 +186,15 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
     def text(incident: dict[str, Any]) -> str:
         now = time.time()
         verdict = client.incident_text(incident["id"]).rstrip()
-        said = [say_ack(incident["ack"], now)] if incident.get("ack") else []
-        said += [SHADOW_TEXT] if incident.get("shadow") else []
-        said += [say_silence(incident["silence"], now)] if incident.get("silence") else []
+        lines = [write_ack(incident["ack"], now)] if incident.get("ack") else []
+        lines += [SHADOW_TEXT] if incident.get("shadow") else []
+        lines += [write_silence(incident["silence"], now)] if incident.get("silence") else []
         history = _history_text(incident.get("verdicts") or [], now)
         after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
         before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
-        answered = [say_feedback(incident["feedback"], now)] if incident.get("feedback") else []
+        answered = [write_feedback(incident["feedback"], now)] if incident.get("feedback") else []
         outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
-        parts = [verdict, *said, *history, *after, *before, *answered, *outputs]
+        parts = [verdict, *lines, *history, *after, *before, *answered, *outputs]
         return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
@@ -236,7 +236,7 @@ def _jobs_text(jobs: list[dict[str, Any]]) -> str:
     rows = [("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
-        until = say_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
+        until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
         labels = job.get("labels") or {}
         called = (labels.get("name") or "-", labels.get("user") or "-")
         cells = (
@@ -263,26 +263,26 @@ def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
     first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
     rows: list[tuple[str, ...]] = [(*first, *last)]
     for one in incidents:
-        opened = say_time(one["opened_at"], now)
+        opened = format_time(one["opened_at"], now)
         cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
         ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
         outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
-        known = (one["id"], opened, one["job"], one["status"], cause, _say_alert(one), ack, ranks)
+        known = (one["id"], opened, one["job"], one["status"], cause, _write_alert(one), ack, ranks)
         rows.append((*known, *outage))
     return table(rows)
 
 
-def _say_alert(incident: dict[str, Any]) -> str:
+def _write_alert(incident: dict[str, Any]) -> str:
     """Return why an incident has no alert, in one word; "-" if it has one."""
     if incident.get("shadow"):
         return "shadow"
     return "silenced" if incident.get("silence") else "-"
 
 
-def say_ack(ack: dict[str, Any], now: float) -> str:
+def write_ack(ack: dict[str, Any], now: float) -> str:
     """Return who acknowledged an incident, when, and the note."""
     by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
-    return clean(f"acknowledged {say_time(ack['at'], now)}{by}{note}")
+    return clean(f"acknowledged {format_time(ack['at'], now)}{by}{note}")
 
 
 def kind_of(silence: dict[str, Any]) -> str:
@@ -290,11 +290,11 @@ def kind_of(silence: dict[str, Any]) -> str:
     return next((kind for kind in KINDS if silence[kind] is not None), "job")
 
 
-def say_silence(silence: dict[str, Any], now: float) -> str:
+def write_silence(silence: dict[str, Any], now: float) -> str:
     """Return which alerts are silenced, until when, and why."""
     kind = kind_of(silence)
     reason = silence["reason"] and f": {silence['reason']}"
-    until = say_time(silence["until"], now)
+    until = format_time(silence["until"], now)
     return clean(f"alerts of {kind} {silence[kind]} are silenced until {until}{reason}")
 
 
@@ -305,7 +305,7 @@ def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     lines = ["verdicts:"]
     for entry in entries:
         ranks = f" of ranks {entry['suspect_ranks']}" if entry["suspect_ranks"] else ""
-        at = say_time(entry["at"], now)
+        at = format_time(entry["at"], now)
         lines.append(f"    {at} {entry['cause']}{ranks} ({entry['confidence']:.0%})")
     return ["\n".join(map(clean, lines))]
 
@@ -315,7 +315,7 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     if len(entries) <= SHOWN_AFTERMATH:
         return []
     lines = [
-        f"    {say_time(entry['at'], now)} ranks {entry['ranks'] or '-'}: {entry['text']}"
+        f"    {format_time(entry['at'], now)} ranks {entry['ranks'] or '-'}: {entry['text']}"
         for entry in entries
     ]
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
@@ -323,7 +323,7 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
 
 def _output_text(output: dict[str, Any], now: float) -> str:
     """Return the last lines that a suspect wrote."""
-    written = say_time(output["written_at"], now)
+    written = format_time(output["written_at"], now)
     head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
     return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 

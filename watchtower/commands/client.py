@@ -119,19 +119,21 @@ class TowerClient:
     def diagnose_now(self, job: str) -> dict[str, Any]:
         """Dump a job and return the verdict on it now."""
         path = f"/api/v1/jobs/{_quoted(job)}/verdict"
-        return self._json(path, "job", "status", method="POST", said={})
+        return self._json(path, "job", "status", method="POST", sent={})
 
     def diagnose_now_text(self, job: str) -> str:
         """Dump a job and return the verdict on it now, as text."""
         return self._ask(f"/api/v1/jobs/{_quoted(job)}/verdict?format=text", "POST", {})
 
-    def stacks(self, job: str, rank: int | None, *, all_threads: bool) -> dict[str, Any]:
-        """Dump a job and return its stacks."""
-        query = ({} if rank is None else {"rank": str(rank)}) | (
-            {"all_threads": "true"} if all_threads else {}
-        )
+    def stacks(
+        self, job: str, rank: int | None, *, all_threads: bool, native: bool = False
+    ) -> dict[str, Any]:
+        """Dump a job and return its stacks. `native`: those of `rank`, with native functions."""
+        wanted = {"all_threads": all_threads, "native": native}
+        query = {} if rank is None else {"rank": str(rank)}
+        query |= {name: "true" for name, is_wanted in wanted.items() if is_wanted}
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
-        return self._json(path, "items", "left_out", "missing_evidence", method="POST", said={})
+        return self._json(path, "items", "left_out", "missing_evidence", method="POST", sent={})
 
     def list_incidents(self, limit: int = 100, **chosen: str) -> dict[str, Any]:
         """The API's answer about incidents, newest first. `chosen` are filters of the API."""
@@ -188,8 +190,8 @@ class TowerClient:
         self, kind: str, name: str, for_s: float, reason: str = "", by: str = ""
     ) -> dict[str, Any]:
         """Silence the alerts of a job, node or user for a while. `kind` is one of these words."""
-        said = {kind: name, "for_s": for_s, "reason": reason, "by": by}
-        return self._json("/api/v1/silences", *_SILENCE, method="POST", said=said)
+        sent = {kind: name, "for_s": for_s, "reason": reason, "by": by}
+        return self._json("/api/v1/silences", *_SILENCE, method="POST", sent=sent)
 
     def remove_silence(self, ident: str) -> dict[str, Any]:
         """End a silence."""
@@ -198,9 +200,9 @@ class TowerClient:
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
         """Acknowledge an incident."""
-        said = {"by": by, "note": note}
+        sent = {"by": by, "note": note}
         return self._json(
-            f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", said=said
+            f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", sent=sent
         )
 
     def judge(
@@ -214,9 +216,9 @@ class TowerClient:
         note: str,
     ) -> dict[str, Any]:
         """Answer whether the verdict of an incident was right."""
-        said = {"right": right, "rank": rank, "cause": cause, "by": by, "note": note}
+        sent = {"right": right, "rank": rank, "cause": cause, "by": by, "note": note}
         path = f"/api/v1/incidents/{_quoted(incident)}/feedback"
-        return self._json(path, "right", "at", method="POST", said=said)
+        return self._json(path, "right", "at", method="POST", sent=sent)
 
     def _list(self, path: str, *fields: str) -> dict[str, Any]:
         answer = self._json(path, "items")
@@ -226,11 +228,11 @@ class TowerClient:
         return answer
 
     def _json(
-        self, path: str, *fields: str, method: str = "GET", said: object = None
+        self, path: str, *fields: str, method: str = "GET", sent: object = None
     ) -> dict[str, Any]:
         """Ask for an object that has these fields: whatever listens on the port may answer."""
         try:
-            answer = json.loads(self._ask(path, method, said))
+            answer = json.loads(self._ask(path, method, sent))
         except (ValueError, RecursionError):
             answer = None
         if not _has(answer, fields):
@@ -246,8 +248,8 @@ class TowerClient:
     def _get(self, path: str) -> str:
         return self._ask(path, "GET", None)
 
-    def _ask(self, path: str, method: str, said: object) -> str:
-        body = None if said is None else json.dumps(said).encode()
+    def _ask(self, path: str, method: str, sent: object) -> str:
+        body = None if sent is None else json.dumps(sent).encode()
         try:
             answer = self._connection.exchange(method, path, body)
         except RefusedError as error:
@@ -283,12 +285,12 @@ def _has(answer: object, fields: Sequence[str]) -> bool:
 def _refused(error: RefusedError) -> ClientError:
     if error.status == HTTPStatus.NOT_FOUND and error.detail:
         return NotFoundError(error.detail)
-    said = error.detail or f"the tower answered {error.reason}"
+    text = error.detail or f"the tower answered {error.reason}"
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        said += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
+        text += f" (it comes from --token-file, {FILE_VARIABLE} or {VARIABLE})"
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return NoAnswerError(said)
-    return ClientError(said)
+        return NoAnswerError(text)
+    return ClientError(text)
 
 
 def _quoted(name: str) -> str:

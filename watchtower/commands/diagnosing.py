@@ -19,8 +19,8 @@ from watchtower.commands.printing import as_json, clean, clean_lines
 from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
 from watchtower.core.detection.snapshots import JobSnapshot, join_snapshots
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.text import say_duration
-from watchtower.core.times import say_moment
+from watchtower.core.text import format_duration
+from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
@@ -67,7 +67,7 @@ def make_verdict(job: JobSnapshot) -> Verdict:
         return plain_verdict(job.job, 1, job.status, job.reason, job.step)
     verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
     if all(rank.beat is None for rank in job.case.ranks):
-        short = SHORT_VIEW.format(say_duration(job.case.stalled_for_s))
+        short = SHORT_VIEW.format(format_duration(job.case.stalled_for_s))
         verdict = replace(verdict, missing_evidence=(*verdict.missing_evidence, short))
     return verdict
 
@@ -85,9 +85,9 @@ def _check_times(job: JobSnapshot, files: Sequence[FileSnapshot], within_s: floa
     first = min(used, key=lambda file: file.snapshot.taken_at)
     last = max(used, key=lambda file: file.snapshot.taken_at)
     raise ClientError(
-        f"the snapshots of job {clean(job.job)!r} are {say_duration(job.apart_s)} apart: "
-        f"{first.name} is of {say_moment(rfc3339(first.snapshot.taken_at))}, {last.name} of "
-        f"{say_moment(rfc3339(last.snapshot.taken_at))}. Take all of them again. If only the "
+        f"the snapshots of job {clean(job.job)!r} are {format_duration(job.apart_s)} apart: "
+        f"{first.name} is of {format_moment(rfc3339(first.snapshot.taken_at))}, {last.name} of "
+        f"{format_moment(rfc3339(last.snapshot.taken_at))}. Take all of them again. If only the "
         "clocks of the nodes differ, use --within"
     )
 

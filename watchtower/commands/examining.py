@@ -14,10 +14,15 @@ from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.printing import as_json, clean_lines
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
+from watchtower.core.reading.native import format_native_frame
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.native_functions import NativeFrame
 from watchtower.wire.stacks import Frame, make_stack
 
 MAIN = "MainThread"
+
+CALLERS_UNKNOWN = "... (its callers are not known)"
 
 
 def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
@@ -36,7 +41,7 @@ def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
 def show_stacks(client: TowerClient, args: argparse.Namespace) -> int:
     """Dump a job now and print its stacks, merged over ranks."""
     job = find_job(client, args.job)
-    answer = client.stacks(job, args.rank, all_threads=args.all_threads)
+    answer = client.stacks(job, args.rank, all_threads=args.all_threads, native=args.native)
     text = (
         as_json(answer)
         if args.json
@@ -72,6 +77,7 @@ def _list_groups(items: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{name_ranks(ranks)} ({len(ranks)}), innermost frame first:"
         if item.get("native"):
             yield f"    [{item['native']}]"
+        yield from (f"    {line}" for line in _name_functions(item))
         yield from (f"    {_name(frame)}" for frame in item["frames"])
 
 
@@ -84,7 +90,8 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
             Frame(function=f["function"], file=f["file"], line=f["line"]) for f in item["frames"]
         )
         native = item.get("native")
-        innermost = (Frame(function=f"[{native}]", file="", line=0),) if native else ()
+        inner = [*([f"[{native}]"] if native else []), *_name_functions(item)]
+        innermost = tuple(Frame(function=line, file="", line=0) for line in inner)
         stacks[number] = make_stack(innermost + frames)
     ranks = {number: parse_ranks(item["ranks"]) for number, item in enumerate(items)}
 
@@ -105,6 +112,17 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         # A frame that all ranks above share is not indented further.
         deeper = depth + (len(node.children) > 1)
         below += [(child, deeper, shown) for child in reversed(node.children)]
+
+
+def _name_functions(item: dict[str, Any]) -> list[str]:
+    """Return a line for each native function of a stack, innermost first."""
+    functions = item.get("functions") or {"calls": ()}
+    lines = [
+        format_native_frame(NativeFrame(file=f["file"], function=f["function"]), MAX_NAME)
+        for f in functions["calls"]
+    ]
+    is_cut = lines and not functions["is_whole"]
+    return [*lines, *([CALLERS_UNKNOWN] if is_cut else [])]
 
 
 def _name(frame: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import time
 
 from watchtower.arguments import Parser, name_or_id
 from watchtower.commands.client import TowerClient
-from watchtower.commands.earlier import say_feedback
+from watchtower.commands.earlier import write_feedback
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
 from watchtower.commands.silencing import user_name
@@ -51,7 +51,7 @@ def judge(client: TowerClient, args: argparse.Namespace) -> int:
         note=args.note,
     )
     now, before = time.time(), incident.get("feedback")
-    earlier = f"; before: {say_feedback(before, now)}" if before else ""
-    text = f"the verdict on {incident['id']} is {say_feedback(given, now)}{earlier}"
+    earlier = f"; before: {write_feedback(before, now)}" if before else ""
+    text = f"the verdict on {incident['id']} is {write_feedback(given, now)}{earlier}"
     print(as_json(given) if args.json else clean(text))
     return DONE

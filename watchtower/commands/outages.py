@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from watchtower.commands.printing import table
-from watchtower.core.times import say_time
+from watchtower.core.times import format_time
 
 MAX_JOBS = 3
 """Jobs of an outage that are named."""
@@ -19,7 +19,7 @@ def write_outages(outages: list[dict[str, Any]], now: float) -> str:
     rows = [("OUTAGE", "OPENED", "STATUS", "SHARED CAUSE", "CALL", "RANKS", "JOBS")]
     for one in outages:
         cause, incidents = one["shared_cause"], one["incidents"]
-        opened = say_time(one["opened_at"], now)
+        opened = format_time(one["opened_at"], now)
         status = f"{one['open_count']} of {len(incidents)} open" if one["open_count"] else "over"
         shared = f"{cause['kind']} {cause['name']}"
         ranks = str(one["rank_count"])

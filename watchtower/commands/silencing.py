@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 from watchtower.arguments import Parser, name_or_id, suggest
-from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, say_silence
+from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, write_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.empty import list_connected
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.listing import MAX_DURATION, read_duration
 from watchtower.commands.printing import as_json, clean, table
-from watchtower.core.times import DAY, say_time
+from watchtower.core.times import DAY, format_time
 from watchtower.wire.bounds import MAX_SILENCE_S
 
 
@@ -106,7 +106,7 @@ def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
     rows = [("ID", "SILENCED", "NAME", "UNTIL", "BY", "REASON")]
     for one in answer["items"]:
         kind = kind_of(one)
-        until = say_time(str(one["until"]), time.time())
+        until = format_time(str(one["until"]), time.time())
         rows.append((one["id"], kind, one[kind], until, one.get("by") or "-", one["reason"] or "-"))
     print(table(rows) if len(rows) > 1 else "No job, node or user is silenced.")
     return DONE
@@ -115,7 +115,7 @@ def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
 def _add(client: TowerClient, args: argparse.Namespace, kind: str, name: str) -> int:
     by = user_name() if args.by is None else args.by
     answer = client.silence(kind, name, args.for_s, args.reason, by)
-    text = say_silence({**answer, "reason": ""}, time.time())
+    text = write_silence({**answer, "reason": ""}, time.time())
     return _say(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
 
 

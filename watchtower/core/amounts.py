@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from watchtower.core.text import say_duration
+from watchtower.core.text import format_duration
 
 MAX_COUNT = 10**8
 """Ranks, dumps and suspects above this are not counts, but errors."""
@@ -41,11 +41,11 @@ def find_moment(value: float | None) -> float | None:
     return value if is_known else None
 
 
-def say_count(number: int, unit: str) -> str:
+def format_count(number: int, unit: str) -> str:
     """Return "no ranks", "1 rank" or "3 ranks"."""
     return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
 
 
-def say_short(seconds: float) -> str:
+def format_short(seconds: float) -> str:
     """Return a duration that may be shorter than a second: "0.4 s", "13 s", "4 min"."""
-    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else say_duration(seconds)
+    return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else format_duration(seconds)

@@ -59,9 +59,18 @@ class Diagnosis:
     """The cause of this hang, if other jobs may have the same one: a mount, for example."""
     collective_timeout_s: float | None = None
     """The shortest timeout of a collective that is not complete; None if it is not known."""
+    unlogged: tuple[int, ...] = ()
+    """Live ranks whose collective logs were not read, although those of others were. Another dump
+    may have them."""
+    unread_natively: tuple[int, ...] = ()
+    """Suspects or candidates that wait for their device, and whose native functions were not read.
+    """
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""
+    coverage: Mapping[str, float] = field(default_factory=dict)
+    """Share of the live ranks, 0 to 1, from which each of these sources of evidence comes:
+    "native", "collective_log", "gpu", "kernel_log"."""
 
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:

@@ -14,8 +14,8 @@ from watchtower.core.amounts import (
     find_moment,
     find_seconds,
     find_step,
-    say_count,
-    say_short,
+    format_count,
+    format_short,
 )
 from watchtower.core.text import capitalise
 from watchtower.wire.verdict import Cause, Domain, KillLoss
@@ -23,7 +23,7 @@ from watchtower.wire.verdict import Cause, Domain, KillLoss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillFacts:
-    """What is known of a stuck job. None or empty: not known."""
+    """The known facts of a stuck job. None or empty: not known."""
 
     never_started: bool = False
     ranks: int | None = None
@@ -67,14 +67,14 @@ def find_kill_loss(facts: KillFacts) -> KillLoss:
     return KillLoss(
         loses_evidence=_loses_evidence(facts),
         lost_steps=_count_steps(facts),
-        evidence_text=_say_evidence(facts),
-        steps_text=_say_steps(facts),
-        process_text=_say_held(facts),
-        timeout_text=_say_timeout(facts),
+        evidence_text=_write_evidence(facts),
+        steps_text=_write_steps(facts),
+        process_text=_write_held(facts),
+        timeout_text=_write_timeout(facts),
     )
 
 
-def say_steps_lost(facts: KillFacts) -> str:
+def write_steps_lost(facts: KillFacts) -> str:
     """Return what the end of the job has lost, in the past tense."""
     lost, checkpoint = _count_steps(facts), find_step(facts.checkpoint_step)
     if facts.never_started:
@@ -83,7 +83,7 @@ def say_steps_lost(facts: KillFacts) -> str:
         return NO_CHECKPOINT
     if lost is None:
         return f"All steps after the checkpoint at step {checkpoint} were lost."
-    since = f"{_say_lost(lost, facts)} since the checkpoint at step {checkpoint}"
+    since = f"{_write_lost(lost, facts)} since the checkpoint at step {checkpoint}"
     return capitalise(f"{since} were lost unless the job saved them later.")
 
 
@@ -92,11 +92,11 @@ def _loses_evidence(facts: KillFacts) -> bool | None:
     return None if not wanted or arrived is None else arrived < wanted
 
 
-def _say_evidence(facts: KillFacts) -> str:
+def _write_evidence(facts: KillFacts) -> str:
     wanted, arrived = find_count(facts.dumps_wanted), find_count(facts.dumps_in)
     if not wanted or arrived is None:
         return "It is not known whether a kill loses evidence."
-    ranks = say_count(wanted, "rank")
+    ranks = format_count(wanted, "rank")
     whole = ranks if wanted == find_count(facts.ranks) else f"the {ranks} that agents report"
     stacks = f"{min(arrived, wanted)} of {whole}"
     if arrived < wanted:
@@ -111,7 +111,7 @@ def _count_steps(facts: KillFacts) -> int | None:
     return None if step is None or checkpoint is None else max(0, step - checkpoint)
 
 
-def _say_steps(facts: KillFacts) -> str:
+def _write_steps(facts: KillFacts) -> str:
     lost, checkpoint = _count_steps(facts), find_step(facts.checkpoint_step)
     if facts.never_started:
         return "It loses no steps."
@@ -119,16 +119,16 @@ def _say_steps(facts: KillFacts) -> str:
         return NO_CHECKPOINT
     if lost is None:
         return f"It loses all steps after the checkpoint at step {checkpoint}."
-    return f"It loses {_say_lost(lost, facts)}: last checkpoint at step {checkpoint}."
+    return f"It loses {_write_lost(lost, facts)}: last checkpoint at step {checkpoint}."
 
 
-def _say_lost(lost: int, facts: KillFacts) -> str:
+def _write_lost(lost: int, facts: KillFacts) -> str:
     usual_s = find_seconds(facts.step_s)
-    training = f" ({say_short(lost * usual_s)} of training)" if usual_s and lost else ""
-    return f"{say_count(lost, 'step')}{training}"
+    training = f" ({format_short(lost * usual_s)} of training)" if usual_s and lost else ""
+    return f"{format_count(lost, 'step')}{training}"
 
 
-def _say_held(facts: KillFacts) -> str:
+def _write_held(facts: KillFacts) -> str:
     """Return why a signal may not end the suspect; empty if nothing is known against it."""
     rank, held = find_count(facts.rank), _HELD.get(facts.cause)
     if rank is None or held is None:
@@ -139,10 +139,10 @@ def _say_held(facts: KillFacts) -> str:
     return f"Rank {rank} is {what}: a kill may not end it until its {until}."
 
 
-def _say_timeout(facts: KillFacts) -> str:
+def _write_timeout(facts: KillFacts) -> str:
     """Return when the job's own timeout ends it."""
     timeout_s, at = find_seconds(facts.timeout_s), find_moment(facts.timeout_at)
     if not timeout_s or at is None:
         return ""
     clock = f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return f"The job's own timeout ({say_short(timeout_s)}) should end it at about {clock}."
+    return f"The job's own timeout ({format_short(timeout_s)}) should end it at about {clock}."

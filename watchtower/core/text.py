@@ -30,7 +30,7 @@ def clean_sentence(text: str, limit: int) -> str:
     return line if is_ours else line.replace("`", "'")
 
 
-def say_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration such as "9 s", "4 min" or "3 h"."""
     if seconds < 120:
         return f"{max(round(seconds), 0)} s"
@@ -44,7 +44,7 @@ ANOTHER_KIND = 20.0
 as generation or evaluation."""
 
 
-def say_slower(slowdown: float, step_s: float) -> str:
+def write_slower(slowdown: float, step_s: float) -> str:
     """Return a clause on how much longer a step takes than before. `step_s`: its length now."""
     lengths = f"{_format_step(step_s)} now, {_format_step(step_s / slowdown)} before"
     if slowdown >= ANOTHER_KIND:
@@ -53,7 +53,7 @@ def say_slower(slowdown: float, step_s: float) -> str:
 
 
 def _format_step(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds < 10 else say_duration(seconds)
+    return f"{seconds:.2g} s" if seconds < 10 else format_duration(seconds)
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
-def say_time(stamp: str, now: float) -> str:
+def format_time(stamp: str, now: float) -> str:
     """Return "2026-11-22 16:03:12 UTC (3 min ago)" for an RFC 3339 time.
 
     `now` is in UNIX seconds. Text that is not a time is returned as it is.
     """
     at = _parse(stamp)
-    said = say_moment(stamp)
-    return said if at is None else f"{said} ({say_distance(now - at.timestamp())})"
+    text = format_moment(stamp)
+    return text if at is None else f"{text} ({format_distance(now - at.timestamp())})"
 
 
-def say_moment(stamp: str) -> str:
+def format_moment(stamp: str) -> str:
     """Return "2026-11-22 16:03:12 UTC" for an RFC 3339 time, for text that people read later.
 
     Text that is not a time is returned as it is.
@@ -34,17 +34,17 @@ def _parse(stamp: str) -> datetime | None:
         return None
 
 
-def say_distance(seconds: float) -> str:
+def format_distance(seconds: float) -> str:
     """Return "3 min ago" for a positive number of seconds, "in 2 h" for a negative one."""
     length = abs(round(seconds))
     if length < 2:
         return "now"
     if length < 2 * MINUTE:
-        said = f"{length} s"
+        text = f"{length} s"
     elif length < 2 * HOUR:
-        said = f"{length // MINUTE} min"
+        text = f"{length // MINUTE} min"
     elif length < 2 * DAY:
-        said = f"{length // HOUR} h"
+        text = f"{length // HOUR} h"
     else:
-        said = f"{length // DAY} days"
-    return f"{said} ago" if seconds > 0 else f"in {said}"
+        text = f"{length // DAY} days"
+    return f"{text} ago" if seconds > 0 else f"in {text}"

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from watchtower import slack_blocks
 from watchtower.core.ranksets import name_ranks
-from watchtower.core.text import clean, clean_sentence, say_duration
-from watchtower.core.times import say_moment, say_time
+from watchtower.core.text import clean, clean_sentence, format_duration
+from watchtower.core.times import format_moment, format_time
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -118,12 +118,12 @@ def outline_verdict(
     verdict: Verdict, about: About | None, room: int, now: float | None = None
 ) -> Outline:
     """Return the parts of a verdict's text, with at most `room` lines below the summary."""
-    say_at = say_moment if now is None else partial(say_time, now=now)
-    origin = [] if about is None else _origin(verdict, about, say_at)
+    format_at = format_moment if now is None else partial(format_time, now=now)
+    origin = [] if about is None else _origin(verdict, about, format_at)
     return Outline(
         headline=_headline(verdict),
         summary=_line(verdict.summary),
-        details=_details(verdict, room - len(origin), say_at),
+        details=_details(verdict, room - len(origin), format_at),
         about=origin,
     )
 
@@ -171,26 +171,26 @@ def _escape_about(line: str, escape: Callable[[str], str]) -> str:
     return line if line.startswith(("http://", "https://")) else escape(line)
 
 
-def _origin(verdict: Verdict, about: About, say_at: Callable[[str], str]) -> list[str]:
+def _origin(verdict: Verdict, about: About, format_at: Callable[[str], str]) -> list[str]:
     """Return the lines about the incident: its id, time and owner, and its address."""
     opened, diagnosed = verdict.opened_at, verdict.diagnosed_at
     parts = [
         f"incident {clean(verdict.incident, 64)}" if verdict.incident else "",
-        f"opened {say_at(clean(opened, 40))}" if opened else "",
-        f"diagnosed {say_at(clean(diagnosed, 40))}" if diagnosed and not opened else "",
+        f"opened {format_at(clean(opened, 40))}" if opened else "",
+        f"diagnosed {format_at(clean(diagnosed, 40))}" if diagnosed and not opened else "",
         f"owner: {clean(about.owner, 120)}" if about.owner else "",
     ]
     known = ", ".join(filter(None, parts))
     return [*filter(None, [known, about.link if verdict.incident else ""])]
 
 
-def _details(verdict: Verdict, room: int, say_at: Callable[[str], str]) -> _Details:
+def _details(verdict: Verdict, room: int, format_at: Callable[[str], str]) -> _Details:
     """Return at most `room` lines. Lines that do not fit are left out, the weakest evidence first.
 
-    `say_at` formats an RFC 3339 time.
+    `format_at` formats an RFC 3339 time.
     """
     facts, evidence, doubts = _facts(verdict), _evidence(verdict), _doubts(verdict)
-    outlook, others = _outlook(verdict, say_at), _alternatives_and_gaps(verdict)
+    outlook, others = _outlook(verdict, format_at), _alternatives_and_gaps(verdict)
     steps, kill = [_line(step) for step in verdict.next_steps[:SHOWN_STEPS]], _kill(verdict)
     parts = (evidence, doubts, others, steps, outlook, kill, facts)
     excess = sum(map(len, parts)) - room
@@ -217,7 +217,7 @@ def _facts(verdict: Verdict) -> list[str]:
     parts = [
         f"waiting: {clean(verdict.waiting, 120)}" if verdict.waiting else "",
         "" if verdict.step is None else f"step: {verdict.step}",
-        f"stalled for: {say_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
+        f"stalled for: {format_duration(verdict.stalled_for_s)}" if verdict.stalled_for_s else "",
     ]
     known = ", ".join(filter(None, parts))
     return [*_call(verdict), *lines, *filter(None, [known, _shared_line(verdict)])]
@@ -265,7 +265,7 @@ def _weight(item: Evidence) -> str:
     return f" ({item.weight:.2f})" if item.weight else ""
 
 
-def _outlook(verdict: Verdict, say_at: Callable[[str], str]) -> list[str]:
+def _outlook(verdict: Verdict, format_at: Callable[[str], str]) -> list[str]:
     """Return lines on what the detector waits for, or on what happened after the opening."""
     lines = []
     if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
@@ -273,19 +273,19 @@ def _outlook(verdict: Verdict, say_at: Callable[[str], str]) -> list[str]:
     if verdict.hung_in_s is not None:
         why = clean(verdict.hung_because, 240)
         soon = round(verdict.hung_in_s) < 1
-        when = "at the next check" if soon else f"in {say_duration(verdict.hung_in_s)}"
+        when = "at the next check" if soon else f"in {format_duration(verdict.hung_in_s)}"
         lines.append(f"hung {when} if nothing changes: {why}")
     shown = verdict.aftermath[:SHOWN_AFTERMATH]
-    lines += [_line(f"afterwards: {_describe_aftermath(item, say_at)}") for item in shown]
+    lines += [_line(f"afterwards: {_describe_aftermath(item, format_at)}") for item in shown]
     if len(verdict.aftermath) > SHOWN_AFTERMATH:
         lines[-1] += f" (and {len(verdict.aftermath) - SHOWN_AFTERMATH} more)"
     return lines
 
 
-def _describe_aftermath(item: Aftermath, say_at: Callable[[str], str]) -> str:
+def _describe_aftermath(item: Aftermath, format_at: Callable[[str], str]) -> str:
     name = "rank" if item.ranks.isdigit() else "ranks"
     ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
-    return f"{say_at(clean(item.at, 24))} {ranks}{clean(item.text)}"
+    return f"{format_at(clean(item.at, 24))} {ranks}{clean(item.text)}"
 
 
 def _kill(verdict: Verdict) -> list[str]:

@@ -42,6 +42,10 @@ class Gpus:
         """`count`: GPUs of a node."""
         self._folder, self._count = folder, count
 
+    def environment(self, node: str) -> Mapping[str, str]:
+        """Return the environment of a process that is to load the driver of a node."""
+        return {"LD_LIBRARY_PATH": str(self._folder / f"driver-{node}")}
+
     def make(self, node: str, root: Path) -> Mapping[str, str]:
         """Make the driver of a node, and return the environment of its agent."""
         folder = self._folder / f"driver-{node}"
@@ -50,7 +54,7 @@ class Gpus:
         compile_library(QUEUED / "nvml.c", folder / LIBRARY, f'-DSCRIPT="{script}"')
         (root / "dev/nvidiactl").touch()
         self.show(node, [])
-        return {"LD_LIBRARY_PATH": str(folder)}
+        return self.environment(node)
 
     def show(self, node: str, gpus: Sequence[tuple[int, str]]) -> None:
         """Set the first GPUs of a node: the process of each one, and its load. Others are idle."""

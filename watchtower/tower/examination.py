@@ -1,8 +1,8 @@
 """Examines a job when an operator asks for it: orders dumps, waits for them, diagnoses.
 
-Each job has at most one examination at a time, and all who ask meanwhile get its result. Owners
-take turns. An examination changes nothing in the detection: it opens no incident and accuses no
-rank.
+Each job has at most one examination at a time, and one for the native functions of each rank. All
+who ask meanwhile get its result. Owners take turns. An examination changes nothing in the
+detection: it opens no incident and accuses no rank.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.live import LiveJob
+from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.turns import Turns
 from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Status, Verdict
@@ -48,6 +49,9 @@ if it dumped the job less than 3 s before, and those dumps may be older than `FR
 POLL_S = 0.1
 
 ROUNDS = 2
+
+Subject = tuple[str, int | None]
+"""A job, and the rank whose native functions are wanted, if any."""
 
 NOT_SUSPECT = (
     "the job is {status}: {reason}. This examination compares two dumps, and cannot know "
@@ -77,27 +81,30 @@ class Examinations:
         detector: Detector,
         clock: Clock,
         effects: Effects,
+        natives: NativeOrders,
         runner: DiagnosisRunner,
         live: Mapping[str, LiveJob],
     ) -> None:
         self._fleet, self._detector, self._clock = fleet, detector, clock
-        self._effects, self._runner, self._live = effects, runner, live
+        self._effects, self._natives, self._runner = effects, natives, runner
+        self._live = live
         self._turns = Turns(AT_ONCE, clock)
-        self._running: dict[str, asyncio.Task[Examination]] = {}
+        self._running: dict[Subject, asyncio.Task[Examination]] = {}
         self._quota = Quota()
 
-    async def examine(self, name: str) -> Examination | None:
-        """Return the result for a live job; None if it is not live. Raises
-        ExaminationRefusedError."""
+    async def examine(self, name: str, native: int | None = None) -> Examination | None:
+        """Return the result for a live job; None if it is not live. `native`: dump only this rank,
+        with its native functions. Raises ExaminationRefusedError."""
         job, live = self._fleet.jobs.get(name), self._live.get(name)
         if job is None or live is None or not any(job.generation.live()):
             return None
-        task = self._running.get(name)
+        subject = name, native
+        task = self._running.get(subject)
         if task is None:
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
-            task = asyncio.get_running_loop().create_task(self._examine(job, live))
-            self._begin(name, job.sharer, task)
+            task = asyncio.get_running_loop().create_task(self._examine(job, live, native))
+            self._begin(subject, job.sharer, task)
         # One client that goes away must not end the examination of the others.
         return await asyncio.shield(task)
 
@@ -107,23 +114,24 @@ class Examinations:
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def _begin(self, name: str, owner: str, task: asyncio.Task[Examination]) -> None:
-        self._running[name] = task
+    def _begin(self, subject: Subject, owner: str, task: asyncio.Task[Examination]) -> None:
+        self._running[subject] = task
         self._quota.add(owner, 1)
 
         def end(done: asyncio.Task[Examination]) -> None:
-            del self._running[name]
+            del self._running[subject]
             self._quota.add(owner, -1)
             if not done.cancelled():
                 done.exception()  # those who wait get it; without any, it is not an error
 
         task.add_done_callback(end)
 
-    async def _examine(self, job: Job, live: LiveJob) -> Examination:
+    async def _examine(self, job: Job, live: LiveJob, native: int | None) -> Examination:
         async with self._turns.take(job.sharer, job.founder):
             gen = job.generation
-            since = self._clock.now() - FRESH_S
-            await self._order_dumps(live, gen, since)
+            # An earlier dump has no native functions.
+            since = self._clock.now() - (FRESH_S if native is None else 0.0)
+            await self._order_dumps(live, gen, since, native)
             if job.generation is not gen or self._live.get(job.name) is not live:
                 raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
             result = await run_diagnosis(
@@ -145,16 +153,25 @@ class Examinations:
             verdict = replace(verdict, missing_evidence=(note, *verdict.missing_evidence))
         return Examination(verdict=verdict, evidence=result.evidence)
 
-    async def _order_dumps(self, live: LiveJob, gen: Generation, since: float) -> None:
-        """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds."""
+    async def _order_dumps(
+        self, live: LiveJob, gen: Generation, since: float, native: int | None
+    ) -> None:
+        """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds.
+
+        `native`: only of this rank, with its native functions.
+        """
         wanted = DumpsWanted(reason="examination", again=True)
         until, order_at = self._clock.now() + WAIT_S, self._clock.now()
         while (now := self._clock.now()) < until:
             if now >= order_at:
-                self._effects.order_dumps(live, gen, wanted, now)
+                if native is None:
+                    self._effects.order_dumps(live, gen, wanted, now)
+                else:
+                    self._natives.place(gen, [native], now)
                 order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
-            fresh = (sum(at >= since for at, _ in record.dumps) for record in reporting)
+            asked = [r for r in reporting if native in (None, r.vitals.rank)]
+            fresh = (sum(at >= since for at, _ in record.dumps) for record in asked)
             if all(number >= ROUNDS for number in fresh):
                 return
             await asyncio.sleep(POLL_S)

@@ -17,6 +17,9 @@ from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
+FOUND = ("native", "collective_log", "gpu", "kernel_log")
+"""Sources of evidence whose share a diagnosis returns. Labels of a series: no others are shown."""
+
 PLACES = ("working", "waiting", "device", "elsewhere", "ended", "unseen")
 """Where a rank is, in the metrics of a job."""
 
@@ -99,7 +102,12 @@ def find_evidence(tower: Tower, live: LiveJob, gen: Generation) -> dict[str, flo
     covered["heartbeat"] = (beats, len(reporting))
     if live.watch.stall is not None:
         covered["stacks"] = (live.context.dumps_have, live.context.dumps_want)
-    return {source: part / whole for source, (part, whole) in covered.items() if whole}
+    shares = {source: part / whole for source, (part, whole) in covered.items() if whole}
+    diagnosis = live.watch.diagnosis
+    if live.watch.stall is not None and diagnosis is not None:
+        found = diagnosis.coverage
+        shares |= {source: found[source] for source in FOUND if source in found}
+    return shares
 
 
 def count_places(live: LiveJob, gen: Generation) -> dict[str, int]:

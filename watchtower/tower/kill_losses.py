@@ -1,4 +1,4 @@
-"""What a kill of a live job loses, for its verdict."""
+"""The losses of a kill of a live job, for its verdict."""
 
 from __future__ import annotations
 

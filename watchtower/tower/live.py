@@ -9,6 +9,7 @@ from watchtower.core.detection.aftermath import Loss, Opening, group_losses
 from watchtower.core.detection.condition import ConditionKind, Stall, Why
 from watchtower.core.detection.effects import Effect
 from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.native_reads import NativeReads
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.step_history import StepHistory, find_phase
 from watchtower.core.detection.traced import Tracing, choose_suspects
@@ -64,6 +65,8 @@ class LiveJob:
     """The steps of the job, also of its earlier attempts."""
     tracing: Tracing = field(default_factory=Tracing)
     """Which series of the incident were ordered."""
+    native_reads: NativeReads = field(default_factory=NativeReads)
+    """Of which suspects native functions were ordered."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False

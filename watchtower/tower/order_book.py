@@ -32,12 +32,14 @@ class OrderBook:
         *,
         sample: bool,
         jitter_s: float = 0.0,
+        native: tuple[int, ...] = (),
     ) -> None:
         """Order dumps of a job's ranks from `agents`, which have each agent's name and owner of the
         job.
 
         A newer order of a job replaces an older one, but a sample does not replace a full dump. The
-        agents spread their dumps over `jitter_s` seconds.
+        agents spread their dumps over `jitter_s` seconds. `native`: ranks whose native functions
+        are wanted, and no other rank.
         """
         self._expire(now)
         for agent, (name, owner) in agents.items():
@@ -52,6 +54,8 @@ class OrderBook:
                     expires_s=EXPIRES_S,
                     glance=sample,
                     jitter_s=jitter_s,
+                    ranks=native,
+                    native=bool(native),
                 )
                 pending[job] = (now, order)
 

@@ -30,17 +30,17 @@ def owner_of_job(job: Job) -> str:
     labels = job.labels
     if labels is None:
         return job.owner
-    return _say_owner(labels.user or job.owner, labels.scheduler, labels.scheduler_id)
+    return _write_owner(labels.user or job.owner, labels.scheduler, labels.scheduler_id)
 
 
 def owner_of_incident(incident: Incident) -> str:
     """Return the owner of the job of an incident."""
     sharer = incident.sharer if incident.sharer != incident.job else ""
-    return _say_owner(
+    return _write_owner(
         incident.identity.user or sharer, incident.facts.scheduler, incident.facts.scheduler_id
     )
 
 
-def _say_owner(user: str, scheduler: str, number: str) -> str:
+def _write_owner(user: str, scheduler: str, number: str) -> str:
     job = f"{scheduler} {number}".strip() if number else ""
     return f"{user} ({job})" if user and job else user or job

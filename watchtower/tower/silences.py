@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.core.fleet.job import Job
-from watchtower.core.text import say_duration
+from watchtower.core.text import format_duration
 from watchtower.store.values import Incident, Silence, SilenceKind
 from watchtower.tower.clock import Clock, make_id, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
@@ -92,7 +92,7 @@ class Silences:
         """
         kind, name = _find_named(named)
         if not 1 <= for_s <= MAX_SILENCE_S:
-            most = say_duration(MAX_SILENCE_S)
+            most = format_duration(MAX_SILENCE_S)
             raise RequestRefusedError(
                 f"`for_s` is {for_s:g}, allowed is 1 to {MAX_SILENCE_S:g} ({most})"
             )

@@ -138,8 +138,8 @@ def _traits_of(incident: Incident) -> Traits:
 def _count(node: str, recent: Sequence[Likeness]) -> NodeHistory:
     count, lines = len(recent), sum(bool(each.lines) for each in recent)
     causes = sum(each.cause for each in recent)
-    said = "1 earlier incident" if count == 1 else f"{count} earlier incidents"
-    said = f"at least {said}" if count == MAX_COUNTED else said
+    text = "1 earlier incident" if count == 1 else f"{count} earlier incidents"
+    text = f"at least {text}" if count == MAX_COUNTED else text
     at_line = f", {lines} at the same line" if lines else ""
     with_cause = f", {causes} with the same cause" if causes else ""
     return NodeHistory(
@@ -147,7 +147,7 @@ def _count(node: str, recent: Sequence[Likeness]) -> NodeHistory:
         incident_count=count,
         same_line_count=lines,
         same_cause_count=causes,
-        text=f"{node}: {said} in {WINDOW_DAYS} days{at_line}{with_cause}",
+        text=f"{node}: {text} in {WINDOW_DAYS} days{at_line}{with_cause}",
     )
 
 

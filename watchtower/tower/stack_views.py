@@ -9,16 +9,19 @@ import msgspec
 from watchtower.core.case import Case
 from watchtower.core.case_summary import StackBranch, StackTree
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import say_native
+from watchtower.core.reading.native import describe_native
 from watchtower.core.reading.threads import index_stacks
 from watchtower.core.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.stacks import Frame
 
 MAX_ITEMS = 1024
 """Groups in one answer, those with the most ranks first."""
 
 MAIN = "MainThread"
+
+OLD_AGENT = "its agent did not read them, or is of a release that cannot"
 
 _CASES = msgspec.json.Decoder(Case)
 
@@ -35,6 +38,8 @@ class ThreadStackView:
     native: str = ""
     """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
+    functions: NativeFunctions | None = None
+    """The native functions below the innermost frame, if they were asked for and read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +55,17 @@ class StackList:
     """Ranks without a stack, with the reason."""
 
 
-def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> StackList:
-    """Return the stacks of the last dumps in a case. `rank`: only of this rank.
+def list_stacks(
+    evidence: bytes, rank: int | None, *, all_threads: bool, native: bool = False
+) -> StackList:
+    """Return the stacks of the last dumps in a case. `rank`: only of this rank. `native`: with its
+    native functions.
 
     Raises msgspec.MsgspecError if the case cannot be read.
     """
     case = _CASES.decode(evidence)
     known = index_stacks(case.stacks)
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str, NativeFunctions | None], list[int]] = {}
     without: dict[str, list[int]] = {}
     for item in case.ranks:
         if rank is not None and item.rank != rank:
@@ -66,8 +74,11 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
-            native = say_native(dump.native if dump and thread.main else thread.native)
-            groups.setdefault((name, thread.digest, native), []).append(item.rank)
+            place = describe_native(dump.native if dump and thread.main else thread.native)
+            functions = dump.functions if dump and thread.main and native else None
+            groups.setdefault((name, thread.digest, place, functions), []).append(item.rank)
+        if native and (why := _why_no_functions(dump)):
+            without.setdefault(why, []).append(item.rank)
         if not threads:
             without.setdefault(_why_none(dump), []).append(item.rank)
     order = sorted(
@@ -81,9 +92,10 @@ def list_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> Stac
                 ranks=format_ranks(ranks),
                 thread=name,
                 frames=list(known[digest].stack.frames),
-                native=native,
+                native=place,
+                functions=functions,
             )
-            for (name, digest, native), ranks in order[:MAX_ITEMS]
+            for (name, digest, place, functions), ranks in order[:MAX_ITEMS]
         ],
         left_out=max(0, len(order) - MAX_ITEMS),
         missing_evidence=[f"{name_ranks(r)}: {why}" for why, r in sorted(without.items())],
@@ -133,6 +145,15 @@ def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:
     if dump is None:
         return []
     return [thread for thread in dump.threads if all_threads or thread.main]
+
+
+def _why_no_functions(dump: RankDump | None) -> str:
+    if dump is None:
+        return ""  # it has no stack either
+    if dump.functions is None:
+        return f"no native functions: {OLD_AGENT}"
+    failure = dump.functions.failure
+    return f"no native functions: {failure}" if failure else ""
 
 
 def _why_none(dump: RankDump | None) -> str:

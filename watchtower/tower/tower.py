@@ -41,6 +41,7 @@ from watchtower.tower.learned_pauses import LearnedPauses
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, STEPS, LiveJob
 from watchtower.tower.live_grids import LiveGrids
+from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
@@ -51,7 +52,7 @@ from watchtower.tower.troubles import Troubles
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
-from watchtower.wire.orders import ReportReply
+from watchtower.wire.orders import MAX_ORDERS, ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
 
@@ -122,9 +123,10 @@ class Tower:
             self.live,
             self.counters,
         )
+        self.natives = NativeOrders(policy, clock)
         self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock)
         self.examinations = Examinations(
-            self.fleet, self.detector, clock, self.effects, self.runner, self.live
+            self.fleet, self.detector, clock, self.effects, self.natives, self.runner, self.live
         )
         self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
@@ -158,14 +160,17 @@ class Tower:
             self.troubles.guard(name, "reading its ranks from a report", begin)
         pauses = self._pauses.by_job
         deadlines = find_deadlines(report, self.fleet, self.detector, pauses, self.troubles)
+        agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
             deadlines=tuple(deadlines),
-            orders=self.effects.orders.collect((report.node, report.agent_id), now),
+            orders=(*self.effects.orders.collect(agent, now), *self.natives.collect(agent, now))[
+                :MAX_ORDERS
+            ],
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=self.fleet.nodes[report.node].missing,
-            series=self.traces.collect((report.node, report.agent_id)),
+            series=self.traces.collect(agent),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
@@ -296,6 +301,7 @@ class Tower:
         if wants_sample(gen, samples, self.policy, now):
             self._order_sample(live, gen, now)
         self.traces.check(live, gen, now)
+        self.natives.check(live, gen, now)
         live.note_condition(condition.kind, now)
         self.fleet.count_kept(CASES, job.name, live.diagnoses)
         if gen.is_paced or condition.kind is ConditionKind.CHANGING:
@@ -370,6 +376,7 @@ class Tower:
             self.store_writer.forget(job.name, self.fleet.past[job.name])
             self.effects.orders.drop(job.name)
             self.traces.drop(job.name)
+            self.natives.drop(job.name)
             self.runner.forget(job.name)
             self._pauses.retain(job.name)
             self.fleet.account.remove((CASES, job.name))

@@ -10,8 +10,8 @@ from datetime import datetime
 from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.text import clean, say_duration
-from watchtower.core.times import say_moment
+from watchtower.core.text import clean, format_duration
+from watchtower.core.times import format_moment
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
 
@@ -71,8 +71,8 @@ def plain_verdict(
 
 def closed_verdict(verdict: Verdict, status: Status, wall: float) -> Verdict:
     """Return the verdict of a closed incident, in the past tense."""
-    hung = f"job {clean(verdict.job)} hung for {say_duration(verdict.stalled_for_s)}"
-    over = f"{hung} and {_OVER[status]} at {say_moment(rfc3339(wall))}."
+    hung = f"job {clean(verdict.job)} hung for {format_duration(verdict.stalled_for_s)}"
+    over = f"{hung} and {_OVER[status]} at {format_moment(rfc3339(wall))}."
     if status is Status.RECOVERED:
         summary = f"{over} {_describe_cause(verdict)}"
         return replace(verdict, status=status, summary=summary, next_steps=())

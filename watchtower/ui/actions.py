@@ -83,14 +83,14 @@ class Actions:
         if verdict is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         rank, cause = fields.get("rank"), fields.get("cause")
-        said = Answer(
+        answer = Answer(
             right=_read_choice("right", fields.get("right", ""), {"true": True, "false": False}),
             rank=_read_number("rank", rank, "at most 9 digits") if rank else None,
             cause=_read_choice("cause", cause, CAUSES) if cause else None,
             by=by,
             note=fields.get("note", ""),
         )
-        await self._tower.feedback.give(incident, verdict, said)
+        await self._tower.feedback.give(incident, verdict, answer)
 
     async def _silence(self, incident: str, by: str, fields: Fields) -> None:
         found = await read_incident(self._tower, incident, with_case=False)

@@ -14,10 +14,10 @@ from markupsafe import Markup, escape
 from watchtower.core.case_summary import WaitBoxes
 from watchtower.core.graph_svg import draw_graph
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import capitalise, clean, clean_sentence, say_duration
-from watchtower.core.times import say_moment
+from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
+from watchtower.core.times import format_moment
 from watchtower.ui.headline import drop_ages
-from watchtower.ui.words import find_tone, say_cause, say_percent, say_words
+from watchtower.ui.words import find_tone, format_cause, format_name, format_percent
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -38,13 +38,13 @@ def make_environment() -> Environment:
         "step": mark_step,
         "moment": mark_moment,
         "clock": mark_clock,
-        "cause": say_cause,
+        "cause": format_cause,
         "ageless": drop_ages,
-        "words": say_words,
+        "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,
-        "duration": say_duration,
-        "percent": say_percent,
+        "duration": format_duration,
+        "percent": format_percent,
         "ranks": count_ranks,
         "segment": quote_segment,
         "graph": mark_graph,
@@ -92,21 +92,21 @@ def _is_command(code: str) -> bool:
 
 def mark_moment(stamp: str | None, *, with_age: bool = True) -> Markup:
     """Return an RFC 3339 time as a <time> element. The script of the pages adds its age."""
-    return _mark_time(stamp, say_moment(stamp or ""), " data-age" if with_age else "")
+    return _mark_time(stamp, format_moment(stamp or ""), " data-age" if with_age else "")
 
 
 def mark_clock(stamp: str | None, *, is_start: bool = True, with_age: bool = True) -> Markup:
     """Return the time of day of an RFC 3339 time. The script adds "4 min" to the start of something
     that still lasts, else "4 min ago"."""
-    said = say_moment(stamp or "").partition(" ")[2]
+    text = format_moment(stamp or "").partition(" ")[2]
     age = " data-since" if is_start else " data-age"
-    return _mark_time(stamp, said, age if with_age else "")
+    return _mark_time(stamp, text, age if with_age else "")
 
 
-def _mark_time(stamp: str | None, said: str, attribute: str) -> Markup:
+def _mark_time(stamp: str | None, text: str, attribute: str) -> Markup:
     if not stamp:
         return Markup("")
-    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), said)
+    return Markup('<time datetime="{}"{}>{}</time>').format(stamp, Markup(attribute), text)
 
 
 def quote_segment(text: str) -> str:

@@ -15,9 +15,9 @@ from watchtower.ui.headline import drop_ages
 from watchtower.ui.words import (
     count,
     find_tone,
+    format_step_time,
     list_labels,
     rank_severity,
-    say_step_time,
     stamp,
 )
 from watchtower.wire.verdict import Status
@@ -122,7 +122,7 @@ def show_row(job: FleetJob) -> JobRow:
         about=about,
         sentence=drop_ages(job.sentence)[:MAX_SENTENCE],
         since=stamp(job.since),
-        pace=say_step_time(job.typical_step_s) if job.has_steps else "",
+        pace=format_step_time(job.typical_step_s) if job.has_steps else "",
         incident=job.incident,
         acked_by=job.acked_by,
         is_silenced=job.is_silenced,

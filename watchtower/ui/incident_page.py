@@ -14,9 +14,9 @@ from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import (
     AlertFacts,
     find_loss,
-    say_whom_to_call,
-    say_whom_to_call_again,
     write_message,
+    write_whom_to_call,
+    write_whom_to_call_again,
 )
 from watchtower.core.ranksets import name_ranks, parse_ranks
 from watchtower.core.text import capitalise
@@ -29,7 +29,7 @@ from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, s
 from watchtower.ui.headline import write_headline
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, list_labels, say_cause, say_percent, stamp
+from watchtower.ui.words import count, format_cause, format_percent, list_labels, stamp
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Alternative, Cause, KillLoss, Status, Verdict
 
@@ -104,11 +104,11 @@ def show_incident(
 ) -> IncidentShown:
     """Return what the page shows of an incident."""
     incident, verdict, facts = overview.incident, overview.verdict, overview.facts
-    said = describe_incident(replace(incident, verdict=verdict), facts)
+    alert = describe_incident(replace(incident, verdict=verdict), facts)
     timeout_s, since = verdict.collective_timeout_s, overview.stalled_at
-    said = replace(
-        said,
-        stalled_s=said.stalled_s if overview.is_over else None,
+    alert = replace(
+        alert,
+        stalled_s=alert.stalled_s if overview.is_over else None,
         timeout_at=None if timeout_s is None or since is None else since + timeout_s,
     )
     node = _find_node(verdict)
@@ -140,22 +140,22 @@ def show_incident(
         else "",
         waiting=len(parse_ranks(verdict.waiting)),
         waiting_ranks=verdict.waiting,
-        call=_say_call(said, is_over=overview.is_over),
-        shared=_say_shared(verdict),
+        call=_write_call(alert, is_over=overview.is_over),
+        shared=_write_shared(verdict),
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
-        kill=find_loss(said),
+        kill=find_loss(alert),
         step=verdict.step,
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
-        alternatives=[_say_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
+        alternatives=[_write_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
         events=list_events(overview),
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=overview.silence,
         node=incident.only_node,
-        channel=write_channel_text(said, links),
+        channel=write_channel_text(alert, links),
         links=fill_links(templates, _make_subject(overview, node)),
         is_shadow=incident.shadow,
     )
@@ -196,10 +196,10 @@ def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
     return list(write_message(replace(facts, url=links.details(facts.incident))))
 
 
-def _say_call(facts: AlertFacts, *, is_over: bool) -> str:
+def _write_call(facts: AlertFacts, *, is_over: bool) -> str:
     """Return whom to call, for a place whose heading says so."""
-    said = say_whom_to_call_again(facts) if is_over else say_whom_to_call(facts)
-    return capitalise(said.removeprefix("Call "))
+    call = write_whom_to_call_again(facts) if is_over else write_whom_to_call(facts)
+    return capitalise(call.removeprefix("Call "))
 
 
 def _find_node(verdict: Verdict) -> str:
@@ -207,7 +207,7 @@ def _find_node(verdict: Verdict) -> str:
     return nodes.pop() if len(nodes) == 1 else ""
 
 
-def _say_shared(verdict: Verdict) -> str:
+def _write_shared(verdict: Verdict) -> str:
     cause, number = verdict.shared_cause, verdict.shared_with
     if cause is None or not number:
         return ""
@@ -215,9 +215,9 @@ def _say_shared(verdict: Verdict) -> str:
     return f"{others} on the same {cause.kind} {cause.name}"
 
 
-def _say_alternative(other: Alternative) -> str:
+def _write_alternative(other: Alternative) -> str:
     ranks = f"{name_ranks(other.suspects)}, " if other.suspects else ""
-    return f"{say_cause(other.cause)} ({ranks}{say_percent(other.confidence)})"
+    return f"{format_cause(other.cause)} ({ranks}{format_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:

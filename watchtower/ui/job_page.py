@@ -11,7 +11,7 @@ from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.fleet_page import JobRow, show_row
-from watchtower.ui.words import count, say_step_time, stamp
+from watchtower.ui.words import count, format_step_time, stamp
 from watchtower.wire.verdict import Progress, Status, Verdict
 
 MAX_NODES = 64
@@ -99,11 +99,11 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         began_at=stamp(overview.began_at),
         progress="" if has_ended or overview.progress is None else _PROGRESS[overview.progress],
         step=overview.step,
-        pace=_say_pace(overview),
+        pace=_write_pace(overview),
         size=_list_sizes(overview),
         evidence_health=[] if has_ended else _show_health(overview),
         dumps=f"{facts.dumps_in} of {count(facts.dumps_wanted or 0, 'rank')}" if is_stalled else "",
-        trained=_say_trained(overview),
+        trained=_write_trained(overview),
         phases=[f"{phase}: {count(ranks, 'rank')}" for phase, ranks in _list_phases(overview)],
         hung_at=stamp(overview.hung_at),
         hung_because=overview.hung_because,
@@ -121,8 +121,8 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
     )
 
 
-def _say_pace(overview: JobOverview) -> str:
-    pace = say_step_time(overview.summary.typical_step_s)
+def _write_pace(overview: JobOverview) -> str:
+    pace = format_step_time(overview.summary.typical_step_s)
     is_slow = overview.summary.status is Status.SLOW and overview.slowdown > 1
     return (
         f"{pace} usually, now {overview.slowdown:.1f} times as long" if pace and is_slow else pace
@@ -148,7 +148,7 @@ def _show_health(overview: JobOverview) -> list[tuple[str, int]]:
     return [(names[source], int(share * 100)) for source, share in covered if source in names]
 
 
-def _say_trained(overview: JobOverview) -> str:
+def _write_trained(overview: JobOverview) -> str:
     """Return "97 %". During a hang the share falls all the time, so that it is left out."""
     if overview.trained_share is None or overview.summary.status is Status.HUNG:
         return ""

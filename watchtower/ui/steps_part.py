@@ -8,11 +8,11 @@ from datetime import datetime
 from itertools import pairwise
 
 from watchtower.core.detection.step_history import FINE_POINTS
-from watchtower.core.text import say_duration
+from watchtower.core.text import format_duration
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
-from watchtower.ui.words import say_cause
+from watchtower.ui.words import format_cause
 from watchtower.wire.verdict import Cause, Status
 
 LEAST_POINTS = 6
@@ -152,7 +152,7 @@ def _say(known: Sequence[int], length_s: float) -> str:
         return f"now at step {known[-1]}, in a later attempt"
     made = known[-1] - known[0]
     if not made:
-        return f"no step in {say_duration(length_s)}, at step {known[-1]}"
+        return f"no step in {format_duration(length_s)}, at step {known[-1]}"
     return f"step {known[0]} -> {known[-1]}, {made / length_s * 60:.3g} a minute"
 
 
@@ -162,7 +162,7 @@ def _find_marks(incidents: Sequence[IncidentSummary], ends_at: str, length_s: fl
     for incident in incidents:
         age_s = end - datetime.fromisoformat(incident.opened_at).timestamp()
         if 0 <= age_s <= length_s:
-            cause = say_cause(incident.cause or Cause.UNKNOWN)
+            cause = format_cause(incident.cause or Cause.UNKNOWN)
             label = f"{incident.opened_at[11:19]} {cause}"
             x = round(WIDTH * (1 - age_s / length_s), 1)
             marks.append(Mark(x=x, label=label, incident=incident.id))

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from watchtower.store.values import IncidentKind
 from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.ui.words import say_cause, say_percent, stamp
+from watchtower.ui.words import format_cause, format_percent, stamp
 from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
 
 _ENDS = {
@@ -54,8 +54,8 @@ def list_events(overview: IncidentOverview) -> list[Event]:
 
 
 def _describe_verdict(entry: VerdictEntry) -> Event:
-    sure = "" if entry.cause is Cause.UNKNOWN else f" ({say_percent(entry.confidence)})"
-    text = f"Verdict: {say_cause(entry.cause)}{sure}. {entry.summary}"
+    sure = "" if entry.cause is Cause.UNKNOWN else f" ({format_percent(entry.confidence)})"
+    text = f"Verdict: {format_cause(entry.cause)}{sure}. {entry.summary}"
     return Event(at=entry.at, kind="verdict", text=text)
 
 

@@ -107,9 +107,9 @@ def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown 
         suspect=_name(ranks[first][0], found.items) if first is not None else "",
         peers=name_ranks(peers) if peers else "",
         sentences=[
-            f"Rank {rank}: {said}"
+            f"Rank {rank}: {text}"
             for rank in suspects[:MAX_SUSPECTS]
-            if (said := _say_changes(ranks[rank][1], columns, split))
+            if (text := _write_changes(ranks[rank][1], columns, split))
         ],
         charts=[chart for chart in charts if chart is not None],
         minutes=max(1, round(columns * POINT_S / 60)),
@@ -151,9 +151,9 @@ def _draw(
     lines = [draw_line(kind, values, low, high, width) for kind, values in every]
     return TraceChart(
         title=TITLES[name],
-        suspect=_say_own(name, own, unit, split) if name in mine else "",
-        peers=_say_value(_find_now(peers, split), unit),
-        high=_say_value(high, unit),
+        suspect=_write_own(name, own, unit, split) if name in mine else "",
+        peers=_write_value(_find_now(peers, split), unit),
+        high=_write_value(high, unit),
         lines=[line for line in lines if line.pieces],
         bands=[] if split is None else [_shade(split, columns)],
     )
@@ -191,19 +191,19 @@ def _find_before(values: Sequence[float | None], split: int | None) -> float | N
     return median_low(known) if len(known) >= LEAST_BEFORE else None
 
 
-def _say_own(name: str, values: Sequence[float | None], unit: str, split: int | None) -> str:
+def _write_own(name: str, values: Sequence[float | None], unit: str, split: int | None) -> str:
     """Return how a lane of the suspect changed. Of steps, only the present one is known."""
     if name == "step":
-        return _say_value(_find_now(values, None), unit)
-    return _say_change(values, unit, split)
+        return _write_value(_find_now(values, None), unit)
+    return _write_change(values, unit, split)
 
 
-def _say_change(values: Sequence[float | None], unit: str, split: int | None) -> str:
+def _write_change(values: Sequence[float | None], unit: str, split: int | None) -> str:
     before, now = _find_before(values, split), _find_now(values, split)
     if before is None or not _differ(before, now):
-        return _say_value(now, unit)
-    number, _, shown = _say_value(before, unit).partition(" ")
-    after = _say_value(now, unit)
+        return _write_value(now, unit)
+    number, _, shown = _write_value(before, unit).partition(" ")
+    after = _write_value(now, unit)
     # One unit is enough if both have the same.
     return f"{number} -> {after}" if after.endswith(f" {shown}") else f"{number} {shown} -> {after}"
 
@@ -212,9 +212,9 @@ def _differ(before: float, now: float | None) -> bool:
     return now is not None and abs(before - now) > DIFFERS * max(abs(before), abs(now))
 
 
-def _say_changes(lanes: Lanes, columns: int, split: int | None) -> str:
+def _write_changes(lanes: Lanes, columns: int, split: int | None) -> str:
     """Return what changed with the stall, in words: "power 690 -> 88 W"."""
-    said = []
+    lines = []
     for name in (*TITLES, STATE):
         values = _align(lanes.get(name), columns)
         before, now = _find_before(values, split), _find_now(values, split)
@@ -223,13 +223,13 @@ def _say_changes(lanes: Lanes, columns: int, split: int | None) -> str:
         if name == STATE:
             words = [STATES.get(chr(int(code)), "") for code in (before, now)]
             if words[0] != words[1] and all(words):
-                said.append(f"{words[0]} -> {words[1]}")
+                lines.append(f"{words[0]} -> {words[1]}")
         elif _differ(before, now):
-            said.append(f"{name} {_say_change(values, lanes[name].unit, split)}")
-    return ", ".join(said)
+            lines.append(f"{name} {_write_change(values, lanes[name].unit, split)}")
+    return ", ".join(lines)
 
 
-def _say_value(value: float | None, unit: str) -> str:
+def _write_value(value: float | None, unit: str) -> str:
     """Return "690 W", "1.2 GB/s", "100 %", "1233"."""
     if value is None:
         return "not known"

@@ -48,7 +48,7 @@ def stamp(wall: float | None) -> str | None:
     return f"{datetime.fromtimestamp(math.floor(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def say_step_time(seconds: float) -> str:
+def format_step_time(seconds: float) -> str:
     """Return "1.2 s a step"; empty if it is not known. Two digits, so that it seldom changes."""
     if seconds <= 0:
         return ""
@@ -88,20 +88,20 @@ CAUSES = {
     Cause.JOB_SLOW: "all ranks are slower than before",
     Cause.UNKNOWN: "cause not known",
 }
-"""What a person reads instead of the name of a cause. Each completes "94 % sure: ..."."""
+"""Words that a person reads instead of the name of a cause. Each completes "94 % sure: ..."."""
 
 
-def say_cause(cause: Cause | str) -> str:
+def format_cause(cause: Cause | str) -> str:
     """Return a cause in plain words."""
     return CAUSES[Cause(cause)]
 
 
-def say_words(name: str) -> str:
+def format_name(name: str) -> str:
     """Return the name of a status as words: "monitoring lost"."""
     return clean(name, 64).replace("_", " ")
 
 
-def say_percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return "97 %". No verdict is certain, so the largest number is 99."""
     return f"{min(int(share * 100 + 0.5), 99)} %"
 

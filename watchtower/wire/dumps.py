@@ -25,6 +25,7 @@ from watchtower.wire.bounds import (
     check_text,
 )
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
+from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
@@ -233,6 +234,9 @@ class RankDump:
     """Null if no collective log of the process is known."""
     native: NativePlace | None = None
     """Null if it was not sampled, or the samples did not show it."""
+    functions: NativeFunctions | None = None
+    """The native functions of its main thread. Null if they were not ordered, and from agents that
+    do not know such orders."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -18,6 +18,10 @@ MAX_ORDERS = 64
 MAX_DEADLINES = 1024
 """One per rank of a node."""
 
+MAX_NATIVE_RANKS = 4
+"""Ranks whose native functions one order asks for: a few suspects. Each of them is stopped for a
+moment, and their reads take turns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
@@ -59,6 +63,9 @@ class Order:
     """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
     jitter_s: float = 0.0
     """As in a deadline. The order expires this much later."""
+    native: bool = False
+    """Read the native functions of `ranks` first, for which each of them is stopped for a moment.
+    Only with `ranks`. An agent that does not know this field takes an ordinary dump."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -67,7 +74,9 @@ class Order:
         check_text("owner", self.owner)
         check_age("expires_s", self.expires_s)
         check_age("jitter_s", self.jitter_s)
-        check_count("ranks", len(self.ranks), MAX_DEADLINES)
+        check_count("ranks", len(self.ranks), MAX_NATIVE_RANKS if self.native else MAX_DEADLINES)
+        if self.native and not self.ranks:
+            raise ValueError("an order for native functions needs `ranks`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -257,6 +257,10 @@ class JobLabels:
 LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
 
 
+KERNEL_LOG_GAP = "kernel log: "
+"""Begin of the sentence in `AgentGaps.collectors` about missing lines of the kernel log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGaps:
     """Limitations of this agent, as sentences for `/readyz` and a verdict's missing evidence."""

@@ -163,7 +163,7 @@ class Aftermath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillLoss:
-    """What a kill of the job loses now."""
+    """The losses of a kill of the job now."""
 
     loses_evidence: bool | None
     """Whether the stacks of some ranks have not arrived. Null if that is not known."""
@@ -248,4 +248,4 @@ class Verdict:
     """The job's own timeout of the collective in which its ranks wait; null if the collective log
     does not show it."""
     kill: KillLoss | None = None
-    """What a kill loses. Null unless the job is hung now."""
+    """The losses of a kill. Null unless the job is hung now."""

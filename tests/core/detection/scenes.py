@@ -90,7 +90,7 @@ class World:
     ranks: dict[int, Rank] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     errors: dict[int, tuple[str, float]] = field(default_factory=dict)
-    """What the kernel log has about a rank, and when it came, by rank."""
+    """The line of the kernel log about a rank, and when it came, by rank."""
     hidden: set[int] = field(default_factory=set)
     """Ranks that their agents do not report, whether they run or not."""
 

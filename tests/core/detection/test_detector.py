@@ -178,18 +178,18 @@ def test_a_job_has_ended_when_its_last_rank_has_and_a_moment_later():
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "said"),
+    ("kind", "code", "text"),
     [
         (EndingKind.EXIT, 0, "finished: every rank exited with code 0"),
         (EndingKind.SIGNAL, 15, "cancelled: SIGTERM ended every rank"),
         (EndingKind.UNKNOWN, None, "every rank exited (exit status unknown)"),
     ],
 )
-def test_the_reason_of_an_ended_job_describes_its_end(kind, code, said):
+def test_the_reason_of_an_ended_job_describes_its_end(kind, code, text):
     world = running()
     for rank in range(4):
         world.end(rank, kind, code)
-    assert world.report(3).reason == said
+    assert world.report(3).reason == text
 
 
 def test_a_mixed_end_is_counted():
@@ -204,19 +204,19 @@ def test_a_mixed_end_is_counted():
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "said"),
+    ("kind", "code", "text"),
     [
         (EndingKind.EXIT, 0, "exited with code 0"),
         (EndingKind.SIGNAL, 15, "ended by SIGTERM"),
     ],
 )
-def test_the_end_of_a_job_counts_ranks_that_were_never_seen(kind, code, said):
+def test_the_end_of_a_job_counts_ranks_that_were_never_seen(kind, code, text):
     world = World()
     world.launch(pids_from=100, absent=frozenset({3}))
     world.step(10)
     for rank in range(3):
         world.end(rank, kind, code)
-    told = f"3 of 4 ranks were seen, and each of these {said}"
+    told = f"3 of 4 ranks were seen, and each of these {text}"
     assert world.report(3).reason == told
 
 

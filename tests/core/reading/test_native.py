@@ -1,11 +1,11 @@
-"""What native places say: a wait for the device, and a thread that stays blocked."""
+"""The descriptions of native places: a wait for the device, and a thread that stays blocked."""
 
 from dataclasses import replace
 
 import pytest
 
 from tests.core.builders import IN_LOCK, a_child, a_native, a_rank
-from watchtower.core.reading.native import say_native, stays_blocked, waits_for_device
+from watchtower.core.reading.native import describe_native, stays_blocked, waits_for_device
 
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 
@@ -81,5 +81,5 @@ def test_it_may_wait_for_another_python_thread_that_runs():
     ],
 )
 def test_a_place_is_told_where_it_adds_to_the_stack(native, text):
-    assert say_native(native).startswith(text)
-    assert bool(say_native(native)) is bool(text)
+    assert describe_native(native).startswith(text)
+    assert bool(describe_native(native)) is bool(text)

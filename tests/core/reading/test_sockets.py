@@ -1,4 +1,4 @@
-"""What the description of a socket says."""
+"""The ends in the description of a socket."""
 
 import pytest
 

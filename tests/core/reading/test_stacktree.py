@@ -15,7 +15,7 @@ stacks = st.dictionaries(
 
 
 def walk_tree(node, depth=0):
-    """Give each node below the root with its depth, callers before what they call."""
+    """Return each node below the root with its depth, callers before what they call."""
     for child in node.children:
         yield depth, child
         yield from walk_tree(child, depth + 1)

@@ -12,7 +12,7 @@ from watchtower.core.diagnosis.writer.advice import choose_entries
 
 
 class Asked:
-    """What one rule decides, and how that reads."""
+    """The decision of one rule, and its sentences."""
 
     def __init__(self, picture, accusation):
         self.accusation = accusation
@@ -28,25 +28,25 @@ class Asked:
 
 
 def ask(name, built, **values):
-    """Give the accusation of one rule, null without any."""
+    """Return the accusation of one rule, null without any."""
     return ask_of_case(name, a_case(built, **values))
 
 
 def ask_of_case(name, case):
-    """Give the accusation of one rule about a case."""
+    """Return the accusation of one rule about a case."""
     picture = take_picture(case)
     accusation = dict(RULES)[name](picture)
     return accusation and Asked(picture, accusation)
 
 
 def abstains(name, built, **values):
-    """Tell whether a rule accuses nobody, or is not sure enough to."""
+    """Return whether a rule accuses nobody, or is not sure enough to."""
     finding = ask(name, built, **values)
     return finding is None or finding.confidence < MIN_CONFIDENCE
 
 
 def answer(built, **values):
-    """Give cause and suspects of the diagnosis."""
+    """Return cause and suspects of the diagnosis."""
     diagnosis = diagnose(a_case(built, **values))
     return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
@@ -57,10 +57,10 @@ def job_held_at(stack, **values):
 
 
 def shown(asked, kind):
-    """Give what the reasons of a kind are about, in order."""
+    """Return what the reasons of a kind are about, in order."""
     return [reason.about for reason in asked.reasons if reason.kind is kind]
 
 
 def quotes(finding, source):
-    """Give what a finding quotes without any weight."""
+    """Return what a finding quotes without any weight."""
     return [item.text for item in finding.evidence if item.source == source and not item.weight]

@@ -82,7 +82,7 @@ class TestLeaving:
 
 
 class TestGaveUp:
-    """Whoever waits runs out of patience before the rank that it waits for ends."""
+    """Ranks that wait give up before the rank that they wait for ends."""
 
     def given_up(self, rank, **values):
         waiting = a_rank(rank, IN_TORCH_ALL_REDUCE).evidence.dumps

@@ -25,6 +25,7 @@ ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent fr
 SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
 MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
 NVLINK = ("nvml", "pci:0000:3b:00", "gpu_errors.nvlink_replay", "7 replays of NVLink since the")
+NVLINK_LOST = ("nvml", "pci:0000:3b:00", "gpu_nvlink_lost", "6 of its 18 NVLinks were lost")
 MEMORY = ("nvml", "pci:0000:3b:00", "gpu_errors.ecc_uncorrected", "7 errors of its memory")
 
 
@@ -40,20 +41,26 @@ def observed(*observations, built=None, stalled_for_s=10.0):
 
 
 def answer(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
-@pytest.mark.parametrize(("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu")])
+@pytest.mark.parametrize(
+    ("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
+)
 def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
     case = observed(seen(what))
-    said = diagnose(case)
-    assert (said.cause.value, said.suspects, said.domain.value) == ("fabric_fault", (), domain)
-    assert said.confidence > 0.8
+    diagnosis = diagnose(case)
+    assert (diagnosis.cause.value, diagnosis.suspects, diagnosis.domain.value) == (
+        "fabric_fault",
+        (),
+        domain,
+    )
+    assert diagnosis.confidence > 0.8
     node = case.nodes[-1].node
-    assert f"{node}, 12 s ago: {what[3]}" in said.summary
-    assert node in said.next_steps[0]
-    assert sum(what[3] in each.text for each in said.evidence) == 1
+    assert f"{node}, 12 s ago: {what[3]}" in diagnosis.summary
+    assert node in diagnosis.next_steps[0]
+    assert sum(what[3] in each.text for each in diagnosis.evidence) == 1
 
 
 def test_hosts_that_wait_for_their_devices_wait_for_the_link_too():
@@ -72,9 +79,9 @@ def test_hosts_that_wait_for_their_devices_wait_for_the_link_too():
 
 @pytest.mark.parametrize("what", [ERRORS, NVLINK])
 def test_errors_without_a_lost_link_are_less_certain(what):
-    said = diagnose(observed(seen(what)))
-    assert (said.cause.value, said.confidence) == ("fabric_fault", 0.7)
-    assert "link_errors_alone" in [doubt.kind for doubt in said.doubts]
+    diagnosis = diagnose(observed(seen(what)))
+    assert (diagnosis.cause.value, diagnosis.confidence) == ("fabric_fault", 0.7)
+    assert "link_errors_alone" in [doubt.kind for doubt in diagnosis.doubts]
 
 
 @pytest.mark.parametrize("what", [MILD, MEMORY])
@@ -89,9 +96,12 @@ def test_a_link_that_failed_long_before_explains_nothing():
 
 def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
     built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(5, FETCHING, syscall="nanosleep"))
-    said = diagnose(observed(seen(LOST), built=built))
-    assert (said.cause.value, [each.rank for each in said.suspects]) == ("dataloader_stall", [5])
-    assert any("lost its link" in each.text for each in said.evidence)
+    diagnosis = diagnose(observed(seen(LOST), built=built))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == (
+        "dataloader_stall",
+        [5],
+    )
+    assert any("lost its link" in each.text for each in diagnosis.evidence)
 
 
 def test_lost_links_come_before_errors_and_the_earliest_first():

@@ -43,8 +43,8 @@ PID = pid_of(observed(), 2)
 
 
 def answer(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 @pytest.mark.parametrize("code", [46, 48, 62, 74, 79, 95, 119, 158, 4242])
@@ -81,9 +81,9 @@ def test_an_error_long_before_the_stall_is_none():
 
 
 def test_a_job_that_went_on_after_the_error_is_less_certain():
-    said = diagnose(observed(an_xid(79, pid=PID, age_s=70)))
-    assert [doubt.kind for doubt in said.doubts] == ["gpu_error_earlier"]
-    assert said.confidence == 0.75
+    diagnosis = diagnose(observed(an_xid(79, pid=PID, age_s=70)))
+    assert [doubt.kind for doubt in diagnosis.doubts] == ["gpu_error_earlier"]
+    assert diagnosis.confidence == 0.75
 
 
 def test_a_rank_that_waits_is_not_accused_while_another_does_not_wait():
@@ -163,8 +163,8 @@ def test_a_name_that_is_not_a_code_harms_nothing(name):
 
 
 def kernel_log_of(*observations):
-    said = diagnose(observed(*observations))
-    return [each for each in said.evidence if each.source == "kernel log"]
+    diagnosis = diagnose(observed(*observations))
+    return [each for each in diagnosis.evidence if each.source == "kernel log"]
 
 
 def a_line(text, **values):
@@ -173,16 +173,16 @@ def a_line(text, **values):
 
 
 def test_a_link_that_was_lost_on_the_node_is_shown():
-    said = "eth1 lost its link and has it again"
+    text = "eth1 lost its link and has it again"
     lost = Observation(
-        source="network", subject="nic:eth1", name="nic_link_lost", age_s=4.0, text=said
+        source="network", subject="nic:eth1", name="nic_link_lost", age_s=4.0, text=text
     )
     (shown,) = (
         each
         for each in diagnose(observed(lost, others=[a_rank(5, FETCHING)])).evidence
         if each.source == "network interfaces"
     )
-    assert shown.text == f"gpu-00, 4 s ago: {said} (it names no suspect)"
+    assert shown.text == f"gpu-00, 4 s ago: {text} (it names no suspect)"
     assert shown.weight == 0
 
 

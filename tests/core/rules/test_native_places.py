@@ -27,7 +27,7 @@ HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=SPINNING, cpu=1.0, state="R", syscall
 """Hosts that poll for their devices: in Python they are at a line of the user's."""
 
 
-def said(*others, built=HOSTS):
+def diagnose_job(*others, built=HOSTS):
     return diagnose(a_case(with_rank(built, *others)))
 
 
@@ -36,7 +36,7 @@ def named(diagnosis):
 
 
 def test_hosts_that_poll_wait_for_the_rank_that_does_not():
-    diagnosis = said(a_rank(5, FETCHING, syscall="nanosleep"))
+    diagnosis = diagnose_job(a_rank(5, FETCHING, syscall="nanosleep"))
     assert named(diagnosis) == ("dataloader_stall", [5])
     assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
 
@@ -44,14 +44,17 @@ def test_hosts_that_poll_wait_for_the_rank_that_does_not():
 def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():
     running = a_native("python", library="python3.11", running=True)
     values = {"cpu": 1.0, "state": "R", "syscall": "", "active": True}
-    assert named(said(a_rank(5, IN_USER_CODE, native=running, **values))) == ("busy_loop", [5])
-    assert said(a_rank(5, IN_USER_CODE, native=SPINNING, **values)).suspects == ()
+    assert named(diagnose_job(a_rank(5, IN_USER_CODE, native=running, **values))) == (
+        "busy_loop",
+        [5],
+    )
+    assert diagnose_job(a_rank(5, IN_USER_CODE, native=SPINNING, **values)).suspects == ()
 
 
 def test_the_library_that_computes_is_named():
     running = a_native("native", library="_tokens.so", running=True)
     values = {"cpu": 1.0, "state": "R", "syscall": "", "active": True}
-    diagnosis = said(a_rank(5, IN_USER_CODE, native=running, **values))
+    diagnosis = diagnose_job(a_rank(5, IN_USER_CODE, native=running, **values))
     assert named(diagnosis) == ("busy_loop", [5])
     assert "_tokens.so" in diagnosis.summary
 
@@ -60,7 +63,7 @@ def test_the_library_that_computes_is_named():
 def test_hosts_that_all_wait_accuse_nobody(native):
     """Any of the devices may be the one that does not end: hosts cannot show it."""
     values = {"cpu": 1.0, "state": "R", "syscall": ""} if native.running else {}
-    assert said(built=ranks_in(8, IN_HIDDEN_WAIT, native=native, **values)).suspects == ()
+    assert diagnose_job(built=ranks_in(8, IN_HIDDEN_WAIT, native=native, **values)).suspects == ()
 
 
 def test_polling_is_neither_movement_nor_work():
@@ -79,7 +82,7 @@ def test_what_a_polling_host_writes_is_movement():
 def test_helpers_that_run_beside_a_blocked_thread_do_not_hide_it():
     """Communication libraries keep a thread that always uses CPU."""
     locked = a_rank(5, IN_LOCK, syscall="futex", native=BLOCKED, cpu=1.0)
-    assert named(said(locked)) == ("lock_deadlock", [5])
+    assert named(diagnose_job(locked)) == ("lock_deadlock", [5])
     moved = replace(locked.evidence.dumps[1], native=replace(BLOCKED, switches=90))
     works = replace(locked.evidence, dumps=(locked.evidence.dumps[0], moved))
     assert picture_of([locked]).by_rank[5].is_motionless
@@ -88,7 +91,7 @@ def test_helpers_that_run_beside_a_blocked_thread_do_not_hide_it():
 
 def test_a_sleep_is_told_with_its_end():
     sleeping = replace(BLOCKED, ends_in_s=572.0)
-    diagnosis = said(a_rank(5, FETCHING, syscall="clock_nanosleep", native=sleeping))
+    diagnosis = diagnose_job(a_rank(5, FETCHING, syscall="clock_nanosleep", native=sleeping))
     assert named(diagnosis) == ("dataloader_stall", [5])
     assert "for another 10 min" in diagnosis.summary
 
@@ -120,14 +123,14 @@ def in_thread(rank, stack, waits, *, native, **values):
 def test_a_thread_that_trains_is_judged_in_the_place_of_main(waits):
     hosts = [in_thread(rank, IN_HIDDEN_WAIT, waits, native=SPINNING, cpu=1.0) for rank in range(8)]
     late = in_thread(5, FETCHING, waits, native=replace(BLOCKED, run_ns=7))
-    diagnosis = said(late, built=hosts)
+    diagnosis = diagnose_job(late, built=hosts)
     assert named(diagnosis) == ("dataloader_stall", [5])
     assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
     position = picture_of(hosts).by_rank[0]
     assert position.waits_for_device
     assert not position.moving
     assert position.native.thread == "Thread-3 (train)"
-    assert said(built=hosts).suspects == ()
+    assert diagnose_job(built=hosts).suspects == ()
 
 
 def test_a_thread_that_trains_and_computes_is_busy():
@@ -136,7 +139,7 @@ def test_a_thread_that_trains_and_computes_is_busy():
     ]
     running = a_native("python", library="python3.11", running=True)
     loops = in_thread(5, IN_USER_CODE, JOINING, native=running, cpu=1.0)
-    assert [suspect.rank for suspect in said(loops, built=hosts).suspects] == [5]
+    assert [suspect.rank for suspect in diagnose_job(loops, built=hosts).suspects] == [5]
 
 
 def test_without_places_of_other_threads_main_decides_as_before():

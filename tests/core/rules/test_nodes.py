@@ -33,17 +33,17 @@ def silent(case: Case, seconds: float, node: str = "gpu-01") -> Case:
 
 
 def answer(case: Case) -> tuple[str, list[int]]:
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def test_all_ranks_of_a_node_that_fell_silent_with_the_job():
     case = silent(a_case(with_rank(ranks_in(8), *LOST), stalled_for_s=12), 12.4)
     assert answer(case) == ("node_lost", [4, 5, 6, 7])
-    said = diagnose(case)
-    assert all(value in said.summary for value in ("gpu-01", "12 s", "4-7"))
-    assert said.waiting == "0-3"
-    assert len(said.next_steps) > 1  # the agent alone may be gone
+    diagnosis = diagnose(case)
+    assert all(value in diagnosis.summary for value in ("gpu-01", "12 s", "4-7"))
+    assert diagnosis.waiting == "0-3"
+    assert len(diagnosis.next_steps) > 1  # the agent alone may be gone
 
 
 def test_a_node_is_named_before_it_counts_as_silent():

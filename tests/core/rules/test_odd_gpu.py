@@ -45,8 +45,8 @@ def observed(patterns, *others, age_s=1.0, built=HOSTS) -> Case:
 
 
 def answer(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,22 @@ def answer(case):
     ],
 )
 def test_the_gpu_that_differs_is_named(pattern, cause):
-    said = diagnose(observed(SPINNING | {5: pattern}))
-    assert (said.cause.value, [each.rank for each in said.suspects]) == (cause, [5])
-    assert said.suspects[0].gpu == 1
-    assert said.confidence >= 0.75
+    diagnosis = diagnose(observed(SPINNING | {5: pattern}))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == (cause, [5])
+    assert diagnosis.suspects[0].gpu == 1
+    assert diagnosis.confidence >= 0.75
     # A GPU that works may end its work: the stall gets more patience.
-    assert said.suspects_moving is (cause == "behind_collective")
+    assert diagnosis.suspects_moving is (cause == "behind_collective")
+
+
+def test_a_gpu_whose_counters_stand_still_is_named_with_doubt():
+    diagnosis = diagnose(observed(SPINNING | {5: "frozen"}))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == ("gpu_fault", [5])
+    assert diagnosis.confidence == 0.6
+    assert "no longer changes any of its counters" in diagnosis.summary
+    assert "counters that stand still may be a fault of the counters alone" in str(diagnosis.doubts)
+    assert "check GPU 0000:05:00" in diagnosis.next_steps[0]
+    assert answer(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
 
 
 def test_gpus_that_all_wait_accuse_nobody():
@@ -92,10 +102,10 @@ def test_an_old_pattern_does_not_count():
 
 def test_gpus_that_are_not_known_lower_the_confidence():
     some = {rank: "spinning" for rank in range(4)} | {5: "working"}
-    said = diagnose(observed(some))
-    assert [each.rank for each in said.suspects] == [5]
-    assert said.confidence <= 0.6
-    assert "gpus_unknown" in [doubt.kind for doubt in said.doubts]
+    diagnosis = diagnose(observed(some))
+    assert [each.rank for each in diagnosis.suspects] == [5]
+    assert diagnosis.confidence <= 0.6
+    assert "gpus_unknown" in [doubt.kind for doubt in diagnosis.doubts]
 
 
 def test_a_rank_that_is_elsewhere_is_the_reason_whatever_the_gpus_do():
@@ -126,10 +136,13 @@ def stuck(case: Case, calls) -> Case:
 
 
 def test_the_gpu_for_which_the_driver_was_blocked_first_is_named():
-    said = diagnose(stuck(observed(SPINNING), {5: 31.0, 6: 29.0}))
-    assert (said.cause.value, [each.rank for each in said.suspects]) == ("gpu_driver_stuck", [5])
-    assert said.domain.value == "gpu"
-    assert "nvmlDeviceGetPowerUsage of GPU 5 has not returned for 31 s" in said.summary
+    diagnosis = diagnose(stuck(observed(SPINNING), {5: 31.0, 6: 29.0}))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == (
+        "gpu_driver_stuck",
+        [5],
+    )
+    assert diagnosis.domain.value == "gpu"
+    assert "nvmlDeviceGetPowerUsage of GPU 5 has not returned for 31 s" in diagnosis.summary
 
 
 def test_a_slow_call_accuses_nobody():
@@ -138,6 +151,6 @@ def test_a_slow_call_accuses_nobody():
 
 def test_a_stuck_call_for_a_gpu_that_waits_is_not_the_reason_while_a_rank_is_elsewhere():
     late = a_rank(3, FETCHING, syscall="nanosleep")
-    said = diagnose(stuck(observed(SPINNING, late), {5: 31.0}))
-    assert [each.rank for each in said.suspects] == [3]
-    assert any("has not returned" in each.text for each in said.evidence)
+    diagnosis = diagnose(stuck(observed(SPINNING, late), {5: 31.0}))
+    assert [each.rank for each in diagnosis.suspects] == [3]
+    assert any("has not returned" in each.text for each in diagnosis.evidence)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -24,9 +26,9 @@ def slow_case(*ranks, slowdown=3.0, **values):
     return a_case(ranks, slowdown=slowdown, stalled_for_s=0.0, typical_step_s=3.1, **values)
 
 
-def said_of(*ranks, **values):
-    said = diagnose(slow_case(*ranks, **values))
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+def answer_of(*ranks, **values):
+    diagnosis = diagnose(slow_case(*ranks, **values))
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 ALIKE = [looked(rank, 6 + rank % 3) for rank in range(8)]
@@ -34,13 +36,13 @@ SLOW = looked(5, 0, stack=IN_USER_CODE, cpu=1.0, state="R", syscall="")
 
 
 def test_the_rank_that_waits_least_sets_the_pace():
-    said = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
-    assert (said.cause.value, [s.rank for s in said.suspects]) == ("straggler", [5])
+    diagnosis = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("straggler", [5])
     assert all(
-        value in said.summary
+        value in diagnosis.summary
         for value in ("never waited for other ranks in 10 samples", "3.0 times")
     )
-    assert said.suspects[0].where == "loss.py:17 in score"
+    assert diagnosis.suspects[0].where == "loss.py:17 in score"
 
 
 def test_a_gpu_with_reduced_clocks_is_the_reason():
@@ -58,21 +60,76 @@ def test_a_gpu_with_reduced_clocks_is_the_reason():
         replace(node, observations=(throttled,) if node.node == suspect.node else ())
         for node in case.nodes
     ]
-    said = diagnose(replace(case, nodes=tuple(nodes)))
-    assert [each.rank for each in said.suspects] == [5]
-    assert said.domain is Domain.GPU
-    assert said.confidence > plain.confidence
-    assert "GPU 0000:3b:00" in said.next_steps[0]
-    assert "reduced clocks" in " ".join(each.text for each in said.evidence)
+    diagnosis = diagnose(replace(case, nodes=tuple(nodes)))
+    assert [each.rank for each in diagnosis.suspects] == [5]
+    assert diagnosis.domain is Domain.GPU
+    assert diagnosis.confidence > plain.confidence
+    assert "GPU 0000:3b:00" in diagnosis.next_steps[0]
+    assert "reduced clocks" in " ".join(each.text for each in diagnosis.evidence)
     others = [replace(node, observations=()) for node in nodes]
     assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
+
+
+def diagnose_with_ecc(kind, per_s, age_s=6.0, rank=5):
+    case = slow_case(*with_rank(ALIKE, SLOW))
+    suspect = case.ranks[5]
+    errors = Observation(
+        source="nvml",
+        subject="pci:0000:3b:00",
+        name=f"gpu_ecc.{kind}",
+        age_s=age_s,
+        value=per_s,
+        unit="1/s",
+        pid=case.ranks[rank].pid,
+    )
+    total = Observation(
+        source="nvml",
+        subject="pci:0000:3b:00",
+        name=f"gpu_errors.ecc_{kind}",
+        age_s=age_s,
+        value=9e9,
+        pid=suspect.pid,
+    )
+    nodes = [
+        replace(node, observations=(errors, total) if node.node == suspect.node else ())
+        for node in case.nodes
+    ]
+    return diagnose(replace(case, nodes=tuple(nodes)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_s", "words"),
+    [
+        ("corrected", 17_700.0, "has 17700 corrected errors a second at present"),
+        ("uncorrected", 0.1, "has new uncorrected errors at present"),
+    ],
+)
+def test_errors_of_the_gpus_memory_that_rise_now_are_the_reason(kind, per_s, words):
+    diagnosis = diagnose_with_ecc(kind, per_s)
+    assert ([each.rank for each in diagnosis.suspects], diagnosis.domain) == ([5], Domain.GPU)
+    assert f"the memory of GPU 0000:3b:00 {words}" in diagnosis.summary
+    assert "check the memory of GPU 0000:3b:00" in diagnosis.next_steps[0]
+    assert any(words in each.text and each.weight for each in diagnosis.evidence)
+
+
+def test_few_errors_of_the_memory_old_ones_and_those_of_another_rank_are_no_reason():
+    """The total of the counter is never one."""
+    for diagnosis in (
+        diagnose_with_ecc("corrected", 99.0),
+        diagnose_with_ecc("corrected", 17_700.0, age_s=31.0),
+        diagnose_with_ecc("uncorrected", 1.0, age_s=31.0),
+    ):
+        assert diagnosis.domain is not Domain.GPU
+        assert "errors" not in diagnosis.summary
+    plain = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
+    assert diagnose_with_ecc("corrected", 99.0).confidence == plain.confidence
 
 
 def test_a_cpu_limit_that_stops_the_rank_is_the_reason():
     case = slow_case(*with_rank(ALIKE, SLOW))
     suspect = case.ranks[5]
 
-    def said_after(age_s, rank=5):
+    def diagnose_after(age_s, rank=5):
         limit = Observation(
             source="cpu_limit",
             subject=f"pid:{case.ranks[rank].pid}",
@@ -87,23 +144,23 @@ def test_a_cpu_limit_that_stops_the_rank_is_the_reason():
         ]
         return diagnose(replace(case, nodes=tuple(nodes)))
 
-    said = said_after(age_s=4.0)
-    assert ([each.rank for each in said.suspects], said.domain) == ([5], Domain.SCHEDULER)
-    assert "stopped it in 62% of 100 periods" in said.summary
-    assert "raise or remove the CPU limit" in said.next_steps[0]
-    assert said_after(age_s=31.0).domain is not Domain.SCHEDULER
-    assert said_after(age_s=4.0, rank=4).domain is not Domain.SCHEDULER
+    diagnosis = diagnose_after(age_s=4.0)
+    assert ([each.rank for each in diagnosis.suspects], diagnosis.domain) == ([5], Domain.SCHEDULER)
+    assert "stopped it in 62% of 100 periods" in diagnosis.summary
+    assert "raise or remove the CPU limit" in diagnosis.next_steps[0]
+    assert diagnose_after(age_s=31.0).domain is not Domain.SCHEDULER
+    assert diagnose_after(age_s=4.0, rank=4).domain is not Domain.SCHEDULER
 
 
 def test_a_straggler_that_sleeps_in_its_data_loader_is_one_too():
-    assert said_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
+    assert answer_of(*with_rank(ALIKE, looked(2, 1, stack=FETCHING))) == ("straggler", [2])
 
 
 def test_what_to_look_at_first_fits_where_the_straggler_was_seen():
     def first_step(rank, **values):
-        said = diagnose(slow_case(*with_rank(ALIKE, looked(rank, 1, **values))))
-        assert [suspect.rank for suspect in said.suspects] == [rank]
-        return said.next_steps[0]
+        diagnosis = diagnose(slow_case(*with_rank(ALIKE, looked(rank, 1, **values))))
+        assert [suspect.rank for suspect in diagnosis.suspects] == [rank]
+        return diagnosis.next_steps[0]
 
     assert first_step(2, stack=FETCHING) == (
         "check the storage that rank 2 reads from on gpu-00: the rank was at data.py:31 in read"
@@ -125,27 +182,27 @@ def test_what_is_counted_is_told_in_plain_words():
 
 
 def test_two_stragglers_are_named_together():
-    assert said_of(*with_rank(ALIKE, SLOW, looked(6, 1)))[1] == [5, 6]
+    assert answer_of(*with_rank(ALIKE, SLOW, looked(6, 1)))[1] == [5, 6]
 
 
 def test_everybody_slow_alike_names_nobody():
-    assert said_of(*[looked(rank, 1) for rank in range(8)]) == ("job_slow", [])
-    assert said_of(*ALIKE) == ("job_slow", [])
+    assert answer_of(*[looked(rank, 1) for rank in range(8)]) == ("job_slow", [])
+    assert answer_of(*ALIKE) == ("job_slow", [])
 
 
 def test_half_of_the_ranks_cannot_be_stragglers():
     ranks = [looked(rank, 0 if rank < 4 else 8) for rank in range(8)]
-    assert said_of(*ranks) == ("job_slow", [])
+    assert answer_of(*ranks) == ("job_slow", [])
 
 
 def test_few_looks_name_nobody():
-    assert said_of(*[looked(r, 3 * (r != 5), looks=3) for r in range(8)]) == ("job_slow", [])
-    assert said_of(*ranks_in(8)) == ("job_slow", [])
+    assert answer_of(*[looked(r, 3 * (r != 5), looks=3) for r in range(8)]) == ("job_slow", [])
+    assert answer_of(*ranks_in(8)) == ("job_slow", [])
 
 
 def test_ranks_that_could_not_be_looked_at_may_be_the_slow_ones():
     ranks = with_rank(ALIKE, SLOW, looked(3, 0, looks=0), looked(4, 0, looks=0))
-    assert said_of(*ranks) == ("job_slow", [])
+    assert answer_of(*ranks) == ("job_slow", [])
     assert diagnose(slow_case(*ranks)).alternatives[0].suspects == (5,)
 
 
@@ -161,7 +218,7 @@ def test_a_stall_is_not_judged_by_looks():
 
 def test_chance_is_what_the_looks_must_beat():
     six = [looked(rank, 4, looks=6) for rank in range(8)]
-    assert said_of(*with_rank(six, looked(5, 0, looks=6))) == ("straggler", [5])
-    assert said_of(*with_rank(six, looked(5, 1, looks=6))) == ("job_slow", [])
+    assert answer_of(*with_rank(six, looked(5, 0, looks=6))) == ("straggler", [5])
+    assert answer_of(*with_rank(six, looked(5, 1, looks=6))) == ("job_slow", [])
     many = [looked(rank, 4, looks=6) for rank in range(300)]
-    assert said_of(*with_rank(many, looked(5, 0, looks=6))) == ("job_slow", [])
+    assert answer_of(*with_rank(many, looked(5, 0, looks=6))) == ("job_slow", [])

@@ -33,7 +33,7 @@ LOOPS = {41: (30,), 44: (30,), 39: (30,), 60: ()}
 REDUCING = calls("all_reduce", before=6, open=1)
 
 
-def said(odd_stack, odd_calls, others=REDUCING, *, sourced=True, odd=2, count=4):
+def diagnose_job(odd_stack, odd_calls, others=REDUCING, *, sourced=True, odd=2, count=4):
     built = with_rank(ranks_in(count, IN_TORCH_ALL_REDUCE), a_rank(odd, odd_stack))
     if sourced:
         built = [with_loops(item, LOOPS) for item in built]
@@ -48,7 +48,7 @@ def named(diagnosis):
 
 class TestByRecords:
     def test_a_barrier_behind_the_loop_is_uneven_inputs(self):
-        diagnosis = said(BARRIER.format(line=60), calls("barrier", before=6, open=1))
+        diagnosis = diagnose_job(BARRIER.format(line=60), calls("barrier", before=6, open=1))
         assert named(diagnosis) == ("uneven_inputs", [2])
         assert diagnosis.confidence > 0.9
         assert all(value in diagnosis.summary for value in ("loop", "number 7", "default_pg"))
@@ -73,43 +73,45 @@ class TestByRecords:
         assert ("fewer steps" in diagnosis.summary) is (cause == "uneven_inputs")
 
     def test_a_barrier_inside_the_loop_is_a_condition(self):
-        diagnosis = said(BARRIER.format(line=39), calls("barrier", before=6, open=1))
+        diagnosis = diagnose_job(BARRIER.format(line=39), calls("barrier", before=6, open=1))
         assert named(diagnosis) == ("conditional_collective", [2])
         assert diagnosis.confidence > 0.9
 
     def test_without_source_the_rank_is_named_with_less_confidence(self):
-        diagnosis = said(BARRIER.format(line=60), calls("barrier", before=6, open=1), sourced=False)
+        diagnosis = diagnose_job(
+            BARRIER.format(line=60), calls("barrier", before=6, open=1), sourced=False
+        )
         assert named(diagnosis) == ("uneven_inputs", [2])
         assert 0.5 < diagnosis.confidence <= 0.8
 
     def test_equal_steps_are_advised_only_where_a_loop_was_left(self):
         """The source of a framework's loop is not read: a callback may make the call alone."""
         behind, own_calls = BARRIER.format(line=60), calls("barrier", before=6, open=1)
-        assert any("drop_last" in step for step in said(behind, own_calls).next_steps)
-        steps = said(behind, own_calls, sourced=False).next_steps
+        assert any("drop_last" in step for step in diagnose_job(behind, own_calls).next_steps)
+        steps = diagnose_job(behind, own_calls, sourced=False).next_steps
         assert not any("drop_last" in step for step in steps)
         assert any("callback" in step for step in steps)
 
     def test_calls_in_another_order_are_a_mismatch(self):
         usual = calls("all_reduce all_gather all_reduce all_gather all_reduce", open=1)
         swapped = calls("all_reduce all_gather all_reduce all_gather all_gather", open=1)
-        assert named(said(GATHER, swapped, usual)) == ("mismatched_collective", [2])
+        assert named(diagnose_job(GATHER, swapped, usual)) == ("mismatched_collective", [2])
 
     def test_another_size_is_a_mismatch(self):
         usual = calls("all_reduce:float32[256]", before=6, open=1)
         other = calls("all_reduce:float32[128]", before=6, open=1)
-        diagnosis = said(IN_TORCH_ALL_REDUCE, other, usual)
+        diagnosis = diagnose_job(IN_TORCH_ALL_REDUCE, other, usual)
         assert named(diagnosis) == ("mismatched_collective", [2])
         assert "all_reduce of float32[128]" in diagnosis.summary
 
     def test_uneven_sizes_of_an_all_to_all_are_none(self):
         usual = calls("all_to_all:float32[256]", before=6, open=1)
         other = calls("all_to_all:float32[128]", before=6, open=1)
-        assert named(said(IN_TORCH_ALL_REDUCE, other, usual)) == ("symmetric_hang", [])
+        assert named(diagnose_job(IN_TORCH_ALL_REDUCE, other, usual)) == ("symmetric_hang", [])
 
     def test_of_two_ranks_neither_is_named(self):
         barrier = calls("barrier", before=6, open=1)
-        diagnosis = said(BARRIER.format(line=39), barrier, odd=1, count=2)
+        diagnosis = diagnose_job(BARRIER.format(line=39), barrier, odd=1, count=2)
         assert diagnosis.cause.value == "unknown"
         assert diagnosis.alternatives[0].cause.value == "conditional_collective"
 

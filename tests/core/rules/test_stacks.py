@@ -275,9 +275,9 @@ class TestBehindCollective:
         from tests.core.builders import a_case
         from watchtower.core.diagnosis.diagnosis import diagnose
 
-        said = diagnose(a_case(job_with(a_rank(3, FETCHING))))
-        assert said.cause.value == "dataloader_stall"
-        assert said.alternatives == ()
+        diagnosis = diagnose(a_case(job_with(a_rank(3, FETCHING))))
+        assert diagnosis.cause.value == "dataloader_stall"
+        assert diagnosis.alternatives == ()
 
     def test_of_two_ranks_it_is_less_sure(self):
         built = job_with(a_rank(1, IN_USER_CODE), count=2)

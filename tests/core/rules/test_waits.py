@@ -1,4 +1,4 @@
-"""What the wait-for graph adds: cascades, cycles, messages left out, and nobody to blame."""
+"""Causes that the wait-for graph adds: cascades, cycles, messages left out, no rank to blame."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is true of the summary of every case: real ones, imagined ones and hostile ones."""
+"""Properties of the summary of every case: real ones, imagined ones and hostile ones."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -46,30 +46,30 @@ def recorded(built, *, late=1):
 
 
 def verdict(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def test_the_rank_whose_communication_thread_has_ended_is_named_with_both_counts():
-    said = diagnose(recorded(job(waits(1))))
-    assert (said.cause.value, [s.rank for s in said.suspects]) == ("lock_deadlock", [1])
-    assert said.confidence == 0.85
-    assert said.waiting == "0,2-3"
+    diagnosis = diagnose(recorded(job(waits(1))))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("lock_deadlock", [1])
+    assert diagnosis.confidence == 0.85
+    assert diagnosis.waiting == "0,2-3"
     (counts,) = shown(ask("lock_deadlock", recorded(job(waits(1)))), ReasonKind.CALLED_BESIDE)
     point, rank, called = counts.point, counts.rank, counts.called
     assert (point.waiting, point.number, rank, called) == ((0, 2, 3), 31, 1, 30)
 
 
 def test_a_communication_thread_elsewhere_says_where_and_why():
-    said = diagnose(recorded(job(waits(1, ("comm", POSTING)))))
-    assert (said.cause.value, [s.rank for s in said.suspects]) == ("network_wait", [1])
-    assert said.suspects[0].where == "comm.py:12 in run"
-    assert [item.ranks for item in said.evidence if item.source == "network"] == ["1"]
-    assert said.confidence == 0.85
+    diagnosis = diagnose(recorded(job(waits(1, ("comm", POSTING)))))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("network_wait", [1])
+    assert diagnosis.suspects[0].where == "comm.py:12 in run"
+    assert [item.ranks for item in diagnosis.evidence if item.source == "network"] == ["1"]
+    assert diagnosis.confidence == 0.85
 
 
 def quoted(case, rule):
-    """Give where the other threads of a suspect are, and whether each is the main one."""
+    """Return where the other threads of a suspect are, and whether each is the main one."""
     found = shown(ask(rule, case), ReasonKind.THREAD)
     return [(each.thread.main, each.known.reading.where) for each in found]
 
@@ -85,21 +85,24 @@ def test_main_is_quoted_before_others_and_while_the_communication_thread_compute
     packing = "pack /home/ann/job/comm.py:21 < " + BOOT.format(12)
     threads = (("comm", packing), *((f"s3_{n}", POSTING) for n in range(5)))
     spins = a_rank(1, AWAITING, syscall="", state="R", cpu=1.0, threads=threads)
-    said = diagnose(recorded(job(spins)))
-    assert said.suspects[0].where == "comm.py:21 in pack"
+    diagnosis = diagnose(recorded(job(spins)))
+    assert diagnosis.suspects[0].where == "comm.py:21 in pack"
     assert quoted(recorded(job(spins)), "behind_collective")[0] == MAIN_WAITS
 
 
 def test_an_idle_communication_thread_shows_main_where_it_waits():
-    said = diagnose(recorded(job(waits(1, ("comm", IDLE)))))
-    assert (said.suspects[0].rank, said.suspects[0].where) == (1, "main.py:17 in synchronize")
+    diagnosis = diagnose(recorded(job(waits(1, ("comm", IDLE)))))
+    assert (diagnosis.suspects[0].rank, diagnosis.suspects[0].where) == (
+        1,
+        "main.py:17 in synchronize",
+    )
 
 
 def test_other_threads_of_the_culprit_are_not_taken_for_it():
     """Its thread has died; what a logger does is no place for the rank."""
     logs = "flush /home/ann/job/log.py:9 < Thread._bootstrap @threading.py:1002"
-    said = diagnose(recorded(job(waits(1, ("logger", logs)))))
-    assert said.suspects[0].where == "main.py:17 in synchronize"
+    diagnosis = diagnose(recorded(job(waits(1, ("logger", logs)))))
+    assert diagnosis.suspects[0].where == "main.py:17 in synchronize"
 
 
 def test_of_two_ranks_the_one_that_has_not_called_is_named():
@@ -107,15 +110,18 @@ def test_of_two_ranks_the_one_that_has_not_called_is_named():
 
 
 def test_a_main_thread_elsewhere_is_named_and_the_others_wait_for_it():
-    said = diagnose(recorded(job(a_rank(1, FETCHING, threads=(("comm", IDLE),)))))
-    assert (said.cause.value, [s.rank for s in said.suspects]) == ("dataloader_stall", [1])
-    assert (said.waiting, said.confidence) == ("0,2-3", 0.85)
+    diagnosis = diagnose(recorded(job(a_rank(1, FETCHING, threads=(("comm", IDLE),)))))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == (
+        "dataloader_stall",
+        [1],
+    )
+    assert (diagnosis.waiting, diagnosis.confidence) == ("0,2-3", 0.85)
 
 
 def test_without_collective_logs_it_is_less_sure():
-    said = diagnose(a_case(job(waits(1))))
-    assert [suspect.rank for suspect in said.suspects] == [1]
-    assert said.confidence == 0.75
+    diagnosis = diagnose(a_case(job(waits(1))))
+    assert [suspect.rank for suspect in diagnosis.suspects] == [1]
+    assert diagnosis.confidence == 0.75
 
 
 def test_a_call_that_all_their_threads_have_come_to_names_no_rank():

@@ -23,8 +23,12 @@ NAMED = (
 def verdict(stack, *others, made=None, **values):
     built = with_rank(ranks_in(4, stack, **values), *others)
     made = {rank: {"w": INSIDE} for rank in range(4)} | {2: {"w": BEFORE}} | (made or {})
-    said = diagnose(a_recorded_case(built, WORLD, made))
-    return said.cause.value, [suspect.rank for suspect in said.suspects], said.waiting
+    diagnosis = diagnose(a_recorded_case(built, WORLD, made))
+    return (
+        diagnosis.cause.value,
+        [suspect.rank for suspect in diagnosis.suspects],
+        diagnosis.waiting,
+    )
 
 
 @pytest.mark.parametrize("stack", NAMED)
@@ -56,6 +60,6 @@ def test_more_than_a_name_shows_that_an_open_call_is_in_the_background(stack, sy
     )
     made = {rank: {"w": INSIDE, "v": BEFORE} for rank in (0, 1, 3)}
     made[2] = {"w": BEFORE, "v": INSIDE}
-    said = diagnose(a_recorded_case(built, groups, made))
-    assert [suspect.rank for suspect in said.suspects] == [2]
-    assert said.cause.value in ("checkpoint_stall", "dataloader_stall")
+    diagnosis = diagnose(a_recorded_case(built, groups, made))
+    assert [suspect.rank for suspect in diagnosis.suspects] == [2]
+    assert diagnosis.cause.value in ("checkpoint_stall", "dataloader_stall")

@@ -17,16 +17,19 @@ def pipeline(*others, sends=SENDS, receives=RECEIVES):
 
 
 def verdict(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def test_the_one_rank_that_is_elsewhere_is_named_and_quoted():
-    said = diagnose(pipeline(a_rank(2, IN_SLOT, syscall="pselect6")))
-    assert (said.cause.value, [s.rank for s in said.suspects]) == ("behind_collective", [2])
-    assert (said.confidence, said.waiting, said.alternatives) == (0.6, "0-1,3", ())
-    assert said.suspects[0].where == "slots.py:7 in wait_for_slot"
-    assert any(item.text.startswith("rank 2: wait_for_slot") for item in said.evidence)
+    diagnosis = diagnose(pipeline(a_rank(2, IN_SLOT, syscall="pselect6")))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == (
+        "behind_collective",
+        [2],
+    )
+    assert (diagnosis.confidence, diagnosis.waiting, diagnosis.alternatives) == (0.6, "0-1,3", ())
+    assert diagnosis.suspects[0].where == "slots.py:7 in wait_for_slot"
+    assert any(item.text.startswith("rank 2: wait_for_slot") for item in diagnosis.evidence)
 
 
 @pytest.mark.parametrize("syscall", ["futex", "recvfrom", ""])

@@ -30,8 +30,8 @@ IN_SYNC = "synchronize @torch/cuda/__init__.py:801 < train main.py:41 < <module>
 
 
 def verdict(case):
-    said = diagnose(case)
-    return said.cause.value, [suspect.rank for suspect in said.suspects]
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def pipeline(first, second, groups=None, made=None, transfers=None, queued=False):
@@ -54,15 +54,15 @@ class TestFutexUnderTheUsersLine:
     asleep = a_rank(0, IN_USER_CODE, syscall="clock_nanosleep")
 
     def test_the_stage_that_receives_is_not_named_with_the_one_that_does_not_send(self):
-        said = diagnose(pipeline(self.asleep, self.waits))
-        assert [suspect.rank for suspect in said.suspects] == [0]
-        (other,) = said.alternatives
+        diagnosis = diagnose(pipeline(self.asleep, self.waits))
+        assert [suspect.rank for suspect in diagnosis.suspects] == [0]
+        (other,) = diagnosis.alternatives
         assert (other.cause.value, other.suspects) == ("lock_deadlock", (1,))
         assert other.confidence < MIN_CONFIDENCE
 
     def test_the_advice_asks_whether_it_is_a_message_or_a_lock(self):
-        said = ask_of_case("lock_deadlock", pipeline(self.asleep, self.waits))
-        assert said.entries[0] == "read_lock_or_message"
+        diagnosis = ask_of_case("lock_deadlock", pipeline(self.asleep, self.waits))
+        assert diagnosis.entries[0] == "read_lock_or_message"
 
     def test_nor_when_logs_show_only_the_stage_that_receives(self):
         made = {0: {"dp0": STAYED}, 1: {"dp1": STAYED}, 2: {"dp0": STAYED}}
@@ -249,9 +249,12 @@ class TestCallsOfNoRecorder:
         made = {rank: {"w": INSIDE} for rank in (0, 1, 2)} | {3: {"w": calls("", before=3)}}
         stays = a_rank(3, IN_TORCH_ALL_REDUCE.replace("all_reduce", call))
         case = a_recorded_case(with_rank(ranks_in(4, IN_TORCH_ALL_REDUCE), stays), WORLD, made)
-        said = diagnose(case)
-        assert (said.cause.value, [s.rank for s in said.suspects]) == ("behind_collective", [3])
-        assert said.confidence <= 0.8
+        diagnosis = diagnose(case)
+        assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == (
+            "behind_collective",
+            [3],
+        )
+        assert diagnosis.confidence <= 0.8
 
     def test_not_while_it_gets_on(self):
         made = {rank: {"w": INSIDE} for rank in (0, 1, 2)} | {3: {"w": calls("", before=3)}}

@@ -1,4 +1,4 @@
-"""What tests of the agent as a process need: training processes that obey, and an agent."""
+"""Helpers for tests of the agent as a process: training processes that obey, and an agent."""
 
 from __future__ import annotations
 

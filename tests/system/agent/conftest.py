@@ -23,7 +23,7 @@ from tests.system.agent.fake_gpus import gpus  # noqa: F401 - a fixture
 
 @pytest.fixture
 def mark() -> str:
-    """What the environment of this test's ranks says, so that no other rank is checked."""
+    """The environment of this test's ranks, so that no other rank is checked."""
     return new_mark()
 
 

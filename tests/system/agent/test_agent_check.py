@@ -30,19 +30,19 @@ def check(*options: str) -> tuple[int, dict[str, str]]:
     )
     assert done.stderr == ""
     lines = [line.partition(": ") for line in done.stdout.splitlines()]
-    return done.returncode, {what: said for what, _, said in lines}
+    return done.returncode, {what: text for what, _, text in lines}
 
 
 def test_where_nothing_is_limited_it_succeeds(tower: RecordingTower, tmp_path: Path) -> None:
     if find_gaps(Proc(), find_py_spy()).sentences():
         pytest.skip("this user or machine is limited: run it as root with py-spy")
-    code, said = check("--tower", tower.url, "--spool-dir", str(tmp_path))
-    assert code == 0, said
-    assert said["ok  tower"] == f"{tower.url} accepts reports without a token"
-    assert said["ok  spool"] == f"{tmp_path}/dumps can be made in {tmp_path}"
+    code, found = check("--tower", tower.url, "--spool-dir", str(tmp_path))
+    assert code == 0, found
+    assert found["ok  tower"] == f"{tower.url} accepts reports without a token"
+    assert found["ok  spool"] == f"{tmp_path}/dumps can be made in {tmp_path}"
     assert list(tmp_path.iterdir()) == []
-    assert "py-spy 0." in said["ok  Python stacks"]
-    assert set(said) >= {"ok  ranks", "ok  processes", "ok  Yama"}
+    assert "py-spy 0." in found["ok  Python stacks"]
+    assert set(found) >= {"ok  ranks", "ok  processes", "ok  Yama"}
     assert tower.reports == []  # it does not pretend to be an agent
 
 
@@ -50,30 +50,30 @@ def test_a_tower_that_is_away_and_a_folder_that_cannot_be_used_are_said(tmp_path
     gone = RecordingTower()
     gone.close()
     (tmp_path / "dumps").write_text("a file")
-    code, said = check("--tower", gone.url, "--spool-dir", str(tmp_path))
+    code, found = check("--tower", gone.url, "--spool-dir", str(tmp_path))
     assert code == 1
-    assert "Connection refused" in said["!!  tower"]
-    assert "cannot be used" in said["!!  spool"]
+    assert "Connection refused" in found["!!  tower"]
+    assert "cannot be used" in found["!!  spool"]
 
 
 def test_a_spool_that_an_agent_uses_is_no_fault(tower: RecordingTower, tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), lambda _: None, lambda _: False)
     spool.open()
-    _, said = check("--tower", tower.url, "--spool-dir", str(tmp_path))
+    _, found = check("--tower", tower.url, "--spool-dir", str(tmp_path))
     spool.close()
-    assert "is used by an agent that runs now" in said["ok  spool"]
-    _, said = check("--tower", tower.url, "--spool-dir", str(tmp_path))
-    assert said["ok  spool"] == f"{tmp_path}/dumps, 0 dumps wait in it"
-    _, said = check("--tower", tower.url)
-    assert "none (--spool-dir)" in said["ok  spool"]
+    assert "is used by an agent that runs now" in found["ok  spool"]
+    _, found = check("--tower", tower.url, "--spool-dir", str(tmp_path))
+    assert found["ok  spool"] == f"{tmp_path}/dumps, 0 dumps wait in it"
+    _, found = check("--tower", tower.url)
+    assert "none (--spool-dir)" in found["ok  spool"]
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"null", b'{"detail": "hello"}', b"\xff<html>"])
 def test_what_is_no_tower_takes_no_reports(tower: RecordingTower, answer: bytes) -> None:
     tower.get_answer = answer
-    code, said = check("--tower", tower.url)
+    code, found = check("--tower", tower.url)
     assert code == 1
-    assert said["!!  tower"] == f"{tower.url} does not answer like a watchtower tower"
+    assert found["!!  tower"] == f"{tower.url} does not answer like a watchtower tower"
 
 
 def test_another_release_is_said(tower: RecordingTower) -> None:
@@ -96,14 +96,14 @@ def test_certificate_token_and_scope_are_those_of_a_run(tmp_path: Path) -> None:
         agents, readers = (("--token-file", str(tmp_path / scope)) for scope in tokens)
         assert "an authority that is not trusted here" in check(*where, *agents)[1]["!!  tower"]
         assert "HTTP 401" in check(*trusting)[1]["!!  tower"]
-        code, said = check(*trusting, *readers)
+        code, found = check(*trusting, *readers)
         assert code == 1
-        assert said["!!  tower"] == (
+        assert found["!!  tower"] == (
             f"{tower.url} accepts no reports: HTTP 403 this call needs a token for agent, "
             "but the token is for reader"
         )
-        said = check(*trusting, *agents)[1]
-        assert said["ok  tower"] == f"{tower.url} accepts reports with this token"
+        found = check(*trusting, *agents)[1]
+        assert found["ok  tower"] == f"{tower.url} accepts reports with this token"
 
 
 def test_a_py_spy_that_gives_nothing_is_said_although_it_has_a_version(
@@ -114,8 +114,8 @@ def test_a_py_spy_that_gives_nothing_is_said_although_it_has_a_version(
     broken = tmp_path / "py-spy"
     broken.write_text("#!/bin/sh\n[ $1 = --version ] && echo py-spy 0.0 || exit 1\n")
     broken.chmod(0o755)
-    code, said = check("--tower", tower.url, "--py-spy", str(broken))
+    code, found = check("--tower", tower.url, "--py-spy", str(broken))
     assert code == 1
-    assert said["!!  Python stacks"] == (
+    assert found["!!  Python stacks"] == (
         f"{broken}, py-spy 0.0, gives none of this process: py-spy ended with code 1"
     )

@@ -1,4 +1,4 @@
-"""What is said of capabilities is what the kernel does."""
+"""Sentences about capabilities describe what the kernel does."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_what_is_said_of_capabilities_is_what_the_kernel_does(names: str, all_ra
     )
     if done.returncode:
         pytest.skip(f"another user cannot run this Python: {done.stderr[-300:]}")
-    reads, said = done.stdout.splitlines()
+    reads, text = done.stdout.splitlines()
     assert reads.split()[:2] == [str(all_ranks)] * 2
-    assert ("finds only ranks of user" in said) != all_ranks
+    assert ("finds only ranks of user" in text) != all_ranks

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from agent.collectors.nvml import Nvml
+from agent.collectors.nvml_process import PACKAGES
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
 from watchtower.drills.compiling import find_compiler
@@ -127,7 +132,7 @@ def test_an_old_driver_without_some_functions_is_read_without_them(gpus: Gpus):
     gpus.be(WORKS.format(0) + "rc.memory 0 3\n")
     gpus.wait_for("pci:0000:3a:00", "gpu_pattern.working")
     values = gpus.values()
-    assert ("gpu_throttled", "0000:3a:00") not in values
+    assert ("gpu_throttled", "0000:3a:00", "heat") not in values
     assert ("gpu_memory_used_bytes", "0000:3a:00") not in values
     assert values["gpu_temperature_celsius", "0000:3a:00"] == 40
 
@@ -168,16 +173,143 @@ def test_the_durations_of_calls_are_a_histogram(gpus: Gpus):
     assert seen["errors", "_sum", ""] >= 0.2
 
 
-def test_a_gpu_with_everything_has_at_most_25_series(gpus: Gpus):
-    fields = "".join(f"field.{number} 0 1\n" for number in (3, 4, 38, 45, 52, 59, 94, 230))
-    gpus.be(f"{fields}tensor 0 40\ndram 0 20\npid 0 4711\n" + WORKS.format(0))
-    heat = ("gpu_temperature_celsius", "0000:3a:00")
-    rows = ("gpu_remapped_rows", "0000:3a:00", "failed")
-    units = ("gpu_tensor_active_ratio", "0000:3a:00")
-    wanted = {heat, rows, units}
+HOPPER = (3, 4, 5, 6, 38, 45, 52, 59, 94, 230)
+"""Fields of a GPU that has the most of them."""
+
+
+def test_a_gpu_with_everything_has_at_most_36_series(gpus: Gpus):
+    fields = "".join(f"field.{number} 0 1\n" for number in HOPPER)
+    fields += "links 0 18\nfabric_state 0 3\n"
+    units = "sm 0 90\ntensor 0 40\ndram 0 20\nreceived 0 100\nsent 0 50\n"
+    gpus.be(f"{fields}{units}pid 0 4711\n" + WORKS.format(0))
+    wanted = {
+        ("gpu_temperature_celsius", "0000:3a:00"),
+        ("gpu_remapped_rows", "0000:3a:00", "failed"),
+        ("gpu_tensor_active_ratio", "0000:3a:00"),
+        ("gpu_fabric_state", "0000:3a:00"),
+    }
     wait_until(lambda: gpus.observed() and wanted <= gpus.values().keys(), "all is read")
     of_gpu = [key for key in gpus.values() if "0000:3a:00" in key]
-    assert 22 < len(of_gpu) <= 25, of_gpu
+    assert 30 < len(of_gpu) <= 36, of_gpu
+
+
+def test_the_links_and_the_fabric_of_a_gpu_are_reported(gpus: Gpus):
+    fabric = "fabric_state 0 3\nfabric_health 0 1\n"
+    gpus.be("links 0 18\nlinks 1 12\nhas_link_fields 1 0\n" + fabric + WORKS.format(0))
+    up = ("gpu_nvlinks", "0000:3a:00", "up")
+    wait_until(lambda: gpus.observed() and up in gpus.values(), "the links are counted")
+    values = gpus.values()
+    assert (values[up], values["gpu_nvlinks", "0000:3a:00", "down"]) == (18, 0)
+    assert values["gpu_nvlinks", "0000:3b:00", "up"] == 12  # by a call for each link
+    assert values["gpu_fabric_state", "0000:3a:00"] == 3
+    assert values["gpu_fabric_health", "0000:3a:00"] == 1
+    assert ("pci:0000:3a:00", "gpu_fabric") not in gpus.observed()
+    gpus.be("links 0 18\nlinks_up 0 16\n" + WORKS.format(0))
+    lost = gpus.wait_for("pci:0000:3a:00", "gpu_nvlink_lost")
+    assert (lost.value, lost.text) == (2, "2 of its 18 NVLinks were lost")
+    assert lost.age_s < 2
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "state"),
+    [
+        ("fabric_state 0 1\n", "is not set up yet: is the fabric manager running?", 1),
+        ("fabric_state 0 2\nfabric_version 0 33554468\n", "is being set up", 2),
+        ("fabric_state 0 3\nfabric_status 0 999\n", "was not set up (error 999)", 4),
+        ("fabric_state 0 3\nfabric_health 0 2\n", "is unhealthy", 3),
+    ],
+)
+def test_a_fabric_that_programs_cannot_use_is_reported(gpus: Gpus, script, text, state):
+    gpus.be(script + WORKS.format(0))
+    found = gpus.wait_for("pci:0000:3a:00", "gpu_fabric")
+    assert found.text == f"its NVLink fabric {text}"
+    assert gpus.values()["gpu_fabric_state", "0000:3a:00"] == state
+
+
+def test_pages_and_lifetime_errors_of_the_memory_are_metrics(gpus: Gpus):
+    gpus.be("field.5 0 901\nfield.6 0 2\nfield.29 0 4\nfield.31 0 1\n" + WORKS.format(0))
+    pages = ("gpu_retired_pages", "0000:3a:00", "pending")
+    wait_until(lambda: gpus.observed() and pages in gpus.values(), "the pages are read")
+    values = gpus.values()
+    assert (values[pages], values["gpu_retired_pages", "0000:3a:00", "single_bit"]) == (1, 4)
+    assert values["gpu_ecc_lifetime_errors_total", "0000:3a:00", "corrected"] == 901
+    assert values["gpu_ecc_lifetime_errors_total", "0000:3a:00", "uncorrected"] == 2
+
+
+def test_a_number_that_stands_for_no_value_is_dropped(gpus: Gpus):
+    """NVML has a number just below 2**64 for a counter that it does not know."""
+    gpus.be(f"field.4 0 {2**64 - 2048}\nfield.3 0 5\n" + WORKS.format(0))
+    known = ("gpu_ecc_errors_total", "0000:3a:00", "corrected")
+    wait_until(lambda: gpus.observed() and known in gpus.values(), "the counters are read")
+    assert ("gpu_ecc_errors_total", "0000:3a:00", "uncorrected") not in gpus.values()
+
+
+def test_the_reason_of_reduced_clocks_has_a_series(gpus: Gpus):
+    gpus.be("reasons 0 64\n" + WORKS.format(0))
+    gpus.wait_for("pci:0000:3a:00", "gpu_pattern.throttled")
+    values = gpus.values()
+    found = {
+        key[2]: each for key, each in values.items() if key[:2] == ("gpu_throttled", "0000:3a:00")
+    }
+    assert found == {"heat": 1, "power_brake": 0, "hardware": 0}
+
+
+COUNTERS = """
+import json, sys, time
+sys.path += sys.argv[1:3]
+import pynvml
+from agent.gpu_reader.gpu import SLOW_S, Gpu
+pynvml.nvmlInit()
+gpu, now = Gpu(pynvml, 0), 0.0
+for line in sys.stdin:
+    time.sleep(0.25)  # the driver takes six samples a second
+    now += SLOW_S
+    gpu.read(now)
+    print(json.dumps(gpu.show(now)["values"]), flush=True)
+"""
+
+
+def test_the_energy_and_the_samples_of_a_gpu_that_is_frozen_stand_still(gpus: Gpus):
+    folders = [str(Path(pynvml.__file__).parent), PACKAGES]
+    reader = subprocess.Popen(
+        [sys.executable, "-c", COUNTERS, *folders],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"LD_LIBRARY_PATH": str(gpus.folder)},
+    )
+    with reader:
+        commands, answers = reader.stdin, reader.stdout
+        assert commands is not None
+        assert answers is not None
+
+        def read() -> tuple[float, float]:
+            commands.write("\n")
+            commands.flush()
+            values = json.loads(answers.readline())
+            return values["energy_j"], values["sampled_at"]
+
+        gpus.be(WORKS.format(0))
+        first, second = read(), read()
+        assert second[0] > first[0]
+        assert second[1] > first[1]
+        gpus.be(WORKS.format(0) + "frozen 0 1\n")
+        read()
+        assert read() == read()
+        commands.close()
+
+
+def test_gpus_that_the_driver_does_not_show_are_missing(gpus: Gpus):
+    devices = gpus.root / "sys/bus/pci/devices"
+    for number, name in enumerate(("0x030200", "0x030200", "0x030200", "0x068000", "0x040300")):
+        folder = devices / f"0000:{number:02x}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "class").write_text(f"{name}\n")
+        (folder / "vendor").write_text("0x10de\n")
+    gpus.be(WORKS.format(0))
+    found = gpus.wait_for("node", "gpus_missing")
+    assert (found.value, found.text) == (1, "the driver shows 2 of 3 GPUs")
+    assert (gpus.values()["gpus_visible",], gpus.values()["gpus_expected",]) == (2, 3)
 
 
 def test_a_narrow_link_and_mig_are_reported(gpus: Gpus):
@@ -205,7 +337,6 @@ def test_without_a_driver_no_child_is_started(tmp_path: Path):
 
 
 def test_the_sizes_of_the_structures_are_those_of_the_binding():
-    pynvml = pytest.importorskip("pynvml")
     sizes = {
         name: ctypes.sizeof(getattr(pynvml, name))
         for name in (
@@ -213,6 +344,9 @@ def test_the_sizes_of_the_structures_are_those_of_the_binding():
             "c_nvmlUtilization_t",
             "nvmlPciInfo_t",
             "c_nvmlGpmMetric_t",
+            "c_nvmlSample_t",
+            "c_nvmlGpuFabricInfo_v2_t",
+            "c_nvmlGpuFabricInfo_v3_t",
         )
     }
     assert sizes == {
@@ -220,4 +354,7 @@ def test_the_sizes_of_the_structures_are_those_of_the_binding():
         "c_nvmlUtilization_t": 8,
         "nvmlPciInfo_t": 68,
         "c_nvmlGpmMetric_t": 40,
+        "c_nvmlSample_t": 16,
+        "c_nvmlGpuFabricInfo_v2_t": 36,
+        "c_nvmlGpuFabricInfo_v3_t": 40,
     }

@@ -111,7 +111,7 @@ def address(server: TlsServer) -> TowerAddress:
 def test_a_closed_connection_fails_with_the_end_of_the_file(
     server: TlsServer, address: TowerAddress
 ) -> None:
-    """What is caught is what comes: OpenSSL's words differ from those of a plain socket."""
+    """The caught errors are the real ones: OpenSSL's words differ from those of a plain socket."""
     connection = TowerConnection(address, REPLY_LIMITS)
     connection.post("/x", b"{}")
     server.end_idle()

@@ -105,7 +105,7 @@ def begin(victim: Victim, before: str, code: str) -> None:
 
 
 def found(victim: Victim, python: Path) -> dict[str, dict[str, int]]:
-    """What an agent's child finds in many rounds: kinds of places with libraries, and failures."""
+    """Finds of an agent's child in many rounds: kinds of places with libraries, and failures."""
     command = [*become(AGENT_USER, unit_capabilities()), str(python), "-P"]
     program = str(PROGRAMS / "sample_native.py")
     command += [program, str(victim.pid), str(ROUNDS), str(PATIENCE_S / 2)]

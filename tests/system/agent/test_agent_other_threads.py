@@ -11,7 +11,8 @@ from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker, Target, no_page
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS
@@ -55,7 +56,7 @@ def test_a_thread_that_main_waits_for_is_found_in_its_wait_for_the_device(
     )
     stat = Proc().stat(victim.pid)
     assert stat is not None
-    target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=no_page)
+    target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=lambda: None)
 
     def find_trainer() -> ThreadDump | None:
         (dump,) = taker.take([target], deadline=time.monotonic() + 10).ranks

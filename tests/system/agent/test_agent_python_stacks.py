@@ -15,7 +15,8 @@ import pytest
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner, Outcome
-from agent.dumping.dump_round import RoundTaker, Target
+from agent.dumping.dump_round import RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, a_view, wait_until
 from tests.system.agent.agent_processes import Victim

@@ -16,7 +16,8 @@ import pytest
 from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import Round, RoundTaker, Target
+from agent.dumping.dump_round import Round, RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
 from tests.agent.record_listeners import EMPTY, Listen, failure_of
@@ -62,9 +63,9 @@ def test_a_rank_that_waits_for_one_that_never_comes(gloo_job: list[Victim]) -> N
     def waits() -> Round | None:
         found = take_round(gloo_job)
         logs = {log.digest: log for log in found.group_logs}
-        said = found.ranks[0].collectives
-        assert said is not None
-        return found if any(logs[each].called == 5 for each in said.logs) else None
+        known = found.ranks[0].collectives
+        assert known is not None
+        return found if any(logs[each].called == 5 for each in known.logs) else None
 
     found = wait_until(waits, "rank 0 has called the last all_reduce")
     logs = {log.digest: log for log in found.group_logs}
@@ -121,16 +122,16 @@ def test_a_page_written_by_hand_leads_the_agent_to_the_records(
     )
     run_agent(tower.url, "--no-source")
     batch = wait_until(lambda: tower.dumps and tower.dumps[0], "the job was dumped")
-    said = batch["ranks"][0]["collectives"]
+    found = batch["ranks"][0]["collectives"]
     groups = {group["id"]: group for group in batch["groups"]}
     assert {groups[log["group"]]["name"]: log["called"] for log in batch["group_logs"]} == {
         "default_pg": 10,
         "tensor": 2,
     }
-    assert said["logs"] == [log["digest"] for log in batch["group_logs"]]
-    assert said["failure"] == "2 calls with further peers are not counted"
-    assert [peer["peer"] for peer in said["peers"]] == [3, -1]
-    first = said["peers"][0]
+    assert found["logs"] == [log["digest"] for log in batch["group_logs"]]
+    assert found["failure"] == "2 calls with further peers are not counted"
+    assert [peer["peer"] for peer in found["peers"]] == [3, -1]
+    first = found["peers"][0]
     assert (first["sends_begun"], first["sends_done"], first["receives_done"]) == (5, 4, 2)
 
 

@@ -1,4 +1,4 @@
-"""What the agent does for ranks without heartbeats: samples, and their traffic over TCP."""
+"""Evidence of ranks without heartbeats: samples, and their traffic over TCP."""
 
 from __future__ import annotations
 

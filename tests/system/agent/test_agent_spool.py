@@ -41,12 +41,12 @@ def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(tmp_path: Pat
         assert writer.stdout.readline() == "ready\n"
         time.sleep(0.005 * number)  # another moment each time; any is as good
         writer.kill()
-        said = writer.stdout.read().splitlines()
+        lines = writer.stdout.read().splitlines()
         writer.stdout.close()
         writer.wait()
         spool = Spool(str(tmp_path), losses.count, lambda _: False)
         spool.open()
-        whole = {dump_id for dump_id in said if len(dump_id) == 32}
+        whole = {dump_id for dump_id in lines if len(dump_id) == 32}
         assert whole <= spool.ids()
         while (dump := spool.first()) is not None:
             assert len(dump.body) == 200_010

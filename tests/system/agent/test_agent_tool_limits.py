@@ -1,4 +1,4 @@
-"""What a tool may take from the node, and what a process that abuses it costs the others."""
+"""The limits of a tool on the node, and the cost for others of a process that abuses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES, OOM_SCORE
 from agent.dumpers.tool_process import ChildRunner, Ended
-from agent.dumping.dump_round import Round, RoundTaker, Target
+from agent.dumping.dump_round import Round, RoundTaker
+from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
@@ -158,7 +159,7 @@ def test_a_hostile_process_takes_no_memory_and_its_neighbour_is_dumped_as_before
     wait_until(lambda: b"nanosleep" in Proc().try_read(victim.pid, "wchan"), "it sleeps")
     targets = [a_target(each.pid, rank) for rank, each in enumerate([*hostile, victim])]
     stacks = PythonStacks(runner, tool)
-    said = []
+    lines = []
     for _ in range(4):
         began = time.monotonic()
         taken = take(stacks, targets)
@@ -170,9 +171,9 @@ def test_a_hostile_process_takes_no_memory_and_its_neighbour_is_dumped_as_before
         for each in forged:
             assert each.failure is not None
             assert each.failure.kind is FailureKind.OTHER
-            said.append(each.failure.help_text)
-    assert all("MB" in text for text in said)
-    assert [("not dumped again" in text) for text in said] == [False] * 4 + [True] * 4
+            lines.append(each.failure.help_text)
+    assert all("MB" in text for text in lines)
+    assert [("not dumped again" in text) for text in lines] == [False] * 4 + [True] * 4
     used = [int(line) * 1024 for line in (tmp_path / "used").read_text().split()]
     assert len(used) == 8, "the hostile ones twice, the victim each time"
     assert max(used) < MAX_TOOL_MEMORY_BYTES

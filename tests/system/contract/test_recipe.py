@@ -21,9 +21,9 @@ apart = observed(SPINNING)
 first, *rest = apart.nodes
 same = tuple(replace(each, subject="pci:0000:3b:00") for each in first.observations)
 for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), apart):
-    said = diagnose(case)
-    ranks = [suspect.rank for suspect in said.suspects]
-    print(said.cause.value, ranks, *said.next_steps, *(e.text for e in said.evidence), sep="|")
+    found = diagnose(case)
+    ranks = [suspect.rank for suspect in found.suspects]
+    print(found.cause.value, ranks, *found.next_steps, *(e.text for e in found.evidence), sep="|")
 """
 
 ASK_COLLECTOR = """
@@ -68,7 +68,7 @@ def patch_of(new_file: str) -> str:
 
 
 def answer(program: str, folder: Path, patch: str) -> str:
-    """What a program prints that runs with a patched copy of the sources."""
+    """The output of a program that runs with a patched copy of the sources."""
     without = shutil.ignore_patterns("__pycache__", "programs")
     for package in ("watchtower", "agent", "dashboards"):
         shutil.copytree(ROOT / package, folder / package, ignore=without)

@@ -1,4 +1,4 @@
-"""What is built is whole: an editable install would hide a data file that the wheel lacks."""
+"""The wheel is whole: an editable install would hide a data file that it lacks."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def test_the_abort_of_a_watchdog_leaves_every_stack_in_the_log(
         manager.hear_until("READY=1")
         agent.send_signal(signal.SIGABRT)
         assert agent.wait(30) == -signal.SIGABRT
-        said = (tmp_path / "err").read_text()
-        assert "in _loop" in said
-        assert "shipping.py" in said
+        text = (tmp_path / "err").read_text()
+        assert "in _loop" in text
+        assert "shipping.py" in text
     finally:
         end(agent)

@@ -50,9 +50,9 @@ def test_a_daemon_is_installed_runs_and_leaves_again(tmp_path: Path):
     assert run(tmp_path / program[1], "--version").startswith("watchtower-agent ")
     tried = tmp_path / "agent.env"
     tried.write_text("WATCHTOWER_URL=http://127.0.0.1:9\nWATCHTOWER_AGENT_OPTIONS=--node n7\n")
-    said = run(tmp_path / program[1], "check", "--env-file", str(tried), status=1)
-    assert f"settings: of the service, from {tried}" in said
-    assert "!!  tower: http://127.0.0.1:9 accepts no reports" in said
+    words = run(tmp_path / program[1], "check", "--env-file", str(tried), status=1)
+    assert f"settings: of the service, from {tried}" in words
+    assert "!!  tower: http://127.0.0.1:9 accepts no reports" in words
     tried.unlink()
     # It also runs where it belongs, and if it is called by a link.
     (tmp_path / "link").symlink_to(tmp_path / program[1])
@@ -91,16 +91,16 @@ def test_the_environment_stays_while_the_other_daemon_uses_it(tmp_path: Path):
 
 
 def test_the_tower_is_installed_in_the_same_way_with_what_it_needs():
-    said = make("-n", "install-tower")
-    assert "./heartbeat '.[tower]'" in said
-    assert "deploy/systemd/watchtower-tower.service" in said
-    assert "deploy/systemd/tower.toml" in said
+    text = make("-n", "install-tower")
+    assert "./heartbeat '.[tower]'" in text
+    assert "deploy/systemd/watchtower-tower.service" in text
+    assert "deploy/systemd/tower.toml" in text
 
 
 def test_the_prefix_is_where_the_units_start_their_programs():
-    said = make("-n", "install-agent", "DESTDIR=/d", "PREFIX=/srv/wt")
-    assert "s|/opt/watchtower/|/srv/wt/|" in said
-    assert "/d/srv/wt" in said
+    text = make("-n", "install-agent", "DESTDIR=/d", "PREFIX=/srv/wt")
+    assert "s|/opt/watchtower/|/srv/wt/|" in text
+    assert "/d/srv/wt" in text
 
 
 def test_every_make_target_of_the_page_exists():

@@ -29,5 +29,5 @@ def test_a_job_without_heartbeats_trains_and_never_imports_the_client(tmp_path):
         timeout=30,
         check=True,
     )
-    said = [line for line in done.stdout.splitlines() if not line.startswith("step ")]
-    assert said == ["3 False", "3 True"]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("step ")]
+    assert lines == ["3 False", "3 True"]

@@ -62,10 +62,10 @@ def sleeper(tmp_path):
 
 
 def test_who_spawns_a_reader_of_the_pipe_sleeps_in_d_until_the_fixture_is_ended(set_up, tmp_path):
-    pipe, said = set_up("pipe.py", str(tmp_path))
+    pipe, found = set_up("pipe.py", str(tmp_path))
     code = (
         "import os, sys\n"
-        f"actions = [(os.POSIX_SPAWN_OPEN, 0, {said['path']!r}, os.O_RDONLY, 0)]\n"
+        f"actions = [(os.POSIX_SPAWN_OPEN, 0, {found['path']!r}, os.O_RDONLY, 0)]\n"
         "os.posix_spawn(sys.executable, [sys.executable, '-c', ''], {}, file_actions=actions)\n"
         "os.wait()\n"
     )
@@ -133,14 +133,14 @@ def test_a_process_is_killed_at_the_memory_limit_of_its_group(set_up, tmp_path):
 @needs_root
 @pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="no /dev/fuse")
 def test_a_file_system_that_never_answers_is_gone_when_it_is_ended(set_up, tmp_path):
-    mount, said = set_up("fuse_mount.py", str(tmp_path))
-    code = f"open({said['path'] + '/checkpoint.bin'!r}, 'wb')"
+    mount, found = set_up("fuse_mount.py", str(tmp_path))
+    code = f"open({found['path'] + '/checkpoint.bin'!r}, 'wb')"
     writer = Child("writer", [sys.executable, "-c", code], tmp_path)
     try:
         until(lambda: state_of(writer.pid) == "D")
         mount.end()
         assert until(lambda: writer.exit_code() is not None)
-        assert said["path"] not in Path("/proc/self/mountinfo").read_text()
+        assert found["path"] not in Path("/proc/self/mountinfo").read_text()
     finally:
         writer.end(patience_s=0)
 
@@ -148,8 +148,8 @@ def test_a_file_system_that_never_answers_is_gone_when_it_is_ended(set_up, tmp_p
 @pytest.mark.skipif(why_no_network() is not None, reason=f"{why_no_network()}")
 @pytest.mark.parametrize("cut", [lambda network: network.cut(0), Network.cut_all])
 def test_a_cut_link_swallows_what_is_sent_and_the_end_leaves_no_namespace(set_up, cut):
-    fixture, said = set_up("network.py", "2")
-    network = Network(**said)
+    fixture, text = set_up("network.py", "2")
+    network = Network(**text)
     server = (
         "import socket; s = socket.create_server(('', 29500)); print('up', flush=True);"
         "c, _ = s.accept(); c.send(b'1'); c.recv(1); c.send(b'2')"
@@ -208,12 +208,12 @@ def test_the_wall_clock_jumps_and_the_monotonic_one_does_not(tmp_path):
 
 
 def test_the_slow_server_takes_its_time_and_keeps_nothing(set_up):
-    _, said = set_up("file_server.py")
+    _, found = set_up("file_server.py")
     started = time.monotonic()
-    with urllib.request.urlopen(f"{said['url']}?seconds=0.5", timeout=60) as response:
+    with urllib.request.urlopen(f"{found['url']}?seconds=0.5", timeout=60) as response:
         assert len(response.read()) >= 32768
     assert 0.5 <= time.monotonic() - started < 5
-    request = urllib.request.Request(said["url"], data=iter([b"x" * 70_000] * 3), method="PUT")
+    request = urllib.request.Request(found["url"], data=iter([b"x" * 70_000] * 3), method="PUT")
     with urllib.request.urlopen(request, timeout=60) as response:
         assert response.status == 204
 

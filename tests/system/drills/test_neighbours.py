@@ -44,10 +44,10 @@ def users_of(pid: int) -> set[str]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 def test_they_are_another_user_s_claim_ranks_and_end_with_the_prop(tmp_path: Path) -> None:
-    fixture, said = start_attack(tmp_path)
+    fixture, values = start_attack(tmp_path)
     try:
-        assert len(said["pids"]) < MOST
-        stay = said["pids"][:8]
+        assert len(values["pids"]) < MOST
+        stay = values["pids"][:8]
         until(lambda: all(users_of(pid) == {str(USER)} for pid in stay))
         proc = Proc()
         discovery = Discovery(
@@ -66,4 +66,4 @@ def test_they_are_another_user_s_claim_ranks_and_end_with_the_prop(tmp_path: Pat
     finally:
         fixture.end()
     assert fixture.exit_code() == 0
-    assert [pid for pid in said["pids"] if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in values["pids"] if Path(f"/proc/{pid}").exists()] == []

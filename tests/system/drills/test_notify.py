@@ -57,16 +57,16 @@ def test_a_destination_that_refuses_makes_the_drill_wrong(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["sigstop", "--notify", "slack"], "slack is not configured"),
         (["gc_pause", "--notify", "webhook"], "opens no incident, so it has no alert"),
     ],
 )
 def test_a_drill_without_a_destination_or_an_alert_is_refused(
-    tmp_path: Path, monkeypatch, capsys, words, said
+    tmp_path: Path, monkeypatch, capsys, words, text
 ):
     monkeypatch.setenv("WATCHTOWER_WEBHOOK_URL", "http://127.0.0.1:9/")
     assert main(["drill", *words]) == 2
     captured = capsys.readouterr()
-    assert said in captured.out + captured.err
+    assert text in captured.out + captured.err

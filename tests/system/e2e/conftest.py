@@ -1,4 +1,4 @@
-"""What tests of drills share in one process."""
+"""Fixtures that tests of drills share in one process."""
 
 from __future__ import annotations
 

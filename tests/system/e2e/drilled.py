@@ -111,14 +111,14 @@ class SharedEnvironment:
         self._stack.close()
 
     def _assert_right_on(self, environment: Environment, request: Request) -> None:
-        said = io.StringIO()
+        text = io.StringIO()
         try:
-            result = run_drill(request, PlainDisplay(said), environment=environment)
+            result = run_drill(request, PlainDisplay(text), environment=environment)
         except DrillError as error:
             self.close()  # a part of it may be what failed
             skip_if_more_is_needed(request.drill.name, str(error))
-            pytest.fail(f"{error}\n{error.help_text}\n{said.getvalue()[-3000:]}")
-        assert result.judgement.is_right, explain(result, said.getvalue())
+            pytest.fail(f"{error}\n{error.help_text}\n{text.getvalue()[-3000:]}")
+        assert result.judgement.is_right, explain(result, text.getvalue())
 
     def _open(self, request: Request) -> Environment:
         if self._environment is None:
@@ -130,9 +130,9 @@ class SharedEnvironment:
         return self._environment
 
 
-def explain(result: Result, said: str) -> str:
-    """What went wrong in a drill that was judged wrong."""
-    return f"{json.dumps(result.to_json(), indent=1)}\n{said[-3000:]}"
+def explain(result: Result, text: str) -> str:
+    """The errors of a drill that was judged wrong."""
+    return f"{json.dumps(result.to_json(), indent=1)}\n{text[-3000:]}"
 
 
 def run_by_command(name: str, backend: str, python: str | Path = sys.executable, **options) -> Done:
@@ -149,7 +149,7 @@ def run_by_command(name: str, backend: str, python: str | Path = sys.executable,
 
 
 def read_result(done: Done) -> dict:
-    """Give the drill's result; fails the test with its output when there is none."""
+    """Return the drill's result; fails the test with its output when there is none."""
     assert done.stdout, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     if "reason" in result:

@@ -22,9 +22,9 @@ UNIT = Path(__file__).parents[3] / "deploy" / "systemd" / "watchtower-agent.serv
 
 def unit_capabilities() -> list[str]:
     """The capabilities that the agent's unit gives it, as setpriv calls them."""
-    said = re.search(r"^AmbientCapabilities=(.*)$", UNIT.read_text("utf-8"), re.MULTILINE)
-    assert said
-    return [name.removeprefix("CAP_").lower() for name in said[1].split()]
+    text = re.search(r"^AmbientCapabilities=(.*)$", UNIT.read_text("utf-8"), re.MULTILINE)
+    assert text
+    return [name.removeprefix("CAP_").lower() for name in text[1].split()]
 
 
 def become(user: int, capabilities: list[str]) -> list[str]:
@@ -38,7 +38,7 @@ def become(user: int, capabilities: list[str]) -> list[str]:
 
 
 def why_not() -> str:
-    """Say why this machine cannot play other users; "" when it can."""
+    """Return why this machine cannot play other users; "" when it can."""
     if os.geteuid() != 0:
         return "only root can start processes of other users: `sudo make test-system` runs this"
     if shutil.which("setpriv") is None:

@@ -33,8 +33,8 @@ def tower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subpr
 def ask(tower, capsys: pytest.CaptureFixture[str]):
     def run(*words: str) -> tuple[int, str, str]:
         status = main([*words, "--tower", tower[0]])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        text = capsys.readouterr()
+        return status, text.out, text.err
 
     return run
 
@@ -90,8 +90,8 @@ def test_what_is_not_there_is_status_4_with_a_suggestion(ask):
 
 
 def test_no_incidents_is_an_answer(ask):
-    said = "No incidents. 1 agent is connected (gpu-042) and watches 2 ranks.\n"
-    assert ask("incidents")[:2] == (0, said)
+    text = "No incidents. 1 agent is connected (gpu-042) and watches 2 ranks.\n"
+    assert ask("incidents")[:2] == (0, text)
     assert json.loads(ask("incidents", "--json")[1]) == {"items": [], "next_cursor": None}
 
 
@@ -157,16 +157,16 @@ def test_an_ack_of_an_unknown_incident_is_status_4(ask):
 
 
 @pytest.mark.parametrize(
-    ("length", "said"),
+    ("length", "text"),
     [
         ("soon", "invalid duration 'soon': use 30m, 2h, 1h30m or 1d"),
         ("99d", "invalid duration '99d': must be 1s to 30d"),
     ],
 )
-def test_a_length_that_cannot_be_used_is_refused(capsys, length: str, said: str):
+def test_a_length_that_cannot_be_used_is_refused(capsys, length: str, text: str):
     with pytest.raises(SystemExit):
         main(["mute", "llama", "--for", length])
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_a_tower_that_does_not_answer_is_told_with_what_to_do(capsys):

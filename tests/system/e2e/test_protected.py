@@ -67,8 +67,8 @@ def ask(place: Place, capsys: pytest.CaptureFixture[str]):
         ca_file = str(place.authority.file) if ca is None else ca
         more = ["--ca-file", ca_file] if ca_file else []
         status = main([*words, "--tower", url or place.tower.url, *more])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        text = capsys.readouterr()
+        return status, text.out, text.err
 
     return run
 
@@ -128,9 +128,9 @@ def test_an_agent_runs_with_its_token_and_shows_it_nowhere(place, tmp_path):
             wait_until(lambda: "the tower accepts reports" in log.read_text(), "the agent reports")
             for process in (agent, place.tower.process):
                 for name in ("cmdline", "environ"):
-                    said = Path(f"/proc/{process.pid}/{name}").read_bytes()
+                    text = Path(f"/proc/{process.pid}/{name}").read_bytes()
                     for token in place.tokens:
-                        assert token.encode() not in said
+                        assert token.encode() not in text
         finally:
             agent.kill()
     for token in (*place.tokens, ENVIRONMENT_TOKEN):
@@ -248,7 +248,7 @@ def test_a_tower_that_cannot_use_its_files_does_not_start(place, tmp_path, capsy
     open_file.chmod(0o644)
     cert, key = place.certificate
     data = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
-    for words, said in (
+    for words, text in (
         (["--agent-token-file", str(open_file)], "every user of this machine can access"),
         (["--agent-token-file", "/nowhere"], "cannot read the token file /nowhere"),
         (["--tls-cert", cert], "belong together"),
@@ -257,7 +257,7 @@ def test_a_tower_that_cannot_use_its_files_does_not_start(place, tmp_path, capsy
     ):
         assert main([*data, *words]) == 2
         err = capsys.readouterr().err
-        assert said in err
+        assert text in err
         assert ENVIRONMENT_TOKEN not in err
     assert not os.path.exists(tmp_path / "data")
 
@@ -266,7 +266,7 @@ def test_a_token_is_made_for_its_owner(tmp_path, capsys):
     assert main(["token"]) == 0
     assert len(capsys.readouterr().out.strip()) == 43
     assert main(["token", str(tmp_path / "t")]) == 0
-    said = capsys.readouterr().out
-    assert said == f"{tmp_path / 't'}: a new token is its last line\n"
-    assert (tmp_path / "t").read_text("ascii").strip() not in said
+    text = capsys.readouterr().out
+    assert text == f"{tmp_path / 't'}: a new token is its last line\n"
+    assert (tmp_path / "t").read_text("ascii").strip() not in text
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o600

@@ -55,15 +55,15 @@ def test_records_and_loops_need_no_more_than_the_units_rights(
             assert rank.stdout.readline() == b"ready\n"
             paths = [str(rank.pid), str(program), str(home / "records" / "socket")]
             assert ask(shared_python, unit_capabilities(), paths) == ["2 ", "(29,)"]
-            said, loops = ask(shared_python, [], paths)
-            assert said.startswith("0 the agent may not connect")
+            text, loops = ask(shared_python, [], paths)
+            assert text.startswith("0 the agent may not connect")
             assert loops == "()"
         finally:
             rank.kill()
 
 
 def ask(python: Path, capabilities: list[str], paths: list[str]) -> list[str]:
-    """What an agent with these capabilities learns."""
+    """The collective logs that an agent with these capabilities gets."""
     words = [*become(AGENT_USER, capabilities), str(python), "-P", "-c", ASKS, *paths]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, cwd="/")
     return done.stdout.splitlines()

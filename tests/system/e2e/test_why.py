@@ -26,8 +26,8 @@ Ask = Callable[..., tuple[int, str, str]]
 def say(capsys: pytest.CaptureFixture[str]) -> Ask:
     def run(url: str, *words: str) -> tuple[int, str, str]:
         status = main([*words, "--tower", url])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        text = capsys.readouterr()
+        return status, text.out, text.err
 
     return run
 
@@ -54,8 +54,8 @@ def test_without_a_name_those_in_trouble_are_shown(tmp_path: Path, say: Ask):
         status, _, err = say(tower.url, "why")
         assert (status, "No jobs. No agent is connected." in err) == (4, True)
         report(tower, "bert", "llama")
-        status, said, _ = say(tower.url, "why", "--exit-code")
-        assert (status, "None of 2 jobs is in trouble: bert, llama." in said) == (0, True)
+        status, text, _ = say(tower.url, "why", "--exit-code")
+        assert (status, "None of 2 jobs is in trouble: bert, llama." in text) == (0, True)
         report(tower, "bert", "llama", dead="llama")
         wait_until(lambda: say(tower.url, "why", "--exit-code")[0] == 1, "llama is suspect")
         assert say(tower.url, "why")[1].startswith("llama: ")
@@ -81,10 +81,10 @@ def test_who_is_awake_already_is_told(tmp_path: Path, say: Ask):
         assert "acknowledged by bob; before: acknowledged 20" in again
         assert "by ann: looking at it" in again
         say(tower.url, "silence", "--job", "llama", "--for", "1h", "--reason", "new switch")
-        said = say(tower.url, "why")[1]
-        assert "by bob" in said
-        assert "alerts of job llama are silenced until 20" in said
-        assert said.endswith(": new switch\n")
+        text = say(tower.url, "why")[1]
+        assert "by bob" in text
+        assert "alerts of job llama are silenced until 20" in text
+        assert text.endswith(": new switch\n")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ DEADLINE_S = 120.0
 
 @dataclass(frozen=True)
 class Truth:
-    """What a perfect answer names."""
+    """The names in a perfect answer."""
 
     culprit: int
     ranks: tuple[int, ...]

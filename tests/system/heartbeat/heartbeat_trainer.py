@@ -58,7 +58,7 @@ class Trainer:
         assert self.line() == "done"
 
     def ask(self, expression: str) -> str:
-        """What an expression comes to in the program, printed on one line."""
+        """The value of an expression in the program, printed on one line."""
         self.send(f"print({expression}, flush=True)")
         answer = self.line()
         assert self.line() == "done"

@@ -37,7 +37,7 @@ class Environment:
         subprocess.run([*pip, "--no-deps", "--quiet", wheel], check=True, timeout=100)
 
     def run(self, program: str, *options: str, **environment: str) -> str:
-        """What a program prints; it must end in order and say nothing on stderr."""
+        """The output of a program, which must end in order and print nothing on stderr."""
         done = subprocess.run(
             [self.python, *options, "-c", program],
             env=a_clean_environment() | environment,

@@ -1,4 +1,4 @@
-"""What the hooks share, without any framework: who beats, what a step is, one phase at a time."""
+"""Rules of all hooks, without any framework: beats, steps, one phase at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the record socket must not do to a process: tried without torch."""
+"""Harm that the record socket must not do to a process: tried without torch."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def groups_of(trainer: Trainer) -> list[list[str]]:
 
 
 def descriptors_of(pid: int) -> list[str]:
-    """What a process has open."""
+    """The open files of a process."""
     links = []
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -106,7 +106,7 @@ def until(happens: Callable[[], bool]) -> None:
 
 
 def ask_for_records(trainer: Trainer) -> dict[str, Any]:
-    """What the record server of a rank says."""
+    """The answer of the record server of a rank."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.settimeout(DEADLINE_S)
         asked.connect(trainer.page().record_socket)

@@ -35,7 +35,7 @@ def started(train, program: str = "bare.py", **environment: str) -> Trainer:
 
 
 def steps(trainer: Trainer, statement: str) -> int:
-    """What the page says after a statement."""
+    """The content of the page after a statement."""
     trainer.do(statement)
     return trainer.page().step
 

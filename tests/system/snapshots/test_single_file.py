@@ -74,7 +74,7 @@ def test_it_needs_only_python_and_leaves_nothing(single_file: Path, bare, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
         (("--help",), 0, "usage"),
         ((), 2, "usage"),
@@ -83,9 +83,9 @@ def test_it_needs_only_python_and_leaves_nothing(single_file: Path, bare, tmp_pa
         (("snapshot", "--node"), 2, "--node"),
     ],
 )
-def test_wrong_usage_has_an_exit_code_and_a_message(single_file, bare, words, code, said):
+def test_wrong_usage_has_an_exit_code_and_a_message(single_file, bare, words, code, text):
     done = run(PYTHON, str(single_file), *words, environment=bare)
-    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+    assert (done.returncode, text in done.stdout + done.stderr) == (code, True), done
     assert os.listdir(bare["TMPDIR"]) == []
 
 

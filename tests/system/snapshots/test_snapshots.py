@@ -25,10 +25,10 @@ def test_a_hung_job_on_two_nodes_is_diagnosed_from_two_files(tmp_path: Path):
     files = [tmp_path / "n0.json", tmp_path / "n1.json"]
     with star(size=6, per_node=3) as job:
         job.hang(4)
-        said = [job.snapshot(node, "-o", str(file)) for node, file in enumerate(files)]
-    assert [each.returncode for each in said] == [0, 0], said
-    assert "odd rank: 4" in said[1].stdout
-    assert "read_shard" in said[1].stdout
+        lines = [job.snapshot(node, "-o", str(file)) for node, file in enumerate(files)]
+    assert [each.returncode for each in lines] == [0, 0], lines
+    assert "odd rank: 4" in lines[1].stdout
+    assert "read_shard" in lines[1].stdout
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
 
     done = diagnose(files, "--json", "--exit-code")

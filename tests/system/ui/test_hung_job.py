@@ -191,7 +191,7 @@ def requests_after(visit: Visit, number: int) -> list[str]:
 
 
 def hide(visit: Visit, hidden: bool) -> None:
-    """What a browser does when another tab is chosen. Headless, no tab is ever hidden."""
+    """The event of a browser when another tab is chosen. Headless, no tab is ever hidden."""
     visit.page.evaluate(
         """hidden => {
             Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});

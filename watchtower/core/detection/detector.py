@@ -27,7 +27,7 @@ from watchtower.core.fleet.pace import Pauses
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.policy import Policy
 from watchtower.core.ranksets import name_ranks
-from watchtower.core.text import say_duration, say_slower
+from watchtower.core.text import format_duration, write_slower
 from watchtower.wire.report import ProcessState
 
 
@@ -182,7 +182,7 @@ class Detector:
             return Condition(kind=ConditionKind.STARTING, reason=text)
         pace = gen.pace("")
         if pace.most_slowdown >= self.policy.slow_factor:
-            text = say_slower(pace.slowdown, pace.slowdown * pace.usual_s)
+            text = write_slower(pace.slowdown, pace.slowdown * pace.usual_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
         return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
 
@@ -202,7 +202,7 @@ class Detector:
         )
         first = "" if gen.step() >= 0 else "first "
         return Condition(
-            kind=ConditionKind.STEPLESS, reason=f"no {first}step for {say_duration(now - since)}"
+            kind=ConditionKind.STEPLESS, reason=f"no {first}step for {format_duration(now - since)}"
         )
 
     def _find_long_unchanged(
@@ -212,9 +212,8 @@ class Detector:
         still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
         if still_s <= change_limit_s(samples, self.policy):
             return None
-        reason = (
-            f"no rank has heartbeats, and no stack sample has changed for {say_duration(still_s)}"
-        )
+        still = format_duration(still_s)
+        reason = f"no rank has heartbeats, and no stack sample has changed for {still}"
         return Condition(kind=ConditionKind.STEPLESS, reason=reason)
 
     def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:

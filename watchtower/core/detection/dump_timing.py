@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from watchtower.core.detection.effects import DumpsWanted, Effect
 from watchtower.core.detection.stall_context import StallContext
+from watchtower.core.diagnosed import Diagnosis
+from watchtower.wire.verdict import Cause
 
 JITTER_FROM_RANKS = 256
 JITTER_PER_RANK_S = 0.001
@@ -28,6 +31,17 @@ DIAGNOSE_GAP_S = 0.4
 DIAGNOSE_GAP_PER_RANK_S = 0.0001
 """Dumps that arrive after a diagnosis began are diagnosed together after this time. It grows with
 the number of ranks, as the time of a diagnosis does."""
+
+SECOND_DUMP = 0.6
+"""New dumps are ordered when this share of the patience is over, so that an incident opens with
+recent stacks."""
+
+LOGS_AGAIN_S = 4.0
+MAX_LOGS_AGAIN = 2
+"""If the cause is unknown and the collective logs of some ranks were not read, dumps are ordered
+again every `LOGS_AGAIN_S` seconds, `MAX_LOGS_AGAIN` times. On a busy node the thread that returns
+the log of a process may get no CPU for a second. An agent ignores an order within 3 s after a
+dump."""
 
 
 def jitter_s(ranks: int) -> float:
@@ -71,3 +85,30 @@ class DiagnosisTiming:
         is_late = now - self.suspect_since >= DUMP_WAIT_S + jitter_s(want)
         gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * want
         return (missing <= 0 or is_death or is_late) and now - self._asked_at >= gap_s
+
+
+@dataclass(slots=True)
+class RepeatedDumps:
+    """Decides when the ranks of a suspicion are dumped again."""
+
+    _is_recent: bool = False
+    """The dump before the incident was ordered."""
+    _for_logs: int = 0
+    """How often dumps were ordered for missing collective logs."""
+
+    def take_due(self, diagnosis: Diagnosis, waited_s: float, patience_s: float) -> list[Effect]:
+        """Return the dumps to order now, this long after suspicion, and count them as ordered."""
+        due: list[Effect] = []
+        if waited_s >= SECOND_DUMP * patience_s and not self._is_recent:
+            self._is_recent = True
+            due.append(DumpsWanted(reason="second dump", again=True))
+        for_logs = min(MAX_LOGS_AGAIN, int(waited_s / LOGS_AGAIN_S))
+        if lacks_logs(diagnosis) and self._for_logs < for_logs:
+            self._for_logs = for_logs
+            due.append(DumpsWanted(reason="collective logs", again=True))
+        return due
+
+
+def lacks_logs(diagnosis: Diagnosis) -> bool:
+    """Return whether the cause is unknown, and collective logs that may show it are missing."""
+    return diagnosis.cause is Cause.UNKNOWN and bool(diagnosis.unlogged)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from watchtower.core.detection.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.core.detection.condition import Condition, ConditionKind, Stall, Why
-from watchtower.core.detection.dump_timing import DiagnosisTiming
+from watchtower.core.detection.dump_timing import DiagnosisTiming, RepeatedDumps
 from watchtower.core.detection.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -108,10 +108,6 @@ cause the job hangs, and is reported while it hangs."""
 DIAGNOSIS_WAIT_S = 30.0
 """Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
 
-SECOND_DUMP = 0.6
-"""New dumps are ordered when this share of the patience is over, so that an incident opens with
-recent stacks."""
-
 
 @dataclass(slots=True)
 class JobWatch:
@@ -149,7 +145,7 @@ class JobWatch:
     """Reason of the suspicion during which the agents stopped reporting."""
     _phase: str = ""
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
-    _dumped_again: bool = False
+    _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
     _is_resumed: bool = False
 
     def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
@@ -314,7 +310,7 @@ class JobWatch:
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
         self._timing = DiagnosisTiming(now)
-        self._dumped_again = False
+        self._repeated = RepeatedDumps()
         return [DumpsWanted(reason="suspect")]
 
     def _ask_for_diagnosis(self, context: StallContext, now: float) -> list[Effect]:
@@ -335,9 +331,7 @@ class JobWatch:
                 now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
-        if waited >= SECOND_DUMP * self.patience.length_s and not self._dumped_again:
-            self._dumped_again = True
-            effects.append(DumpsWanted(reason="second dump", again=True))
+        effects += self._repeated.take_due(self.diagnosis, waited, self.patience.length_s)
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
     def _weigh_recovery(self, context: StallContext, now: float) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtower.core.detection.dump_timing import lacks_logs
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.pace import Pauses
@@ -33,6 +34,10 @@ CANNOT_GO_ON = frozenset(
 )
 """Causes from which a job cannot recover by itself. A pause of a healthy job never has them."""
 
+LOGS_WAIT_S = 10.0
+"""Seconds of patience for collective logs that were not read, if the cause is unknown without them:
+they are dumped again meanwhile. An alert should name the rank."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
@@ -61,6 +66,9 @@ def patience_for(
             length_s=learned_s,
             reason=f"a pause of {seen:.0f} s was seen here before",
         )
+    if lacks_logs(diagnosis):
+        reason = f"{patience.reason}; collective logs of some ranks are missing"
+        return Patience(length_s=patience.length_s + LOGS_WAIT_S, reason=reason)
     return patience
 
 

@@ -8,7 +8,7 @@ from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.detection.no_heartbeat import has_no_heartbeat
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.verdict import Progress
 
 _NOT_WATCHED = frozenset({ConditionKind.ENDED, ConditionKind.ENDING, ConditionKind.LOST})
@@ -43,12 +43,12 @@ def view_progress(
     last_at = _last_step_at(gen)
     ago_s = now - last_at
     if kind in _GOES_ON and ago_s <= limit_s:
-        text = f"Step {gen.step()}, the latest step was {say_duration(ago_s)} ago."
+        text = f"Step {gen.step()}, the latest step was {format_duration(ago_s)} ago."
         return ProgressView(progress=Progress.STEPPING, text=text)
     if kind is ConditionKind.STARTING and ago_s <= limit_s:
         text = f"Step {gen.step()}. Too few steps were seen to know how long a step takes."
         return ProgressView(progress=Progress.STARTING, text=text)
-    text = f"No step for {say_duration(ago_s)}; all ranks have made step {gen.step()}."
+    text = f"No step for {format_duration(ago_s)}; all ranks have made step {gen.step()}."
     return ProgressView(progress=Progress.NONE, text=text + _name_phases(gen))
 
 
@@ -57,7 +57,7 @@ def _without_steps(
 ) -> ProgressView:
     has_file = any(r.vitals.beat for r in gen.ranks.values())
     if has_file and kind in (ConditionKind.STARTING, ConditionKind.STEPLESS):
-        since_start = say_duration(now - gen.began_at)
+        since_start = format_duration(now - gen.began_at)
         text = f"No first step yet, {since_start} after the start.{_name_phases(gen)}"
         return ProgressView(progress=Progress.STARTING, text=text)
     if kind is ConditionKind.CHANGING:

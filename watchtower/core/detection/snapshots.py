@@ -20,7 +20,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.policy import Policy
-from watchtower.core.text import say_duration
+from watchtower.core.text import format_duration
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.report import ProcessState, Report
 from watchtower.wire.snapshot import Snapshot
@@ -132,9 +132,9 @@ def _judge(
         return Status.HEALTHY, f"it made step {gen.step()} during the snapshot"
     age_s = now - beat_at
     if age_s < policy.suspect_floor_s:
-        ago = say_duration(age_s)
+        ago = format_duration(age_s)
         return Status.HEALTHY, f"the last heartbeat of every rank is at most {ago} old"
-    return Status.SUSPECT, f"a rank has no heartbeat for {say_duration(age_s)}"
+    return Status.SUSPECT, f"a rank has no heartbeat for {format_duration(age_s)}"
 
 
 def _judge_positions(

@@ -83,6 +83,7 @@ class ReasonKind(Enum):
     GPU_ERROR = "gpu", "an error of its GPU"
     GPU_LOAD = "gpu", "what its GPU does"
     GPU_CLOCK = "gpu", "a GPU with reduced clocks"
+    GPU_MEMORY = "gpu", "errors of the memory of a GPU"
     CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
     LINK = "fabric", "a link that failed"

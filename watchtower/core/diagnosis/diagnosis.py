@@ -15,13 +15,14 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
+from watchtower.core.diagnosis.coverage import measure_coverage
 from watchtower.core.diagnosis.domain import find_domain
-from watchtower.core.diagnosis.own_timeout import find_own_timeout
 from watchtower.core.diagnosis.picture import Picture, take_picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
+from watchtower.core.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
     Written,
@@ -29,6 +30,7 @@ from watchtower.core.diagnosis.writer.accusations import (
     write_together,
 )
 from watchtower.core.diagnosis.writer.doubts import write_doubts
+from watchtower.core.diagnosis.writer.functions import find_unread, show_functions
 from watchtower.core.diagnosis.writer.gaps import find_gaps
 from watchtower.core.diagnosis.writer.nothing_found import (
     advise_by_hand,
@@ -74,7 +76,11 @@ def diagnose_picture(
             broken.append(_describe_broken(error.cause.value, error))
             found = [each for each in found if each.cause is not error.cause]
         else:
-            return replace(diagnosis, missing_evidence=(*broken, *find_gaps(picture)))
+            return replace(
+                diagnosis,
+                missing_evidence=(*broken, *find_gaps(picture)),
+                coverage=measure_coverage(picture),
+            )
 
 
 def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
@@ -176,7 +182,11 @@ def _make_diagnosis(
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
     links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
     quoted = [fault.observation for fault in links]
-    shown = (*show_bad_losses(picture), *show_observations(picture, accused, quoted))
+    shown = (
+        *show_bad_losses(picture),
+        *show_functions(accused),
+        *show_observations(picture, accused, quoted),
+    )
     evidence = dict.fromkeys([*written.evidence, *shown])
     return Diagnosis(
         cause=cause,
@@ -196,6 +206,8 @@ def _make_diagnosis(
         suspect_class=_name_class(cause, accused),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
+        unlogged=tuple(item.rank for item in picture.unlogged),
+        unread_natively=find_unread(accused),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 

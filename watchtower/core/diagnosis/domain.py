@@ -86,6 +86,10 @@ def _has_slowed_gpu(rank: BlockedRank) -> bool:
     return rank.job.picture.slowed_gpu(rank.position.rank) is not None
 
 
+def _has_ecc_errors(rank: BlockedRank) -> bool:
+    return rank.job.picture.ecc_errors(rank.position.rank) is not None
+
+
 def _has_failed_nvlink(rank: BlockedRank) -> bool:
     faults = rank.job.picture.link_faults
     return bool(faults) and faults[0].is_nvlink
@@ -176,6 +180,12 @@ TABLE: tuple[Line, ...] = (
         _has_slowed_gpu,
         _D.GPU,
         "the GPU of the rank works with reduced clocks",
+    ),
+    Line(
+        frozenset({_C.STRAGGLER}),
+        _has_ecc_errors,
+        _D.GPU,
+        "errors of the memory of the rank's GPU increase now",
     ),
     Line(
         frozenset({_C.STRAGGLER}),

@@ -62,6 +62,7 @@ OTHERS_ELSEWHERE = Doubt("others_elsewhere", CANDIDATE)
 ALL_BLOCKED = Doubt("all_blocked", CANDIDATE)
 GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75)
 GPUS_UNKNOWN = Doubt("gpus_unknown", 0.6)
+GPU_FROZEN = Doubt("gpu_frozen", 0.6)
 GPU_ERROR_BESIDE = Doubt("gpu_error_beside", CANDIDATE)
 
 # Ranks in different calls

@@ -19,8 +19,15 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
+from watchtower.core.reading.gpus import ECC_FAMILY as GPU_ECC
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
-from watchtower.core.reading.gpus import GpuPattern, GpuUse, find_gpu_use
+from watchtower.core.reading.gpus import (
+    EccErrors,
+    GpuPattern,
+    GpuUse,
+    find_ecc_errors,
+    find_gpu_use,
+)
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.links import LinkFault, find_link_faults
 from watchtower.core.reading.observed import Observed
@@ -40,6 +47,22 @@ LINK_BEFORE_S = 60.0
 
 class Picture(Positions):
     """All positions of a case and what follows from them."""
+
+    @cached_property
+    def unlogged(self) -> tuple[Position, ...]:
+        """Live ranks with a stack whose collective logs were not read, although those of others
+        were: any of them may be behind.
+        """
+        logs = self.collective_logs
+        if logs is None:
+            return ()
+        has_any = any(logs.of_rank.values())
+        return tuple(
+            item
+            for item in self.live
+            if item.stack is not None
+            and (item.rank not in logs.of_rank or (has_any and _failed_to_read_log(item)))
+        )
 
     @cached_property
     def sinks(self) -> tuple[Position, ...]:
@@ -128,6 +151,10 @@ class Picture(Positions):
         use = self.gpu_use(rank)
         return use if use is not None and use.pattern is GpuPattern.THROTTLED else None
 
+    def ecc_errors(self, rank: int) -> EccErrors | None:
+        """Return the errors of a GPU's memory that increase now and may slow down a rank."""
+        return find_ecc_errors(self.observed(rank, GPU_ECC))
+
     def cpu_limit(self, rank: int) -> Observation | None:
         """Return the observation that a CPU limit often stops a rank; None without a fresh one."""
         found = self.observed(rank, CPU_LIMIT)
@@ -155,3 +182,8 @@ def take_picture(case: Case) -> Picture:
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_position(case, evidence, stacks) for evidence in case.ranks}
     return find_waits(Picture(case, by_rank, stacks=stacks))
+
+
+def _failed_to_read_log(position: Position) -> bool:
+    found = position.last_dump.collectives if position.last_dump is not None else None
+    return found is not None and bool(found.failure) and not found.logs

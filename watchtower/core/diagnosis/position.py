@@ -338,7 +338,7 @@ def _find_live_place(position: Position) -> Place:
 
 
 def _place_in_backward(position: Position) -> Place:
-    """Tell a rank that waits inside DDP's reducer from one that computes gradients.
+    """Distinguish a rank that waits inside DDP's reducer from one that computes gradients.
 
     No Python frame names the collective there, so only a rank that is asleep, idle and unchanged
     waits; one that computes is behind, anything between is left open.

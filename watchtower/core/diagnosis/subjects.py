@@ -13,7 +13,7 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import WaitPoint
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.threads import CommThreads
 from watchtower.core.reading.xids import GpuError
@@ -222,6 +222,7 @@ ReasonSubject = (
     | Children
     | Death
     | Deaths
+    | EccErrors
     | End
     | FaultyGpu
     | GpuUse

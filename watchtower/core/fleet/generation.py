@@ -166,8 +166,8 @@ class Generation:
     @property
     def world_size(self) -> int:
         """Number of ranks that the job reports, but at least the highest rank seen plus one."""
-        said = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
-        return max(said, max(self.ranks, default=-1) + 1)
+        claimed = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
+        return max(claimed, max(self.ranks, default=-1) + 1)
 
     @property
     def checkpoint_step(self) -> int | None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from watchtower.core.postmortem.facts import PostmortemFacts
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.verdict import Cause, Status, VerdictEntry
 
 MAX_ALERTS = 8
@@ -34,12 +34,12 @@ def list_events(facts: PostmortemFacts) -> list[Event]:
     return sorted(events, key=lambda event: event.at)
 
 
-def say_at(wall: float) -> str:
+def format_at(wall: float) -> str:
     """Return "2026-11-22 16:03:12 UTC"."""
     return f"{datetime.fromtimestamp(wall, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def say_clock(wall: float) -> str:
+def format_clock(wall: float) -> str:
     """Return "16:03:12", for a table of one day."""
     return f"{datetime.fromtimestamp(wall, UTC):%H:%M:%S}"
 
@@ -100,7 +100,7 @@ def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
             yield Event(at, f"{ranks}{clean(item.text)}")
     if facts.closed_at is not None and facts.kind != "ended":
         how = _OVER.get(facts.verdict.status, "the incident ended")
-        yield Event(facts.closed_at, f"{how}; {say_duration(facts.lost_s)} without a step")
+        yield Event(facts.closed_at, f"{how}; {format_duration(facts.lost_s)} without a step")
 
 
 def _parse(stamp: str) -> float | None:

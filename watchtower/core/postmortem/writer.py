@@ -19,14 +19,14 @@ from watchtower.core.documents import (
     Part,
     Table,
 )
-from watchtower.core.kill_text import KillFacts, find_kill_loss, say_steps_lost
+from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
 from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
-from watchtower.core.postmortem.timeline import list_events, say_at, say_clock
+from watchtower.core.postmortem.timeline import format_at, format_clock, list_events
 from watchtower.core.ranksets import name_ranks, parse_ranks
-from watchtower.core.text import clean, clean_sentence, say_duration
-from watchtower.core.times import say_moment
+from watchtower.core.text import clean, clean_sentence, format_duration
+from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import SOURCES
 from watchtower.wire.verdict import Cause, Status, Verdict
 
@@ -47,7 +47,7 @@ def write_postmortem(facts: PostmortemFacts) -> Document:
     job = clean(facts.verdict.job, 128)
     what = {"never_started": "did not start", "ended": "ended"}.get(facts.kind, "hung")
     return Document(
-        title=f"Post-mortem: job {job} {what} on {say_at(facts.stopped_at)[:10]}",
+        title=f"Post-mortem: job {job} {what} on {format_at(facts.stopped_at)[:10]}",
         parts=tuple(_write_parts(facts)),
     )
 
@@ -67,7 +67,7 @@ def _write_parts(facts: PostmortemFacts) -> Iterator[Part]:
 def _summary(facts: PostmortemFacts) -> Iterator[Part]:
     verdict = facts.verdict
     yield Heading("Summary")
-    yield Paragraph(" ".join(filter(None, (_say_what(facts), _say_how_it_ended(facts)))))
+    yield Paragraph(" ".join(filter(None, (_write_what(facts), _write_how_it_ended(facts)))))
     parts = [
         f"Incident: {clean(verdict.incident or 'not known', 64)}",
         f"Attempt: {verdict.generation}",
@@ -78,15 +78,15 @@ def _summary(facts: PostmortemFacts) -> Iterator[Part]:
         yield Link(facts.link)
 
 
-def _say_what(facts: PostmortemFacts) -> str:
+def _write_what(facts: PostmortemFacts) -> str:
     verdict = facts.verdict
     job, named = clean(verdict.job, 128), _name_suspects(verdict)
     if facts.kind == "ended":
-        start = f"Job {job} ended at {say_at(facts.opened_at)}."
+        start = f"Job {job} ended at {format_at(facts.opened_at)}."
     elif facts.kind == "never_started":
         start = f"Job {job} did not start: not all of its ranks were seen."
     else:
-        start = f"Job {job} made no step after {say_at(facts.stopped_at)}."
+        start = f"Job {job} made no step after {format_at(facts.stopped_at)}."
     if verdict.cause in (None, Cause.UNKNOWN):
         return f"{start} The cause was not found."
     if not verdict.suspects:
@@ -102,9 +102,9 @@ def _name_suspects(verdict: Verdict) -> str:
     return f"{ranks[:1].upper()}{ranks[1:]}{where}"
 
 
-def _say_how_it_ended(facts: PostmortemFacts) -> str:
+def _write_how_it_ended(facts: PostmortemFacts) -> str:
     if facts.closed_at is None:
-        return f"At {say_at(facts.now)} the incident was still open."
+        return f"At {format_at(facts.now)} the incident was still open."
     if facts.kind == "ended":
         return ""
     how = {
@@ -112,13 +112,13 @@ def _say_how_it_ended(facts: PostmortemFacts) -> str:
         Status.ENDED: "The job ended",
         Status.MONITORING_LOST: "The job was no longer reported",
     }.get(facts.verdict.status, "The incident was closed")
-    return f"{how} at {say_at(facts.closed_at)}."
+    return f"{how} at {format_at(facts.closed_at)}."
 
 
 def _impact(facts: PostmortemFacts) -> Iterator[Part]:
     lost, ranks = facts.lost_s, facts.ranks
     yield Heading("Impact")
-    items = [f"Time without a step: {say_duration(lost)}."]
+    items = [f"Time without a step: {format_duration(lost)}."]
     if ranks:
         items.append(
             f"{ranks} ranks x {lost:.0f} s = {ranks * lost / 3600:.1f} rank-hours "
@@ -126,21 +126,21 @@ def _impact(facts: PostmortemFacts) -> Iterator[Part]:
         )
     else:
         items.append("The number of ranks is not known.")
-    items.append(_say_lost_steps(facts))
+    items.append(_write_lost_steps(facts))
     if waiting := facts.verdict.waiting:
         count = len(parse_ranks(waiting))
         items.append(f"{count} ranks waited for the suspects: {clean(waiting, 200)}.")
     yield Listing(tuple(items))
 
 
-def _say_lost_steps(facts: PostmortemFacts) -> str:
+def _write_lost_steps(facts: PostmortemFacts) -> str:
     """Return what was lost, or what a kill loses now."""
     if facts.is_open:
         loss = facts.verdict.kill or find_kill_loss(_find_kill_facts(facts))
         return " ".join(loss.sentences)
     if facts.verdict.status is Status.RECOVERED:
         return "No step was lost: the job went on."
-    return say_steps_lost(_find_kill_facts(facts))
+    return write_steps_lost(_find_kill_facts(facts))
 
 
 def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
@@ -162,8 +162,8 @@ def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
 
 def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
     events = list_events(facts)
-    days = {say_at(event.at)[:10] for event in events}
-    say = say_clock if len(days) == 1 else say_at
+    days = {format_at(event.at)[:10] for event in events}
+    say = format_clock if len(days) == 1 else format_at
     yield Heading("Timeline")
     if len(days) == 1:
         yield Paragraph(f"All times are in UTC, on {days.copy().pop()}.")
@@ -176,7 +176,7 @@ def _baseline(facts: PostmortemFacts) -> Iterator[Part]:
     if not step_s:
         yield Paragraph("The usual length of a step was not known.")
         return
-    usual = f"{step_s:.2g} s" if step_s < 10 else say_duration(step_s)
+    usual = f"{step_s:.2g} s" if step_s < 10 else format_duration(step_s)
     times = f" The stall was {facts.lost_s / step_s:.0f} times as long." if facts.lost_s else ""
     yield Paragraph(f"A step usually took {usual} or less (95 of 100 steps).{times}")
 
@@ -209,7 +209,7 @@ def _stacks(facts: PostmortemFacts) -> Iterator[Part]:
 def _evidence(facts: PostmortemFacts) -> Iterator[Part]:
     verdict = facts.verdict
     yield Heading("Evidence")
-    at = f" at {say_moment(clean(verdict.diagnosed_at, 40))}" if verdict.diagnosed_at else ""
+    at = f" at {format_moment(clean(verdict.diagnosed_at, 40))}" if verdict.diagnosed_at else ""
     evidence = tuple(
         f"{SOURCES.get(item.source) or clean(item.source, 24)} ({item.weight:.2f}): "
         f"{_sentence(item.text)}"
@@ -231,8 +231,8 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
     yield Heading("Cause")
     cause = verdict.cause or Cause.UNKNOWN
     if verdict.status is Status.RECOVERED and verdict.suspects:
-        said = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
-        words = f"Seen while it hung: {_sentence(said)}"
+        text = "; ".join(f"rank {item.rank}: {item.why}" for item in verdict.suspects[:3])
+        words = f"Seen while it hung: {_sentence(text)}"
     else:
         words = f"The verdict: {_sentence(verdict.summary)}"
     yield Paragraph(f"`{cause.value}`, with a confidence of {verdict.confidence:.0%}. {words}")

@@ -10,6 +10,9 @@ from watchtower.wire.observations import Observation
 STATES = ("nic_link_lost", "nic_link_down", "nic_fault")
 """Families about a link of a network card that was lost, or about a card that failed."""
 
+NVLINK_LOST = "gpu_nvlink_lost"
+"""Family of the observation that NVLinks of a GPU were lost that were up before."""
+
 SWITCH, SWITCH_FATAL = "sxid", ", Fatal, "
 """Family of errors of an NVSwitch, and the word of the driver for those that stop links."""
 
@@ -48,7 +51,9 @@ def find_link_faults(
 def _read(node: str, observation: Observation) -> Iterator[LinkFault]:
     if observation.family in STATES:
         yield LinkFault(node, observation, by_state=True, is_nvlink=False)
-    elif observation.family == SWITCH and SWITCH_FATAL in observation.text:
+    elif observation.family == NVLINK_LOST or (
+        observation.family == SWITCH and SWITCH_FATAL in observation.text
+    ):
         yield LinkFault(node, observation, by_state=True, is_nvlink=True)
     elif observation.name in COUNTERS:
         is_nvlink = observation.family == "gpu_errors"

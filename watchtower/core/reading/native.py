@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from watchtower.core.text import clean
 from watchtower.wire.dumps import NativeKind, NativePlace, RankDump, ThreadDump
+from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 from watchtower.wire.report import ProcessState
+
+MAX_FUNCTIONS = 6
+"""Native functions in one line: the wait, and the call that led to it."""
+
+MAX_FUNCTION = 48
+"""Characters of a function in one line."""
 
 
 def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
@@ -51,8 +58,8 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
     return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
-def say_native(native: NativePlace | None) -> str:
-    """Say "polls for its device in libcuda.so.1", or nothing if it adds nothing to the stack."""
+def describe_native(native: NativePlace | None) -> str:
+    """Return "polls for its device in libcuda.so.1", or nothing if the stack shows as much."""
     if native is None:
         return ""
     where = f" in {clean(native.library, 64)}" if native.library else ""
@@ -68,6 +75,45 @@ def say_native(native: NativePlace | None) -> str:
     }.get(native.kind, "")
     thread = f"{clean(native.thread, 32)} " if native.thread and text else ""
     return thread + text
+
+
+def find_functions(dumps: Sequence[RankDump]) -> NativeFunctions | None:
+    """Return the native functions in the last dump that has any; None if none were read."""
+    return next((dump.functions for dump in reversed(dumps) if dump.functions), None)
+
+
+def describe_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
+    """Say "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
+
+    Innermost first. Functions without a name are left out between others of their library. Where
+    functions are missing, the libraries of `native` follow.
+    """
+    text = f"not read: {clean(functions.failure, 200)}"
+    if not functions.failure:
+        text = _join_functions(functions)
+    libraries = [clean(name, MAX_FUNCTION) for name in native.libraries] if native else []
+    if (functions.is_whole and not functions.failure) or not libraries:
+        return text
+    return f"{text}; libraries: {' <- '.join(libraries)}" if text else ""
+
+
+def _join_functions(functions: NativeFunctions) -> str:
+    if not functions.calls:
+        return ""
+    shown: list[str] = []
+    for frame in functions.calls:
+        text = format_native_frame(frame)
+        is_known = not frame.function and any(each.endswith(text) for each in shown[-1:])
+        if not is_known:
+            shown.append(text)
+    left_out = len(shown) > MAX_FUNCTIONS or not functions.is_whole
+    return " <- ".join([*shown[:MAX_FUNCTIONS], *(["..."] if left_out else [])])
+
+
+def format_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
+    """Say "ncclGroupEnd (libnccl.so.2)", or only "(libnccl.so.2)" for a function without name."""
+    library = f"({clean(frame.file, MAX_FUNCTION)})"
+    return f"{clean(frame.function, most)} {library}" if frame.function else library
 
 
 def _runs_other_work(dump: RankDump) -> bool:

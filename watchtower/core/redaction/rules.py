@@ -23,6 +23,7 @@ from watchtower.wire.dumps import (
     NativePlace,
     ThreadDump,
 )
+from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import AgentGaps, Beat, Ending
 from watchtower.wire.stacks import Stack
@@ -126,6 +127,9 @@ RULES: dict[tuple[type, str], Rule] = {
     (KernelWait, "syscall"): _of_text,
     (KernelWait, "target"): _of_text,
     (KernelWait, "tracer_name"): _of_text,
+    (NativeFrame, "file"): _of_text,
+    (NativeFrame, "function"): _of_text,
+    (NativeFunctions, "failure"): _removed,
     (ThreadDump, "name"): _of_text,
     (ThreadDump, "digest"): lambda redactor, value: redactor.digest(value),
     (ChildDump, "command"): _of_text,

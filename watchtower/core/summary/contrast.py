@@ -11,9 +11,9 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.reading.collective_log import record_of
 from watchtower.core.reading.frames import last_component, name_line
-from watchtower.core.reading.native import say_native
+from watchtower.core.reading.native import describe_native
 from watchtower.core.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.report import ProcessState
 
 MAX_PEERS = 512
@@ -183,7 +183,7 @@ def _call(picture: Picture, item: Position) -> str:
 
 
 def _native(_: Picture, item: Position) -> str:
-    return (say_native(item.native) or item.native.kind.value) if item.native else ""
+    return (describe_native(item.native) or item.native.kind.value) if item.native else ""
 
 
 def _system_call(_: Picture, item: Position) -> str:
@@ -231,7 +231,7 @@ def _wait_share(_: Picture, item: Position) -> float | None:
 
 _NUMBERS = (
     _Number("step", _step, lambda value: f"{value:.0f}", 1.0),
-    _Number("last step", _beat_age, lambda value: f"{say_duration(value)} ago", 2.0),
+    _Number("last step", _beat_age, lambda value: f"{format_duration(value)} ago", 2.0),
     _Number("waits for others", _wait_share, lambda value: f"{value:.0%} of samples", 0.2),
     _Number(
         "CPU use",

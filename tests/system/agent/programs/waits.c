@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 void spin(void)
 {
@@ -30,4 +31,13 @@ double compute(void)
     volatile double sum = 0;
     for (;;)
         sum += sum * 0.5 + 1;
+}
+
+/* In state D until the child ends. */
+void block_in_kernel(void)
+{
+    if (vfork() == 0) {
+        sleep(2);
+        _exit(0);
+    }
 }

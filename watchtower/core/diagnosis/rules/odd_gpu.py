@@ -4,7 +4,8 @@ The GPUs of the others only wait: a kernel is resident, and hardly uses memory o
 all ranks are alike then, so that nothing else can name the rank.
 
 A GPU that works may still finish: its rank is behind the others. A GPU without work, of which the
-host waits for the end of work, has failed.
+host waits for the end of work, has failed. A GPU whose counters stand still may have failed, or
+only its counters: that is a doubt.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ def find_working(picture: Picture) -> Accusation | None:
 
 
 def find_failed(picture: Picture) -> Accusation | None:
-    """Accuse the one rank whose GPU has no work or is lost while the GPUs of all others wait."""
+    """Accuse the one rank whose GPU has no work, is frozen or lost while all others wait."""
     odd = _find_odd(picture)
     if odd is None or odd.use.pattern in WORKING:
         return None
-    return _accuse(picture, odd, Cause.GPU_FAULT, "odd_gpu_idle")
+    is_frozen = odd.use.pattern is GpuPattern.FROZEN
+    return _accuse(picture, odd, Cause.GPU_FAULT, "odd_gpu_frozen" if is_frozen else "odd_gpu_idle")
 
 
 def _find_odd(picture: Picture) -> OddGpu | None:
@@ -54,6 +56,8 @@ def _find_odd(picture: Picture) -> OddGpu | None:
 def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusation:
     suspect = odd.position
     are_known = len(odd.waiting) + 1 == len(picture.live)
+    is_frozen = odd.use.pattern is GpuPattern.FROZEN
+    named = ((doubts.GPUS_UNKNOWN, not are_known), (doubts.GPU_FROZEN, is_frozen))
     return Accusation(
         cause=cause,
         tier=Tier.PROGRESS,
@@ -62,7 +66,7 @@ def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusat
             Reason(ReasonKind.GPU_LOAD, LOAD_WEIGHT, (suspect.rank,), odd),
             *step_reason(picture, suspect),
         ),
-        doubts=() if are_known else (doubts.GPUS_UNKNOWN,),
+        doubts=tuple(doubt for doubt, holds in named if holds),
         advice=(advice, "restart_before_step"),
         about=odd,
     )

@@ -6,6 +6,7 @@ the slow rank is the one that waits least. Not so when all work longer: then no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import comb
 from statistics import median
 
@@ -33,6 +34,9 @@ MAX_SHARE = 0.25
 
 COUNTS_WEIGHT, PACE_WEIGHT, SLOW_WEIGHT, HELD_BACK_WEIGHT = 0.75, 0.3, 0.9, 0.5
 
+ECC_WEIGHT = 0.4
+"""Less than that of reduced clocks: how much errors of the memory slow a GPU down is not known."""
+
 
 def find(picture: Picture) -> Accusation | None:
     """Accuse the ranks that wait least, if the others wait much."""
@@ -55,10 +59,7 @@ def find(picture: Picture) -> Accusation | None:
         if not item.waits:  # it had to be somewhere: that weighs nothing
             reasons += stack_reason(item, 0.0)
         reasons.append(movement_reason(item, 0.0))
-        if slowed := picture.slowed_gpu(item.rank):
-            reasons.append(Reason(ReasonKind.GPU_CLOCK, HELD_BACK_WEIGHT, (item.rank,), slowed))
-        if limit := picture.cpu_limit(item.rank):
-            reasons.append(Reason(ReasonKind.CPU_LIMIT, HELD_BACK_WEIGHT, (item.rank,), limit))
+        reasons += _find_brakes(picture, item.rank)
     why_not = (doubts.ONE_OF_TWO,) if len(counted) == 2 else ()
     return Accusation(
         cause=Cause.STRAGGLER,
@@ -70,10 +71,22 @@ def find(picture: Picture) -> Accusation | None:
     )
 
 
+def _find_brakes(picture: Picture, rank: int) -> Iterator[Reason]:
+    """Return what slows the rank down."""
+    if slowed := picture.slowed_gpu(rank):
+        yield Reason(ReasonKind.GPU_CLOCK, HELD_BACK_WEIGHT, (rank,), slowed)
+    if ecc := picture.ecc_errors(rank):
+        yield Reason(ReasonKind.GPU_MEMORY, ECC_WEIGHT, (rank,), ecc)
+    if limit := picture.cpu_limit(rank):
+        yield Reason(ReasonKind.CPU_LIMIT, HELD_BACK_WEIGHT, (rank,), limit)
+
+
 def _find_reason(picture: Picture, first: Position) -> str:
     """Return the advice for a known reason of its slowness; empty without one."""
     if picture.slowed_gpu(first.rank):
         return "cool_gpu"
+    if picture.ecc_errors(first.rank):
+        return "check_gpu_memory"
     return "raise_cpu_limit" if picture.cpu_limit(first.rank) else ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.case import Case
-from watchtower.core.reading.collective_log import advances, last_with_logs
+from watchtower.core.reading.collective_log import advances, find_open_call, last_with_logs
 from watchtower.wire.collectives import (
     GroupLog,
     PeerTransfers,
@@ -104,6 +104,23 @@ def read_collective_logs(case: Case) -> CollectiveLogs | None:
         },
         advancing=frozenset(item.rank for item in case.ranks if advances(item.dumps)),
     )
+
+
+def find_own_timeout(logs: CollectiveLogs | None) -> float | None:
+    """Return the shortest timeout in seconds with which the job itself gives up; None if unknown.
+
+    It is that of a collective which is not complete. On NCCL, torch's watchdog ends the process. On
+    gloo, the call raises an error. The clock of the library starts with the call, which is about
+    when the stall began.
+    """
+    if logs is None:
+        return None
+    known = [
+        log.timeout_s
+        for log in logs.by_digest.values()
+        if log.timeout_s > 0 and find_open_call(log) is not None
+    ]
+    return min(known, default=None)
 
 
 def _pick_logs(dump: RankDump, logs: Mapping[str, GroupLog]) -> dict[str, str]:

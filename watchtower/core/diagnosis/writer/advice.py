@@ -186,6 +186,12 @@ def _of_used_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     return {"device": clean(use.device, 32)} if use is not None else {}
 
 
+def _of_slow_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
+    rank = accusation.suspects[0].rank
+    found = picture.slowed_gpu(rank) or picture.ecc_errors(rank)
+    return {"device": clean(found.device, 32)} if found is not None else {}
+
+
 def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
     if isinstance(accusation.about, OddGpu):
         return _of_used_gpu(picture, accusation)
@@ -197,7 +203,7 @@ _OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
     Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
     Cause.GPU_FAULT: _of_gpu,
     Cause.BEHIND_COLLECTIVE: _of_used_gpu,
-    Cause.STRAGGLER: _of_used_gpu,
+    Cause.STRAGGLER: _of_slow_gpu,
     Cause.NEVER_STARTED: lambda _, a: {
         "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
     },

@@ -31,6 +31,7 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.endings import write_aftermath, write_ending, write_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.hardware import (
+    write_ecc_errors,
     write_gpu_error,
     write_odd_gpu,
     write_stuck_driver,
@@ -61,9 +62,9 @@ from watchtower.core.diagnosis.writer.words import (
 from watchtower.core.ranksets import count_ranks, name_ranks
 from watchtower.core.text import (
     clean,
+    format_duration,
     join_sentences,
     join_words,
-    say_duration,
 )
 from watchtower.wire.dumps import NativeKind
 from watchtower.wire.verdict import Cause
@@ -156,7 +157,7 @@ _CLAUSES = {
 def _why_held(_: Picture, accusation: Accusation, position: Position) -> str:
     state = write_held(accusation.cause, accusation.suspects[0])
     return join_sentences(
-        f"{state}{write_at(position)}", f"it has made no step for {say_duration(position.age_s)}"
+        f"{state}{write_at(position)}", f"it has made no step for {format_duration(position.age_s)}"
     )
 
 
@@ -198,7 +199,7 @@ def _lingers(accusation: Accusation) -> bool:
 def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:
     nodes = expect(accusation.about, LostNodes).items
     lost = next(node for node in nodes if position in node.ranks)
-    return f"is on a node that has not reported for {say_duration(lost.silent_for_s)}"
+    return f"is on a node that has not reported for {format_duration(lost.silent_for_s)}"
 
 
 def _summarise_node(picture: Picture, accusation: Accusation) -> str:
@@ -206,9 +207,10 @@ def _summarise_node(picture: Picture, accusation: Accusation) -> str:
     shown = [clean(node.node, 64) for node in lost[:MAX_NODES]]
     more = len(lost) - len(shown)
     names = join_words([*shown, f"{more} more"] if more else shown)
+    silent = format_duration(lost[0].silent_for_s)
     return join_sentences(
         f"{'nodes' if len(lost) > 1 else 'node'} {names} stopped reporting "
-        f"{say_duration(lost[0].silent_for_s)} ago ({name_ranks(item.rank for item in suspects)})",
+        f"{silent} ago ({name_ranks(item.rank for item in suspects)})",
         write_others(picture, suspects),
     )
 
@@ -243,7 +245,7 @@ def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
         waits = f"{count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
     return join_sentences(
         f"{names} of {picture.case.world_size} {'have' if len(missing) > 1 else 'has'} not been "
-        f"seen since the first rank started {say_duration(picture.case.stalled_for_s)} ago",
+        f"seen since the first rank started {format_duration(picture.case.stalled_for_s)} ago",
         waits,
     )
 
@@ -251,7 +253,10 @@ def _summarise_never_started(picture: Picture, accusation: Accusation) -> str:
 def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
     split = expect(accusation.about, Split)
     others = split.many
-    call, waited = f"{clean(split.few_call, 120)}{write_at(position)}", say_duration(position.age_s)
+    call, waited = (
+        f"{clean(split.few_call, 120)}{write_at(position)}",
+        format_duration(position.age_s),
+    )
     verb = "is" if len(others) == 1 else "are"
     order_needs_both = split.order is ProgramOrder.SAME_LOOP
     return join_sentences(
@@ -287,7 +292,7 @@ def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
     verb = "has" if len(waiting) == 1 else "have"
     return join_sentences(
         f"{name_rank(sender)} {_why_missing_send(picture, accusation, sender)}",
-        f"{count_ranks(len(waiting))} {verb} waited for {say_duration(sender.age_s)}",
+        f"{count_ranks(len(waiting))} {verb} waited for {format_duration(sender.age_s)}",
     )
 
 
@@ -301,7 +306,7 @@ def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
     cycle = expect(accusation.about, End)
     return join_sentences(
         f"{name_ranks(cycle.ranks)} have waited for each other for "
-        f"{say_duration(accusation.suspects[0].age_s)}",
+        f"{format_duration(accusation.suspects[0].age_s)}",
         *write_cycle(cycle)[:MAX_POINTS],
     )
 
@@ -309,7 +314,7 @@ def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
 def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
     return join_sentences(
         f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
-        f"{say_duration(picture.case.stalled_for_s)}",
+        f"{format_duration(picture.case.stalled_for_s)}",
         "no rank is behind the others: check the network between them",
         COMPARE_ROOTS if expect(accusation.about, SameCall).may_differ_in_root else "",
     )
@@ -320,6 +325,8 @@ def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
     why = ""
     if picture.slowed_gpu(position.rank):
         why = ", and its GPU works with reduced clocks"
+    elif ecc := picture.ecc_errors(position.rank):
+        why = f", and {write_ecc_errors(ecc)}"
     elif limit := picture.cpu_limit(position.rank):
         why = f", and {clean(limit.text, 96)}"
     if not waits:

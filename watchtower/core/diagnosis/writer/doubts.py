@@ -50,6 +50,7 @@ SENTENCES = {
     "others_elsewhere": "another rank, on a live node, does not wait and may hold up the job",
     "all_blocked": "all ranks on several nodes are blocked, so they may share the cause",
     "gpu_error_earlier": "the job continued after the error of the GPU",
+    "gpu_frozen": "counters that stand still may be a fault of the counters alone",
     "gpus_unknown": "it is not known what the GPUs of all ranks do",
     "gpu_error_beside": "{suspects} waits for others, and another rank does not",
     "lines_alone": "only source lines show which calls differ: there are no collective logs",

@@ -11,7 +11,7 @@ from watchtower.core.diagnosis.writer.words import where_of
 from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import DeathKind, signal_name
 from watchtower.core.reading.frames import last_component
-from watchtower.core.text import clean, join_sentences, join_words, say_duration
+from watchtower.core.text import clean, format_duration, join_sentences, join_words
 
 AFTERMATH = {
     DeathKind.CONSEQUENTIAL: "ended after losing their connection",
@@ -26,7 +26,7 @@ def write_ending(death: Death) -> str:
     """Return "exited with code 3 (after step 41, 2 s ago)"."""
     step = death.position.step
     after = "" if step is None else f"after step {step}, "
-    return f"{_write_how(death)} ({after}{say_duration(death.age_s)} ago)"
+    return f"{_write_how(death)} ({after}{format_duration(death.age_s)} ago)"
 
 
 def _write_how(death: Death) -> str:
@@ -65,7 +65,7 @@ def write_lingering(found: Lingering) -> str:
     place = where_of(item)
     at = f": it has been at {place}" if place else ""
     return join_sentences(
-        f"{left}{after}", f"its process has not exited{at} for {say_duration(item.age_s)}"
+        f"{left}{after}", f"its process has not exited{at} for {format_duration(item.age_s)}"
     )
 
 

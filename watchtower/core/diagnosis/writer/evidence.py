@@ -40,6 +40,7 @@ from watchtower.core.diagnosis.writer.endings import (
 )
 from watchtower.core.diagnosis.writer.hardware import (
     name_error,
+    write_ecc_errors,
     write_gpu_error,
     write_link_fault,
     write_odd_gpu,
@@ -62,10 +63,10 @@ from watchtower.core.diagnosis.writer.words import (
     write_unanswered,
 )
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
-from watchtower.core.reading.gpus import GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, join_words, say_duration
+from watchtower.core.text import clean, format_duration, join_words
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
@@ -104,6 +105,7 @@ OF_ONE_RANK = frozenset(
         ReasonKind.GPU_LOAD,
         ReasonKind.GPU_DRIVER,
         ReasonKind.GPU_CLOCK,
+        ReasonKind.GPU_MEMORY,
         ReasonKind.CPU_LIMIT,
     }
 )
@@ -166,7 +168,7 @@ def _write_step(_: Picture, found: Steps) -> str:
     phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
     steps = str(low) if low == high else f"{low} to {high}"
     return (
-        f"last step {position.step}, {say_duration(position.age_s)} ago{phase}; "
+        f"last step {position.step}, {format_duration(position.age_s)} ago{phase}; "
         f"the waiting ranks are at step {steps}"
     )
 
@@ -289,17 +291,17 @@ def _write_held(_: Picture, held: Held) -> str:
 def _write_not_seen(picture: Picture, missing: Ranks) -> str:
     case = picture.case
     seen = count_ranks(len(case.ranks) - len(missing.items))
-    return f"{seen} of {case.world_size} were seen in {say_duration(case.stalled_for_s)}"
+    return f"{seen} of {case.world_size} were seen in {format_duration(case.stalled_for_s)}"
 
 
 def _write_node(picture: Picture, lost: LostNode) -> str:
-    ago = say_duration(picture.case.stalled_for_s)
+    ago = format_duration(picture.case.stalled_for_s)
     when = (
         f"the job stopped {ago} ago" if lost.with_the_job else f"the job made steps until {ago} ago"
     )
     return (
         f"node {clean(lost.node, 64)} ({count_ranks(len(lost.ranks))}) has not reported for "
-        f"{say_duration(lost.silent_for_s)}; {when}"
+        f"{format_duration(lost.silent_for_s)}; {when}"
     )
 
 
@@ -363,6 +365,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _write_gpu_error),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
     ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: write_slowed_gpu(use)),
+    ReasonKind.GPU_MEMORY: _about(EccErrors, lambda _, errors: write_ecc_errors(errors)),
     ReasonKind.GPU_DRIVER: _about(StuckDriver, lambda _, stuck: write_stuck_driver(stuck)),
     ReasonKind.GPU_LOAD: _about(OddGpu, lambda _, odd: write_odd_gpu(odd)),
     ReasonKind.ODD: _about(Split, _write_odd),

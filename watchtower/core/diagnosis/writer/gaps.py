@@ -9,7 +9,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.exits import DeathKind
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 
 MAX_GAPS = 16
 """Sentences in one verdict."""
@@ -32,6 +32,7 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
         *_single_dumps(picture),
         *_event_loops(picture),
         *_failed_records(picture),
+        *_no_records(picture),
         *_no_pages(picture),
         *_rivals(picture),
     ]
@@ -47,7 +48,7 @@ def _silent_nodes(picture: Picture) -> Iterable[str]:
         if node.node in silent:
             yield (
                 f"node {clean(node.node, 64)} has not reported for "
-                f"{say_duration(node.silent_for_s)}: the state of "
+                f"{format_duration(node.silent_for_s)}: the state of "
                 f"{name_ranks(silent[node.node])} is unknown"
             )
 
@@ -147,6 +148,18 @@ def _failed_records(picture: Picture) -> Iterable[str]:
             failed.setdefault(found.failure, []).append(item.rank)
     for sentence, ranks in failed.items():
         yield f"{name_ranks(ranks)}: no collective log: {clean(sentence, 240)}"
+
+
+def _no_records(picture: Picture) -> Iterable[str]:
+    """Yield ranks without a log and without a reason, beside ranks with a log."""
+    yield from _sentence(
+        [
+            item
+            for item in picture.unlogged
+            if item.last_dump is not None and item.last_dump.collectives is None
+        ],
+        "no collective log was read, although other ranks have one",
+    )
 
 
 def _no_pages(picture: Picture) -> Iterable[str]:

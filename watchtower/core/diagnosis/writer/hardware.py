@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
 from watchtower.core.ranksets import count_ranks
-from watchtower.core.reading.gpus import GpuPattern, GpuUse
+from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration, join_words
 
 AT_ONCE_S = 1.0
 """An error this close to the last step came "at the last step": reports are a second apart."""
@@ -24,9 +24,8 @@ def write_gpu_error(found: FaultyGpu) -> str:
     if abs(before_s) < AT_ONCE_S:
         when = "at its last step"
     else:
-        when = (
-            f"{say_duration(abs(before_s))} {'before' if before_s > 0 else 'after'} its last step"
-        )
+        side = "before" if before_s > 0 else "after"
+        when = f"{format_duration(abs(before_s))} {side} its last step"
     did = "failed" if error.code is None else f"reported {name_error(error)}"
     return f"uses GPU {clean(error.device, 32)}, which {did} {when} ({error.means})"
 
@@ -48,6 +47,7 @@ _DOES = {
     GpuPattern.WORKING: "still works",
     GpuPattern.THROTTLED: "still works, with reduced clocks,",
     GpuPattern.IDLE: "has no work",
+    GpuPattern.FROZEN: "no longer changes any of its counters",
     GpuPattern.LOST: "is lost",
 }
 
@@ -64,7 +64,7 @@ def write_odd_gpu(odd: OddGpu) -> str:
 
 def write_stuck_driver(stuck: StuckDriver) -> str:
     """Return "nvmlDeviceGetPowerUsage of GPU 3 has not returned for 12 s"."""
-    return f"{clean(stuck.call.text, 128)} for {say_duration(stuck.call.age_s)}"
+    return f"{clean(stuck.call.text, 128)} for {format_duration(stuck.call.age_s)}"
 
 
 def write_slowed_gpu(use: GpuUse) -> str:
@@ -76,9 +76,19 @@ def write_slowed_gpu(use: GpuUse) -> str:
     )
 
 
+def write_ecc_errors(errors: EccErrors) -> str:
+    """Return "the memory of GPU 0000:3b:00 has 17700 corrected errors a second at present"."""
+    kinds = []
+    if errors.corrected_per_s:
+        kinds.append(f"{errors.corrected_per_s:.0f} corrected errors a second")
+    if errors.has_uncorrected:
+        kinds.append("new uncorrected errors")
+    return f"the memory of GPU {clean(errors.device, 32)} has {join_words(kinds)} at present"
+
+
 def write_link_fault(fault: LinkFault) -> str:
     """Return "gpu-042, 12 s ago: eth1 lost its link and does not have it now"."""
-    ago = say_duration(fault.observation.age_s)
+    ago = format_duration(fault.observation.age_s)
     return f"{clean(fault.node, 64)}, {ago} ago: {clean(fault.observation.text, 160)}"
 
 

@@ -17,7 +17,7 @@ from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import capitalise, clean, join_sentences, say_duration
+from watchtower.core.text import capitalise, clean, format_duration, join_sentences
 from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
@@ -68,7 +68,8 @@ def _write_seen(picture: Picture) -> str:
     answered = " that answered" if any(not item.live for item in picture.unseen) else ""
     count = f"{count_ranks(len(live))}{answered}"
     if live and len(waiting) == len(live):
-        seen = f"all {count} wait in {name_waits(waiting)}, and none is behind"
+        seen = f"all {count} wait in {name_waits(waiting)}"
+        seen += _write_unlogged(picture.unlogged) or ", and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
@@ -80,8 +81,13 @@ def _write_seen(picture: Picture) -> str:
     return seen + never + "".join(_write_unseen(picture.unseen))
 
 
+def _write_unlogged(unlogged: Sequence[Position]) -> str:
+    ranks = name_ranks(item.rank for item in unlogged)
+    return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
+
+
 def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
-    """Tell those whose node is silent from those that live and were only not seen well enough."""
+    """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
     for count, words in (
@@ -129,7 +135,7 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
-    """Tell of ranks whose loss became NaN or infinite; it explains no wait and weighs nothing."""
+    """Return evidence of losses that became NaN or infinite. It explains no wait: no weight."""
     bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
     if not bad:
         return ()
@@ -165,4 +171,4 @@ def _write_kernel(position: Position) -> str:
 
 
 def _write_step(position: Position) -> str:
-    return f"last step {position.step}, {say_duration(position.age_s)} ago"
+    return f"last step {position.step}, {format_duration(position.age_s)} ago"

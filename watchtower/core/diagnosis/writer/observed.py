@@ -9,7 +9,7 @@ from itertools import islice
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.ranksets import format_ranks
-from watchtower.core.text import clean, say_duration
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 
@@ -25,8 +25,8 @@ SOURCES = {
 }
 """Collectors whose events are shown, and the name of each in a verdict."""
 
-STATES = frozenset({"gpu_pattern", "gpu_process"})
-"""Families that are states of every GPU, not events."""
+STATES = frozenset({"gpu_pattern", "gpu_process", "gpu_ecc"})
+"""Families that are states of a GPU, not events. The totals of its errors are events."""
 
 BEFORE_S = 60.0
 """Events that are older than the stall by more than this are not shown."""
@@ -69,6 +69,6 @@ def _is_recent(picture: Picture, observation: Observation) -> bool:
 
 def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
-    ago = say_duration(observation.age_s)
+    ago = format_duration(observation.age_s)
     text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
     return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)

@@ -25,7 +25,7 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import classify_wait
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
-from watchtower.core.text import clean, join_words, say_duration, say_slower
+from watchtower.core.text import clean, format_duration, join_words, write_slower
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -91,7 +91,7 @@ def write_at(position: Position) -> str:
 
 def write_place(position: Position) -> str:
     """Return "has been in `__next__` at data.py:88 for 9 s"."""
-    duration = say_duration(position.age_s)
+    duration = format_duration(position.age_s)
     if position.reading is None:
         return f"has made no step for {duration}"
     function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
@@ -110,7 +110,7 @@ def write_timer(position: Position) -> str:
     native = position.native
     if native is None or native.thread or native.ends_in_s is None:
         return ""
-    return f" for another {say_duration(native.ends_in_s)}"
+    return f" for another {format_duration(native.ends_in_s)}"
 
 
 def write_place_of_wait(position: Position) -> str:
@@ -337,4 +337,4 @@ def write_cycle(cycle: End) -> list[str]:
 
 def write_pace(picture: Picture) -> str:
     """Return how much slower the job is than usual."""
-    return say_slower(picture.case.slowdown, picture.case.typical_step_s)
+    return write_slower(picture.case.slowdown, picture.case.typical_step_s)

@@ -1,87 +1,14 @@
-/* A stand-in for libnvidia-ml.so.1: the functions that the agent calls, with values from a script.
- *
- * SCRIPT is the path of the script. It is read again when it has changed, so that a test can change the
- * GPUs while the agent runs. Each line is "key gpu value". Keys are the names of values, and also:
- *   count       number of GPUs (gpu is 0)
- *   pid         a process that uses the GPU; several lines name several
- *   field.N     value of field N of nvmlDeviceGetFieldValues
- *   xid         an Xid error, reported once
- *   delay.NAME  seconds that this call takes
- *   rc          error code of all calls of a GPU
- *   rc.NAME     error code of one call, such as "rc.power"; "rc.init" is that of nvmlInit
- *   hang.NAME   this call does not return if the value is not 0; "hang.all": no call does
- */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+/* A stand-in for libnvidia-ml.so.1: the functions that the agent calls, with values from a script
+ * (nvml_script.h). */
+#include "nvml_script.h"
 
-typedef int Result;
-typedef void *Device;
-typedef unsigned long long U64;
-
-#define MAX_LINES 512
-
-static struct line {
-    char key[64];
-    int gpu;
-    double value;
-} lines[MAX_LINES];
-static int line_count;
-static struct timespec read_of; /* modification time of the script that `lines` is from */
-static ino_t inode;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Reads the script if it has changed. The caller holds the lock. */
-static void read_script(void) {
-    struct stat now;
-    char text[128];
-    FILE *file;
-    if (stat(SCRIPT, &now) || (now.st_ino == inode && now.st_mtim.tv_sec == read_of.tv_sec
-                               && now.st_mtim.tv_nsec == read_of.tv_nsec))
-        return;
-    if (!(file = fopen(SCRIPT, "r"))) return;
-    inode = now.st_ino;
-    read_of = now.st_mtim;
-    line_count = 0;
-    while (line_count < MAX_LINES && fgets(text, sizeof text, file)) {
-        struct line *line = &lines[line_count];
-        if (sscanf(text, "%63s %d %lf", line->key, &line->gpu, &line->value) == 3) line_count++;
-    }
-    fclose(file);
+/* Microseconds since the counters of a GPU stand still; the time of now if they do not. */
+static U64 counted_us(int gpu) {
+    static U64 stopped_us[32];
+    U64 *at = &stopped_us[gpu & 31];
+    if (!find("frozen", gpu, 0)) return *at = 0, now_us();
+    return *at ? *at : (*at = now_us());
 }
-
-static double find(const char *key, int gpu, double otherwise) {
-    double found = otherwise;
-    pthread_mutex_lock(&lock);
-    read_script();
-    for (int n = 0; n < line_count; n++)
-        if (lines[n].gpu == gpu && !strcmp(lines[n].key, key)) found = lines[n].value;
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
-static Result begin(const char *name, int gpu) {
-    char key[64];
-    snprintf(key, sizeof key, "hang.%s", name);
-    if (find(key, gpu, 0) || find("hang.all", gpu, 0))
-        for (;;) pause();
-    snprintf(key, sizeof key, "delay.%s", name);
-    usleep((useconds_t)(1e6 * find(key, gpu, 0)));
-    snprintf(key, sizeof key, "rc.%s", name);
-    return (Result)find(key, gpu, find("rc", gpu, 0));
-}
-
-static int number_of(Device device) { return (int)(long)device - 1; }
-
-#define BEGIN(name)                                    \
-    int gpu = number_of(device);                       \
-    Result result = begin(name, gpu);                  \
-    if (result) return result
 
 Result nvmlInitWithFlags(unsigned flags) {
     (void)flags;
@@ -174,7 +101,7 @@ struct Support {
 };
 Result nvmlGpmQueryDeviceSupport(Device device, struct Support *support) {
     BEGIN("gpm");
-    support->is_supported = find("tensor", gpu, -1) >= 0;
+    support->is_supported = find("has_units", gpu, 1) != 0;
     return 0;
 }
 struct Sample {
@@ -203,7 +130,12 @@ struct Metrics {
 Result nvmlGpmMetricsGet(struct Metrics *wanted) {
     for (unsigned n = 0; n < wanted->count; n++) {
         struct Metric *metric = &wanted->metrics[n];
-        const char *key = metric->id == 5 ? "tensor" : metric->id == 10 ? "dram" : "";
+        const char *key = metric->id == 2    ? "sm"
+                          : metric->id == 5  ? "tensor"
+                          : metric->id == 10 ? "dram"
+                          : metric->id == 60 ? "received"
+                          : metric->id == 61 ? "sent"
+                                             : "";
         metric->value = find(key, wanted->now->gpu, -1);
         metric->result = metric->value < 0 ? 3 : 0;
     }
@@ -228,6 +160,46 @@ Result nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *lanes) {
     return 0;
 }
 
+#define SAMPLES 6 /* a second */
+struct Sample_ {
+    U64 at, value;
+};
+/* The newest samples after `last`: the driver takes them six times a second. */
+Result nvmlDeviceGetSamples(Device device, int type, U64 last, int *value_type, unsigned *count,
+                            struct Sample_ *samples) {
+    BEGIN("samples");
+    U64 newest = counted_us(gpu) / (1000000 / SAMPLES) * (1000000 / SAMPLES);
+    (void)type;
+    *value_type = 1;
+    if (newest <= last) return 6;
+    if (samples) samples[0].at = newest, samples[0].value = (U64)find("utilization", gpu, 0);
+    *count = 1;
+    return 0;
+}
+Result nvmlDeviceGetNvLinkState(Device device, unsigned link, unsigned *is_up) {
+    BEGIN("link");
+    if (link >= (unsigned)find("links", gpu, 0)) return 2;
+    *is_up = link < (unsigned)find("links_up", gpu, find("links", gpu, 0));
+    return 0;
+}
+struct Fabric {
+    unsigned version;
+    unsigned char cluster[16];
+    Result status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health_mask;
+    unsigned char health; /* since version 3 */
+};
+Result nvmlDeviceGetGpuFabricInfoV(Device device, struct Fabric *fabric) {
+    BEGIN("fabric");
+    if (fabric->version != (unsigned)find("fabric_version", gpu, 0x3000028)) return 25;
+    fabric->status = (Result)find("fabric_status", gpu, 0);
+    fabric->state = (unsigned char)find("fabric_state", gpu, 0);
+    if (fabric->version >> 24 == 3) fabric->health = (unsigned char)find("fabric_health", gpu, 0);
+    return 0;
+}
+
 struct Event {
     Device device;
     U64 type, data;
@@ -246,22 +218,38 @@ Result nvmlDeviceRegisterEvents(Device device, U64 types, void *events) {
     (void)device, (void)types, (void)events;
     return 0;
 }
-/* Returns each number of the key "xid" once. */
+#define WAIT_MS 500 /* a look at the script costs a wakeup of the reader, as no wait of the driver does */
+static double told[32]; /* the last Xid of each GPU that was returned */
+
+/* Finds an Xid that was not returned yet. Returns the number of its GPU, or -1. */
+static int find_xid(U64 *xid) {
+    int found = -1;
+    pthread_mutex_lock(&lock);
+    read_script();
+    for (int n = 0; n < line_count; n++) {
+        int gpu = lines[n].gpu & 31;
+        if (strcmp(lines[n].key, "xid") || lines[n].value == told[gpu]) continue;
+        told[gpu] = lines[n].value;
+        *xid = (U64)lines[n].value;
+        found = gpu;
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
 Result nvmlEventSetWait_v2(void *events, struct Event *event, unsigned milliseconds) {
-    static double told[32];
     (void)events;
-    for (unsigned waited = 0; waited < milliseconds; waited += 50) {
-        for (int gpu = 0; gpu < 32; gpu++) {
-            double xid = find("xid", gpu, 0);
-            if (xid && xid != told[gpu]) {
-                memset(event, 0, sizeof *event);
-                told[gpu] = event->data = (U64)xid;
-                event->device = (Device)(long)(gpu + 1);
-                event->type = 8;
-                return 0;
-            }
+    for (unsigned waited = 0; waited < milliseconds; waited += WAIT_MS) {
+        U64 xid = 0;
+        int gpu = find_xid(&xid);
+        if (gpu >= 0) {
+            memset(event, 0, sizeof *event);
+            event->data = xid;
+            event->device = (Device)(long)(gpu + 1);
+            event->type = 8;
+            return 0;
         }
-        usleep(50000);
+        usleep(1000 * WAIT_MS);
     }
     return 10;
 }
@@ -285,7 +273,7 @@ Result nvmlDeviceGetTemperature(Device device, int sensor, unsigned *celsius) {
 }
 Result nvmlDeviceGetTotalEnergyConsumption(Device device, U64 *millijoules) {
     BEGIN("energy");
-    *millijoules = (U64)find("energy", gpu, 5e6);
+    *millijoules = (U64)(find("energy", gpu, 5e6) + find("power", gpu, 70) * (double)counted_us(gpu) / 1e3);
     return 0;
 }
 
@@ -326,6 +314,9 @@ Result nvmlDeviceGetFieldValues(Device device, int count, struct Field *fields) 
     for (int n = 0; n < count; n++) {
         snprintf(key, sizeof key, "field.%u", fields[n].id);
         double value = find(key, gpu, -1);
+        if (fields[n].id == 91) value = find("links", gpu, value);
+        if (fields[n].id == 165 && find("has_link_fields", gpu, 1) && fields[n].scope < find("links", gpu, 0))
+            value = fields[n].scope < find("links_up", gpu, find("links", gpu, 0));
         fields[n].at = fields[n].latency = 0;
         fields[n].type = 3;
         fields[n].result = value < 0 ? 3 : 0;

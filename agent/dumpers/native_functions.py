@@ -1,0 +1,274 @@
+"""Dumper: native functions of a rank's main thread, by `py-spy dump --native`.
+
+py-spy stops every thread of the process for this, for some tenths of a second. So it is done only
+for ranks that an order names, never in a state in which a stop does not take effect, and under a
+deadline of its own.
+
+A killed py-spy leaves no process stopped: it attaches by PTRACE_SEIZE, and the kernel detaches the
+threads of a tracer that ends and lets them go on. Releases before 0.4 attach with a SIGSTOP, which
+a process would receive after the end of py-spy. They are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from agent.dumpers.canonical import BadDump, decode_threads, find_main
+from agent.dumpers.freezer import is_frozen
+from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
+from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
+from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
+from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
+from agent.procfs import Proc, parse_fields, parse_stat
+from watchtower.printable import printable
+from watchtower.wire.bounds import MAX_TEXT
+from watchtower.wire.dumps import DumpFailure, FailureKind
+from watchtower.wire.native_functions import MAX_NATIVE_FRAMES, NativeFrame, NativeFunctions
+
+NATIVE_DEADLINE_S = 5.0
+"""Seconds until py-spy is killed. It needs 0.1 to 0.7 s, most of it for the symbols of torch. The
+process may be stopped for all of this time."""
+
+VERSION_DEADLINE_S = 3.0
+"""`py-spy --version` takes milliseconds."""
+
+OLDEST_PY_SPY = (0, 4)
+"""The first release that attaches without a SIGSTOP."""
+
+MAX_THREADS = 2048
+"""Threads of a process that may be stopped one after the other. A rank has some hundred."""
+
+STATE_TRIES = 4
+STATE_PAUSE_S = 0.05
+"""A thread in state D may read a file for a moment, so the states are read some times."""
+
+AGAIN_S = 5.0
+"""Seconds in which the functions of a process are not read again: it was stopped for the last
+read."""
+
+MAX_FUNCTION = 160
+"""Characters of the name of a function. Names of C++ templates may have thousands."""
+
+MAX_LIBRARY = 96
+"""Characters of the name of a library."""
+
+MAX_KNOWN = 256
+"""Processes whose functions are remembered, the newest ones."""
+
+MAY_STOP = frozenset("RSI")
+"""States of a thread in which a stop takes effect at once."""
+
+STATE_HELP = (
+    "py-spy would have to stop it, and a thread of it is in state {state}, in which a stop may "
+    "never take effect"
+)
+FROZEN_HELP = "py-spy would have to stop it, and its cgroup is frozen"
+TRACED_HELP = "another tool traces it: {name}"
+THREADS_HELP = "it has more than {limit} threads, and py-spy would stop all of them"
+UNWINDING_ERROR = b"UNW_E"
+UNWINDING_HELP = (
+    "py-spy cannot find the callers of this thread, as it often cannot while a thread reads the "
+    "clock all the time"
+)
+OLD_HELP = "py-spy {found} may leave the process stopped: install py-spy >= 0.4"
+FORBIDDEN_HELP = "the agent runs with --no-native-functions"
+ENDED_HELP = {
+    Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",
+    Ended.OUTPUT: "py-spy printed too much and was killed",
+    Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
+    Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
+}
+
+_ADDRESS = "0x"
+"""The name of a function without a symbol begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Contents read of a process, and the stack of its main thread after that."""
+
+    functions: NativeFunctions
+    read_at: float
+    stack: str = ""
+
+
+class NativeFunctionReader:
+    """Reads the native functions of one process at a time, and remembers them. Thread-safe."""
+
+    def __init__(
+        self, proc: Proc, runner: ChildRunner, tool: str, *, is_allowed: bool = True
+    ) -> None:
+        self._proc, self._runner, self._tool = proc, runner, tool
+        self._is_allowed = is_allowed
+        self._backoff = ToolBackoff()
+        self._known: OrderedDict[ProcessId, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._version: tuple[int, ...] = ()
+
+    def read(self, pid: int, start_time: int, owner: str) -> None:
+        """Read the functions of a process of this owner and remember them, or why there are
+        none."""
+        process, now = (pid, start_time), time.monotonic()
+        with self._lock:
+            before = self._known.get(process)
+            if before is not None and now - before.read_at < AGAIN_S:
+                return
+        self.remember(process, self._read(pid, start_time, owner))
+
+    def remember(self, process: ProcessId, functions: NativeFunctions) -> None:
+        """Remember what was read of a process now."""
+        with self._lock:
+            self._known.pop(process, None)
+            self._known[process] = _Known(functions, time.monotonic())
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+
+    def recall(self, pid: int, start_time: int, stack: str) -> NativeFunctions | None:
+        """Return what was read of a process, with its age, for a dump whose main thread has this
+        stack (a digest).
+
+        None if nothing was read, or if the thread has another stack than in the first dump after
+        that.
+        """
+        process = (pid, start_time)
+        with self._lock:
+            known = self._known.get(process)
+            if known is None:
+                return None
+            if not known.stack:
+                known = replace(known, stack=stack)
+                self._known[process] = known
+            elif known.stack != stack:
+                return None
+        return replace(known.functions, age_s=max(0.0, time.monotonic() - known.read_at))
+
+    def _read(self, pid: int, start_time: int, owner: str) -> NativeFunctions:
+        if why := self._refuse(pid, start_time, owner):
+            return failed(why)
+        command = [self._tool, "dump", "--json", "--native", "--pid", str(pid)]
+        try:
+            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
+        except OSError as error:
+            return failed(f"py-spy cannot be started: {error}")
+        ended = outcome.ended
+        failure = (
+            DumpFailure(kind=FailureKind.OTHER, help_text=ENDED_HELP[ended]) if ended else None
+        )
+        self._backoff.note((pid, start_time), failure, time.monotonic())
+        if failure is not None:
+            return failed(failure.help_text)
+        if outcome.code != 0:
+            return failed(explain_native(outcome))
+        return parse_functions(outcome.output, pid)
+
+    def _refuse(self, pid: int, start_time: int, owner: str) -> str:
+        """Return why a process is not stopped now; empty if it may be."""
+        if not self._is_allowed:
+            return FORBIDDEN_HELP
+        if not self._tool:
+            return MISSING_HELP
+        version = self._find_version(owner)
+        if version < OLDEST_PY_SPY:
+            return OLD_HELP.format(found=".".join(map(str, version)) or "of an unknown release")
+        if refused := self._backoff.refuse((pid, start_time), time.monotonic()):
+            return refused.help_text
+        stat = self._proc.stat(pid)
+        if stat is None or stat.start_time != start_time:
+            return GONE_HELP
+        return find_obstacle(self._proc, pid)
+
+    def _find_version(self, owner: str) -> tuple[int, ...]:
+        """Return the release of py-spy; empty if it does not report one."""
+        if not self._version:
+            with contextlib.suppress(OSError):
+                outcome = self._runner.run([self._tool, "--version"], VERSION_DEADLINE_S, owner)
+                self._version = parse_version(outcome.output)
+        return self._version
+
+
+def find_obstacle(proc: Proc, pid: int) -> str:
+    """Return why a process cannot be stopped for a moment and go on; empty if it can."""
+    obstacle = ""
+    for attempt in range(STATE_TRIES):
+        if attempt:
+            time.sleep(STATE_PAUSE_S)
+        obstacle = _find_obstacle(proc, pid)
+        if not obstacle:
+            break
+    return obstacle
+
+
+def _find_obstacle(proc: Proc, pid: int) -> str:
+    if is_frozen(proc, pid):
+        return FROZEN_HELP
+    tracer = parse_fields(proc.try_read(pid, "status", 8192)).get("TracerPid", "0")
+    if tracer.isdigit() and int(tracer):
+        return TRACED_HELP.format(name=printable(proc.name(int(tracer)), MAX_LIBRARY))
+    try:
+        tids = os.listdir(proc.file(pid, "task"))
+    except OSError:
+        return GONE_HELP
+    if len(tids) > MAX_THREADS:
+        return THREADS_HELP.format(limit=MAX_THREADS)
+    for tid in tids:
+        stat = parse_stat(proc.try_read(pid, f"task/{tid}/stat", 4096))
+        # A thread that has just ended needs no stop.
+        if stat is not None and stat.state not in MAY_STOP:
+            return STATE_HELP.format(state=printable(stat.state, 1))
+    return ""
+
+
+def parse_functions(raw: bytes, pid: int) -> NativeFunctions:
+    """Return the native frames of the main thread before its innermost Python frame, from the
+    output of `py-spy dump --json --native`."""
+    try:
+        threads = decode_threads(raw)
+    except BadDump as error:
+        return failed(str(error))
+    main = find_main(threads, pid)
+    if main is None:
+        return failed("py-spy found no main thread")
+    frames: list[NativeFrame] = []
+    for frame in main.frames:
+        is_lost = frame.name.startswith(_ADDRESS) and frame.module is None
+        if is_lost or len(frames) == MAX_NATIVE_FRAMES:
+            break  # an address outside of all libraries: the callers are not known
+        if frame.module is None:
+            return NativeFunctions(calls=tuple(frames), is_whole=True)
+        library = os.path.basename(frame.module)
+        function = "" if frame.name.startswith(_ADDRESS) else frame.name
+        frames.append(
+            NativeFrame(
+                file=printable(library, MAX_LIBRARY), function=printable(function, MAX_FUNCTION)
+            )
+        )
+    return NativeFunctions(calls=tuple(frames))
+
+
+def parse_version(raw: bytes) -> tuple[int, ...]:
+    """Return the release in the output of `py-spy --version`, "py-spy 0.4.3"; empty without one."""
+    name, _, version = raw[:64].decode("ascii", "replace").strip().partition(" ")
+    parts = version.split(".")
+    is_valid = name == "py-spy" and all(part.isdecimal() and len(part) < 6 for part in parts)
+    return tuple(map(int, parts)) if is_valid else ()
+
+
+def explain_native(outcome: Outcome) -> str:
+    """Return why py-spy printed no functions, from its error message."""
+    if UNWINDING_ERROR in outcome.errors:
+        return UNWINDING_HELP
+    failure = explain(outcome)
+    if failure.kind in (FailureKind.REFUSED, FailureKind.GONE):
+        return failure.help_text
+    first_line = outcome.errors.decode("utf-8", "replace").strip().partition("\n")[0]
+    return f"py-spy: {printable(first_line, MAX_TEXT // 2)}"
+
+
+def failed(why: str) -> NativeFunctions:
+    """Return no functions, with the reason."""
+    return NativeFunctions(failure=why[:MAX_TEXT])

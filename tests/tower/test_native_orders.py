@@ -1,0 +1,145 @@
+"""Native functions are ordered for suspects of an incident, and when an operator asks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.core.detection.scenes import JOB
+from tests.tower.simulator import Simulation, hang
+from tests.tower.test_examinations import begin, orders
+from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
+from watchtower.core.detection.native_reads import AGAIN_S
+from watchtower.tower import examination
+from watchtower.tower.stack_views import OLD_AGENT, list_stacks
+from watchtower.wire.native_functions import NativeFrame, NativeFunctions
+from watchtower.wire.orders import Order
+
+SUSPECT = 2
+READ = NativeFunctions(
+    calls=(
+        NativeFrame(function="pthread_cond_wait", file="libc.so.6"),
+        NativeFrame(function="ncclGroupEnd", file="libnccl.so.2"),
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "POLL_S", 0.001)
+
+
+async def ask(sim: Simulation, rank: int) -> asyncio.Task:
+    task = asyncio.create_task(sim.tower.examinations.examine(JOB, rank))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+def natives(found: dict[str, list[Order]]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(node, order.ranks) for node, given in found.items() for order in given if order.native]
+
+
+def waits_for_device(sim: Simulation) -> None:
+    """Have the diagnosis say that its suspect waits for its device."""
+    diagnosis = sim.live.watch.diagnosis
+    assert diagnosis is not None
+    sim.live.watch.diagnosis = replace(diagnosis, unread_natively=(SUSPECT,))
+
+
+def test_the_suspect_of_an_incident_is_ordered_from_its_node_alone(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        assert natives(await orders(sim)) == []
+        waits_for_device(sim)
+        sim.tower.tick()
+        assert natives(await orders(sim)) == [("n1", (SUSPECT,))]
+        sim.tower.tick()
+        assert natives(await orders(sim)) == []
+
+    tell(story)
+
+
+def test_no_rank_is_ordered_if_the_setting_is_0(tell):
+    async def story(sim: Simulation) -> None:
+        sim.world.policy = replace(sim.world.policy, native_ranks=0)
+        await sim.restart_tower()
+        await hang(sim, SUSPECT)
+        waits_for_device(sim)
+        sim.tower.tick()
+        assert natives(await orders(sim)) == []
+
+    tell(story)
+
+
+def test_an_order_for_functions_replaces_no_order_for_dumps(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        tasks = [await begin(sim), await ask(sim, SUSPECT)]
+        found = await orders(sim)
+        assert [order.native for order in found["n0"]] == [False]
+        assert [order.native for order in found["n1"]] == [False, True]
+        for task in tasks:
+            task.cancel()
+
+    tell(story)
+
+
+def test_an_operator_gets_the_functions_of_one_rank(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        assert natives(await orders(sim)) == [("n1", (SUSPECT,))]
+        sim.functions[SUSPECT] = READ
+        await sim.dump(behind=SUSPECT, nodes=("n1",))
+        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        (item,) = answer.items
+        assert item.functions == READ
+        assert answer.missing_evidence == []
+        for outermost in (False, True):
+            lines = list(describe_stacks(msgspec.to_builtins(answer), outermost=outermost))
+            text = "\n".join(lines)
+            assert "ncclGroupEnd (libnccl.so.2)" in text
+            assert CALLERS_UNKNOWN in text
+        plain = list_stacks((await task).evidence, SUSPECT, all_threads=False)
+        assert plain.items[0].functions is None
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("read", "why"), [(None, OLD_AGENT), (NativeFunctions(failure="it is frozen"), "it is frozen")]
+)
+def test_why_there_are_none(tell, read, why):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        if read is not None:
+            sim.functions[SUSPECT] = read
+        await sim.dump(behind=SUSPECT)
+        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        assert answer.missing_evidence == [f"rank {SUSPECT}: no native functions: {why}"]
+        assert len(answer.items) == 1
+
+    tell(story)
+
+
+def test_an_agent_that_dumps_the_job_is_asked_again(tell):
+    assert AGAIN_S > 2 * examination.AGAIN_S
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        assert natives(await orders(sim))
+        assert not natives(await orders(sim))
+        sim.world.now += examination.AGAIN_S
+        async with asyncio.timeout(30):
+            while not natives(await orders(sim)):
+                await asyncio.sleep(0.001)
+        await sim.dump(behind=SUSPECT)
+        assert (await task).evidence is not None
+
+    tell(story)

@@ -1,0 +1,59 @@
+"""Orders native functions of ranks: of the suspects of an incident, and for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from watchtower.core.fleet.generation import Generation
+from watchtower.core.policy import Policy
+from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.live import LiveJob
+from watchtower.tower.order_book import Agent, OrderBook
+from watchtower.wire.orders import MAX_NATIVE_RANKS, Order
+from watchtower.wire.verdict import Status
+
+
+class NativeOrders:
+    """Orders that wait for the next report of their agents, apart from those for dumps: neither
+    replaces the other."""
+
+    def __init__(self, policy: Policy, clock: Clock) -> None:
+        self._policy, self._clock, self._book = policy, clock, OrderBook()
+
+    def check(self, live: LiveJob, gen: Generation, now: float) -> None:
+        """Order the functions of suspects that wait for their device, once an incident is open."""
+        incident, diagnosis = live.incident, live.watch.diagnosis
+        if incident is None or diagnosis is None or live.watch.status is not Status.HUNG:
+            return
+        most = round(self._policy.native_ranks)
+        due = live.native_reads.take_due(incident.id, diagnosis.unread_natively, most, now)
+        if due:
+            self.place(gen, due, now)
+
+    def place(self, gen: Generation, ranks: Iterable[int], now: float) -> None:
+        """Order the functions of these ranks."""
+        agents: dict[Agent, list[int]] = {}
+        labels: dict[Agent, tuple[str, str]] = {}
+        for rank in ranks:
+            record = gen.ranks.get(rank)
+            if record is not None and record.is_live:
+                agent = record.key.node, record.reporter.agent_id
+                agents.setdefault(agent, []).append(rank)
+                labels[agent] = record.vitals.job, record.vitals.owner
+        for agent, named in agents.items():
+            self._book.place(
+                {agent: labels[agent]},
+                gen.job,
+                make_id(self._clock.wall()),
+                now,
+                sample=False,
+                native=tuple(sorted(named)[:MAX_NATIVE_RANKS]),
+            )
+
+    def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
+        """Remove and return the orders for an agent."""
+        return self._book.collect(agent, now)
+
+    def drop(self, job: str) -> None:
+        """Drop the orders of a job that is over."""
+        self._book.drop(job)
