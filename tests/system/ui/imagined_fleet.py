@@ -226,7 +226,11 @@ def hung_fleet(folder: Path, ranks: int) -> Iterator[tuple[RunningTower, str]]:
             wait_until(lambda: _ask(tower, JOB)["status"] == "suspect", "it is suspect", 600)
             fleet.send_dumps()
             wait_until(lambda: _ask(tower, JOB)["incident"], "the incident opens", 600)
-            wait_until(lambda: _ask(tower, JOB)["suspects"], "the verdict names a rank", 600)
+            wait_until(
+                lambda: _ask(tower, JOB)["cause"] == "uninterruptible_io",
+                "the verdict is made of both dumps",
+                600,
+            )
             incident = _ask(tower, JOB)["incident"]
             wait_until(lambda: _ask_series(tower, incident), "its series arrive", 600)
             yield tower, incident
