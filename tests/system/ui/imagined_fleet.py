@@ -226,8 +226,14 @@ def hung_fleet(folder: Path, ranks: int) -> Iterator[tuple[RunningTower, str]]:
             wait_until(lambda: _ask(tower, JOB)["status"] == "suspect", "it is suspect", 600)
             fleet.send_dumps()
             wait_until(lambda: _ask(tower, JOB)["incident"], "the incident opens", 600)
-            wait_until(lambda: _ask(tower, JOB)["suspects"], "the verdict names a rank", 600)
-            yield tower, _ask(tower, JOB)["incident"]
+            wait_until(
+                lambda: _ask(tower, JOB)["cause"] == "uninterruptible_io",
+                "the verdict is made of both dumps",
+                600,
+            )
+            incident = _ask(tower, JOB)["incident"]
+            wait_until(lambda: _ask_series(tower, incident), "its series arrive", 600)
+            yield tower, incident
         finally:
             fleet.stop()
             thread.join(60)
@@ -237,3 +243,9 @@ def _ask(tower: RunningTower, job: str) -> dict:
     connection = http.client.HTTPConnection(*tower.address, timeout=60)
     connection.request("GET", f"/api/v1/jobs/{job}/verdict")
     return msgspec.json.decode(connection.getresponse().read())
+
+
+def _ask_series(tower: RunningTower, incident: str) -> list:
+    connection = http.client.HTTPConnection(*tower.address, timeout=60)
+    connection.request("GET", f"/api/v1/incidents/{incident}/series")
+    return msgspec.json.decode(connection.getresponse().read())["items"]
