@@ -107,6 +107,19 @@ def test_the_line_is_bounded():
     assert len(line) < MAX_FUNCTIONS * 110
 
 
+def test_functions_of_before_the_stall_are_not_shown_and_are_read_again():
+    case = observed(STUCK)
+    old = replace(WAIT, age_s=case.stalled_for_s + 1)
+    diagnosis = diagnose(with_functions(case, old))
+    assert diagnosis.unread_natively == (SUSPECT,)
+    assert not [each for each in diagnosis.evidence if each.source == "native"]
+
+
+def test_the_age_is_shown():
+    line = describe_functions(replace(WAIT, age_s=40.0))
+    assert line.endswith("ncclGroupEnd (libnccl.so.2) (read 40 s before the dump)")
+
+
 class TestWhichRanksAreRead:
     def test_each_suspect_is_ordered_a_few_times_if_nothing_comes(self):
         reads = NativeReads()
