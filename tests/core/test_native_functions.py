@@ -126,7 +126,16 @@ class TestWhichRanksAreRead:
         for number in range(MAX_TRIES):
             assert reads.take_due("a", (5,), 4, number * AGAIN_S) == (5,)
             assert reads.take_due("a", (5,), 4, number * AGAIN_S + 1) == ()
+            reads.count((5,))
         assert reads.take_due("a", (5,), 4, 99.0) == ()
+
+    def test_an_order_that_no_agent_collects_is_not_a_try(self):
+        reads = NativeReads()
+        for number in range(MAX_TRIES + 1):
+            assert reads.take_due("a", (5,), 1, number * AGAIN_S) == (5,)
+        assert reads.take_due("a", (6,), 1, 99.0) == ()
+        reads.count((6,))
+        assert reads.tries == {5: 0}, "an operator's rank is not counted"
 
     def test_only_a_few_ranks_of_an_incident(self):
         reads = NativeReads()

@@ -88,6 +88,23 @@ def test_an_order_for_functions_replaces_no_order_for_dumps(tell):
     tell(story)
 
 
+def test_orders_for_ranks_of_one_node_are_united(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        waits_for_device(sim)
+        sim.tower.tick()
+        tasks = [await ask(sim, rank) for rank in (3, SUSPECT, 3)]
+        reads = sim.live.native_reads
+        assert reads.tries == {SUSPECT: 0}
+        assert natives(await orders(sim)) == [("n1", (SUSPECT, 3))]
+        assert reads.tries == {SUSPECT: 1}
+        assert natives(await orders(sim)) == []
+        for task in tasks:
+            task.cancel()
+
+    tell(story)
+
+
 def test_an_operator_gets_the_functions_of_one_rank(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
