@@ -15,6 +15,7 @@ from watchtower.core.detection.dump_timing import LOGS_AGAIN_S, MAX_LOGS_AGAIN
 from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.patience import LOGS_WAIT_S
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.picture import take_picture
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.verdict import Cause, Status
 
@@ -67,6 +68,22 @@ def test_a_log_that_was_read_in_the_dump_before_is_not_missing(case):
     )
     said = diagnose(replace(case, ranks=ranks))
     assert [each.rank for each in said.suspects] == [culprit]
+
+
+def test_whether_a_log_was_read_has_one_answer(case):
+    item = take_picture(case).by_rank[0]
+    logged, empty = RankCollectives(logs=("a" * 32,)), RankCollectives()
+    for read, expected in (
+        ((logged, logged), (True, "")),
+        ((logged, UNREAD), (True, "")),
+        ((empty, UNREAD), (False, "")),
+        ((UNREAD, UNREAD), (False, UNREAD.failure)),
+        ((UNREAD, None), (False, UNREAD.failure)),
+        ((None, None), (False, "")),
+    ):
+        dumps = tuple(replace(item.evidence.dumps[0], collectives=each) for each in read)
+        found = replace(item, evidence=item.evidence.with_dumps(dumps))
+        assert (found.has_log, found.log_failure) == expected
 
 
 def test_a_job_without_any_log_lacks_none(case):

@@ -27,7 +27,7 @@ def measure_coverage(picture: Picture) -> dict[str, float]:
     silent = {name for name, node in nodes.items() if KERNEL_LOG_GAP in node.limits.collectors}
     covered = {
         "native": [item for item in live if _has_native(item)],
-        "collective_log": [item for item in live if _has_log(item)],
+        "collective_log": [item for item in live if item.has_log],
         "kernel_log": [item for item in live if item.evidence.node in nodes.keys() - silent],
     }
     if any(each.source == NVML for node in nodes.values() for each in node.observations):
@@ -39,8 +39,3 @@ def _has_native(position: Position) -> bool:
     """Return whether the native code of its thread is known. One that sleeps needs none."""
     has_dump = position.last_dump is not None
     return has_dump and (position.native is not None or position.asleep)
-
-
-def _has_log(position: Position) -> bool:
-    dump = position.last_dump
-    return dump is not None and dump.collectives is not None and bool(dump.collectives.logs)

@@ -61,7 +61,7 @@ class Picture(Positions):
             item
             for item in self.live
             if item.stack is not None
-            and (item.rank not in logs.of_rank or (has_any and _failed_to_read_log(item)))
+            and (item.rank not in logs.of_rank or (has_any and item.log_failure))
         )
 
     @cached_property
@@ -182,8 +182,3 @@ def take_picture(case: Case) -> Picture:
     stacks = index_stacks(case.stacks)
     by_rank = {evidence.rank: take_position(case, evidence, stacks) for evidence in case.ranks}
     return find_waits(Picture(case, by_rank, stacks=stacks))
-
-
-def _failed_to_read_log(position: Position) -> bool:
-    found = position.last_dump.collectives if position.last_dump is not None else None
-    return found is not None and bool(found.failure) and not found.logs

@@ -227,6 +227,19 @@ class Position:
         return self if place is self.place else replace(self, place=place)
 
     @property
+    def has_log(self) -> bool:
+        """Whether a dump has its collective log."""
+        return any(dump.collectives and dump.collectives.logs for dump in self.evidence.dumps)
+
+    @property
+    def log_failure(self) -> str:
+        """Why its collective log was read in no dump; empty if it was, or if it has none."""
+        found = [dump.collectives for dump in self.evidence.dumps if dump.collectives is not None]
+        if any(each.logs or not each.failure for each in found):
+            return ""
+        return found[-1].failure if found else ""
+
+    @property
     def last_dump(self) -> RankDump | None:
         """Newest dump, with or without a stack."""
         return self.evidence.dumps[-1] if self.evidence.dumps else None

@@ -95,5 +95,5 @@ def _is_in_unknown_call(position: Position, logs: CollectiveLogs) -> bool:
     if position.frame_class is not FrameClass.COLLECTIVE or not position.unchanged:
         return False
     last = position.last_dump
-    has_log = last is not None and last.collectives is not None and not last.collectives.failure
-    return has_log and position.place is Place.INSIDE and position.rank in logs.of_rank
+    is_recent = last is not None and last.collectives is not None and not last.collectives.failure
+    return is_recent and position.place is Place.INSIDE and position.rank in logs.of_rank

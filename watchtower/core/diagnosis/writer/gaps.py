@@ -143,9 +143,8 @@ def _event_loops(picture: Picture) -> Iterable[str]:
 def _failed_records(picture: Picture) -> Iterable[str]:
     failed: dict[str, list[int]] = {}
     for item in picture.live:
-        found = item.last_dump.collectives if item.last_dump else None
-        if found and found.failure:
-            failed.setdefault(found.failure, []).append(item.rank)
+        if item.log_failure:
+            failed.setdefault(item.log_failure, []).append(item.rank)
     for sentence, ranks in failed.items():
         yield f"{name_ranks(ranks)}: no collective log: {clean(sentence, 240)}"
 
