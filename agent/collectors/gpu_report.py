@@ -141,11 +141,11 @@ def _observe_device(gpu: GpuState, age_s: float) -> Iterator[Observation]:
 
 
 def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observation]:
-    values = gpu.reading.values
+    values, pid = gpu.reading.values, next(iter(gpu.reading.processes), None)
     if gpu.links_lost is not None:
         at, count = gpu.links_lost
         text = f"{count} of its {values.get('nvlinks', 0):.0f} NVLinks were lost"
-        yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text)
+        yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text, pid=pid)
     if trouble := _find_fabric_trouble(values):
         text = f"its NVLink fabric {trouble}"
         yield observe(gpu.subject, "gpu_fabric", age_s, value=values.get("fabric_state"), text=text)

@@ -123,6 +123,16 @@ def test_links_are_lost_only_if_they_were_up_before():
     assert names_of(gpu, 50.0, "gpu_nvlink_lost") == []
 
 
+def test_lost_links_name_a_process_of_the_gpu():
+    """So a diagnosis knows whose job uses the GPU."""
+    gpu = GpuState(GpuReading(index=0))
+    for now, up in ((10.0, 18), (20.0, 0)):
+        values = {"nvlinks": 18.0, "nvlinks_up": float(up)}
+        gpu.take(GpuReading(index=0, values=values, processes=(4711,), age_s=0.0), now)
+    found = observe_gpu(gpu, 20.0, 20.0, NOWHERE)
+    assert [each.pid for each in found if each.name == "gpu_nvlink_lost"] == [4711]
+
+
 def test_missing_gpus_have_the_age_of_their_loss():
     count = GpuCount("/nowhere", {})
     assert list(count.compare(8, 10.0)) == []
