@@ -151,3 +151,17 @@ def test_a_container_with_some_gpus_expects_those(tmp_path: Path):
     for visible, expected in (("all", 1), ("0,1", 0), ("void", 0)):
         count = GpuCount(str(tmp_path), {"NVIDIA_VISIBLE_DEVICES": visible})
         assert len(list(count.compare(0, 1.0))) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [("nvidia", 1), ("", 1), ("vfio-pci", 0), ("nvgrace_gpu_vfio_pci", 0), ("nouveau", 0)],
+)
+def test_gpus_of_other_drivers_are_not_missing(tmp_path: Path, driver: str, expected: int):
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "class").write_text("0x030200")
+    (device / "vendor").write_text("0x10de")
+    if driver:
+        (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    assert len(list(GpuCount(str(tmp_path), {}).compare(0, 1.0))) == expected
