@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from agent.collectors.collector import Measured, Reading
 from agent.collectors.gpu_count import GpuCount
-from agent.collectors.gpu_report import MAX_PROCESSES, SOURCE, observe, observe_gpu
+from agent.collectors.gpu_report import MAX_REPORTED_PROCESSES, SOURCE, observe, observe_gpu
 from agent.collectors.gpu_report import REPORTED_S as XIDS_REPORTED_S
 from agent.collectors.gpu_state import FRESH_S, GpuState
 from agent.collectors.nvml_metrics import (
@@ -108,7 +108,7 @@ class Nvml:
                 yield Measured(
                     subject=gpu.subject,
                     index=gpu.reading.index,
-                    pids=tuple(gpu.reading.processes[:MAX_PROCESSES]),
+                    pids=tuple(gpu.reading.processes[:MAX_REPORTED_PROCESSES]),
                     readings=tuple(_read_lanes(gpu.reading.values)),
                 )
 
