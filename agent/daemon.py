@@ -33,6 +33,7 @@ from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import (
     DeadlineWatch,
     OrderInbox,
+    RankBeat,
 )
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
@@ -286,21 +287,28 @@ class Agent:
             self._starter.carry_out(order, now)
 
     def _act_on_deadlines(self, now: float, slots: DumpSlots) -> None:
-        beats = self._watchlist.beats()
+        beats = self._dumpable_beats(now)
         overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
         for beat in overdue:
             self._watchlist.read_page(beat.key)
         if not overdue:
             return
-        fired = self._deadlines.fire(self._watchlist.beats(), now, slots)
+        fired = self._deadlines.fire(self._dumpable_beats(now), now, slots)
         for job, beat in fired.items():
             self._starter.dump_overdue(job, beat.rank, self._deadlines.find(beat), now)
+
+    def _dumpable_beats(self, now: float) -> list[RankBeat]:
+        """Return the last heartbeats, without those of jobs whose dump would have to wait now. The
+        end of the dump that they wait for wakes the loop."""
+        beats = self._watchlist.beats()
+        return [beat for beat in beats if not self._starter.is_busy(beat.job, now)]
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until there is work. Return True if a rank has ended meanwhile."""
         # Without a free slot, the end of another dump wakes the loop. A passed deadline must not.
         slots = self._starter.slots()
-        beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
+        dumpable = self._dumpable_beats(time.monotonic())
+        beats = (beat for beat in dumpable if slots.has_room(beat.job.owner))
         due = (
             self._deadlines.next_due(beats),
             self._orders.next_due(slots, self._starter.must_wait),

@@ -35,12 +35,12 @@ class DumpStarter:
         self._dumps = DumpLedger()
         self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
         self._natives = DumpLedger()
+        self._ledgers = (self._dumps, self._samples, self._natives)
 
     def slots(self) -> DumpSlots:
         """Return the dump slots at this moment."""
         now = time.monotonic()
-        ledgers = (self._dumps, self._samples, self._natives)
-        return DumpSlots(job.owner for ledger in ledgers for job in ledger.running(now))
+        return DumpSlots(job.owner for ledger in self._ledgers for job in ledger.running(now))
 
     def end(self, request: DumpRequest, now: float) -> None:
         """Record that a dump has ended."""
@@ -56,16 +56,22 @@ class DumpStarter:
         log.info("rank %d of %s is overdue: dumping", rank, job)
         self._dump(job, BY_DEADLINE, (), round_gap_s(deadline))
 
-    def must_wait(self, order: Order) -> bool:
-        """Return whether an order waits for the end of a dump of its job.
+    def is_busy(self, job: JobKey, now: float, *, native: bool = False) -> bool:
+        """Return whether a dump of a job waits until another one of it has ended.
 
-        The stop of a rank for its native functions would show in that dump as movement.
+        A stop of a rank for its native functions would show in a dump as movement, so a `native`
+        dump and another one exclude each other. Other dumps may overlap.
         """
-        if not order.native:
-            return False
-        now = time.monotonic()
-        running = [*self._dumps.running(now), *self._natives.running(now)]
+        return job in self._running(now, native=native)
+
+    def must_wait(self, order: Order) -> bool:
+        """Return whether an order waits for the end of a dump of its job."""
+        running = self._running(time.monotonic(), native=order.native)
         return any(job.is_meant_by(order.job, order.owner) for job in running)
+
+    def _running(self, now: float, *, native: bool) -> set[JobKey]:
+        ledgers = self._ledgers if native else (self._natives,)
+        return {job for ledger in ledgers for job in ledger.running(now)}
 
     def carry_out(self, order: Order, now: float) -> None:
         """Carry out an order of the tower, if it is about ranks of this node."""

@@ -11,7 +11,6 @@ a process would receive after the end of py-spy. They are refused.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -47,9 +46,13 @@ STATE_TRIES = 4
 STATE_PAUSE_S = 0.05
 """A thread in state D may read a file for a moment, so the states are read some times."""
 
-AGAIN_S = 5.0
-"""Seconds in which the functions of a process are not read again: it was stopped for the last
-read."""
+AGAIN_S = 30.0
+"""Seconds in which a process is not stopped again. One stop takes at most 5 s, so orders cannot
+hold a healthy rank for more than a sixth of the time."""
+
+FORGET_S = 30.0
+"""Seconds after which a failure is forgotten, as its reason may be gone, and functions of a process
+for which nothing shows whether it has gone on."""
 
 MAX_FUNCTION = 160
 """Characters of the name of a function. Names of C++ templates may have thousands."""
@@ -76,6 +79,11 @@ UNWINDING_HELP = (
     "clock all the time"
 )
 OLD_HELP = "py-spy {found} may leave the process stopped: install py-spy >= 0.4"
+VERSION_HELP = "`py-spy --version` failed: {reason}"
+AGAIN_HELP = (
+    "py-spy stopped it {age:.0f} s ago, and it has gone on since: a rank is stopped at most once "
+    "in {gap:.0f} s"
+)
 FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",
@@ -88,13 +96,43 @@ _ADDRESS = "0x"
 """The name of a function without a symbol begins so."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What shows whether the main thread of a process has gone on between two dumps."""
+
+    stack: str = ""
+    """Digest of its Python stack; empty if it was not read. In a training loop it is the same at
+    every step."""
+    beat: tuple[int, int] | None = None
+    """Step and time of the last heartbeat; None without heartbeats."""
+    counters: tuple[int, int] | None = None
+    """CPU time and context switches of a thread that is blocked; None if it runs, or if they are
+    not known."""
+
+    def is_same(self, later: Moment) -> bool | None:
+        """Return whether the thread is still where it was; None if nothing shows it."""
+        if self.stack and later.stack and self.stack != later.stack:
+            return False
+        if self.beat is not None and later.beat is not None:
+            return self.beat == later.beat
+        if self.counters is not None and later.counters is not None:
+            return self.counters == later.counters
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Contents read of a process, and the stack of its main thread after that."""
+    """What was read of a process."""
 
-    functions: NativeFunctions
+    functions: NativeFunctions | None
+    """None if it has gone on since, or if they are too old."""
     read_at: float
-    stack: str = ""
+    is_stopped: bool = True
+    """It was stopped for this."""
+    moment: Moment | None = None
+    """Where it was in the first dump after that."""
+    is_refused: bool = False
+    """It was to be read again too early."""
 
 
 class NativeFunctionReader:
@@ -111,45 +149,52 @@ class NativeFunctionReader:
         self._version: tuple[int, ...] = ()
 
     def read(self, pid: int, start_time: int, owner: str) -> None:
-        """Read the functions of a process of this owner and remember them, or why there are
-        none."""
+        """Read the functions of a process of this owner and remember them, or why there are none.
+
+        A process that was stopped less than `AGAIN_S` seconds ago is not read.
+        """
         process, now = (pid, start_time), time.monotonic()
         with self._lock:
             before = self._known.get(process)
-            if before is not None and now - before.read_at < AGAIN_S:
+            if before is not None and before.is_stopped and now - before.read_at < AGAIN_S:
+                self._known[process] = replace(before, is_refused=True)
                 return
-        self.remember(process, self._read(pid, start_time, owner))
+        if why := self._refuse(pid, start_time, owner):
+            self.remember(process, failed(why), is_stopped=False)
+        else:
+            self.remember(process, self._read(pid, start_time, owner))
 
-    def remember(self, process: ProcessId, functions: NativeFunctions) -> None:
+    def remember(
+        self, process: ProcessId, functions: NativeFunctions, *, is_stopped: bool = True
+    ) -> None:
         """Remember what was read of a process now."""
         with self._lock:
             self._known.pop(process, None)
-            self._known[process] = _Known(functions, time.monotonic())
+            self._known[process] = _Known(functions, time.monotonic(), is_stopped)
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
 
-    def recall(self, pid: int, start_time: int, stack: str) -> NativeFunctions | None:
-        """Return what was read of a process, with its age, for a dump whose main thread has this
-        stack (a digest).
+    def recall(self, pid: int, start_time: int, moment: Moment) -> NativeFunctions | None:
+        """Return what was read of a process, with its age, for a dump that was taken at this
+        moment.
 
-        None if nothing was read, or if the thread has another stack than in the first dump after
-        that.
+        None if nothing was read, if the thread has gone on since the first dump after that, or if
+        it is too old. The reason instead, if the process was not read again because of `AGAIN_S`.
         """
-        process = (pid, start_time)
+        process, now = (pid, start_time), time.monotonic()
         with self._lock:
             known = self._known.get(process)
             if known is None:
                 return None
-            if not known.stack:
-                known = replace(known, stack=stack)
-                self._known[process] = known
-            elif known.stack != stack:
-                return None
-        return replace(known.functions, age_s=max(0.0, time.monotonic() - known.read_at))
+            known = self._known[process] = _update(known, moment, now)
+        age_s = max(0.0, now - known.read_at)
+        if known.functions is not None:
+            return replace(known.functions, age_s=age_s)
+        if known.is_refused and age_s < AGAIN_S:
+            return failed(AGAIN_HELP.format(age=age_s, gap=AGAIN_S))
+        return None
 
     def _read(self, pid: int, start_time: int, owner: str) -> NativeFunctions:
-        if why := self._refuse(pid, start_time, owner):
-            return failed(why)
         command = [self._tool, "dump", "--json", "--native", "--pid", str(pid)]
         try:
             outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
@@ -172,9 +217,8 @@ class NativeFunctionReader:
             return FORBIDDEN_HELP
         if not self._tool:
             return MISSING_HELP
-        version = self._find_version(owner)
-        if version < OLDEST_PY_SPY:
-            return OLD_HELP.format(found=".".join(map(str, version)) or "of an unknown release")
+        if why := self._refuse_version(owner):
+            return why
         if refused := self._backoff.refuse((pid, start_time), time.monotonic()):
             return refused.help_text
         stat = self._proc.stat(pid)
@@ -182,13 +226,43 @@ class NativeFunctionReader:
             return GONE_HELP
         return find_obstacle(self._proc, pid)
 
-    def _find_version(self, owner: str) -> tuple[int, ...]:
-        """Return the release of py-spy; empty if it does not report one."""
+    def _refuse_version(self, owner: str) -> str:
+        """Return why this py-spy is not used; empty if its release is new enough."""
         if not self._version:
-            with contextlib.suppress(OSError):
+            try:
                 outcome = self._runner.run([self._tool, "--version"], VERSION_DEADLINE_S, owner)
-                self._version = parse_version(outcome.output)
-        return self._version
+            except OSError as error:
+                return VERSION_HELP.format(reason=error)
+            if reason := _explain_version(outcome):
+                return VERSION_HELP.format(reason=reason)
+            self._version = parse_version(outcome.output)
+        if self._version < OLDEST_PY_SPY:
+            found = ".".join(map(str, self._version)) or "of an unknown release"
+            return OLD_HELP.format(found=found)
+        return ""
+
+
+def _update(known: _Known, moment: Moment, now: float) -> _Known:
+    """Return what is known of a process in a dump at this moment."""
+    if known.functions is None:
+        return known
+    same = known.moment.is_same(moment) if known.moment is not None else None
+    lasts = same and not known.functions.failure
+    if same is False or (not lasts and now - known.read_at >= FORGET_S):
+        return replace(known, functions=None)
+    return known if known.moment is not None else replace(known, moment=moment)
+
+
+def _explain_version(outcome: Outcome) -> str:
+    """Return why `py-spy --version` did not work; empty if it did."""
+    if outcome.ended is Ended.DEADLINE:
+        return f"it did not return within {VERSION_DEADLINE_S:g} s and was killed"
+    if outcome.ended:
+        return ENDED_HELP[outcome.ended]
+    if outcome.code != 0:
+        first_line = outcome.errors.decode("utf-8", "replace").strip().partition("\n")[0]
+        return printable(first_line, MAX_TEXT // 2) or f"exit status {outcome.code}"
+    return ""
 
 
 def find_obstacle(proc: Proc, pid: int) -> str:

@@ -33,6 +33,7 @@ from agent.dumping.round_trees import (
     as_rank_dump,
     is_dumpable,
     may_wait_for_thread,
+    moment_of,
     unreached,
 )
 from agent.dumping.targets import Target
@@ -158,11 +159,10 @@ class RoundTaker:
                 self._functions.read(target.pid, target.start_time, owner)
 
     def _recall_functions(self, tree: Tree) -> NativeFunctions | None:
-        threads, process = tree.process.stacks.threads, tree.process
-        digest = threads.main_digest if threads is not None else ""
         if self._functions is None:
             return None
-        return self._functions.recall(process.pid, tree.target.start_time, digest)
+        process = tree.process
+        return self._functions.recall(process.pid, tree.target.start_time, moment_of(tree))
 
     def _fill_in_time(
         self,

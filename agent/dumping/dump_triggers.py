@@ -5,7 +5,7 @@ argument.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.discovery.found_rank import JobKey
@@ -240,11 +240,13 @@ class OrderInbox:
         """Return the orders to carry out now, and those that expired while waiting."""
         expired = [each.order for each in self._waiting if each.until <= now]
         valid = {each.order.id: each for each in self._waiting if each.until > now}
-        due = [
-            each.order
-            for each in valid.values()
-            if each.from_at <= now and not must_wait(each.order)
-        ]
+        due = _without_overlaps(
+            [
+                each.order
+                for each in valid.values()
+                if each.from_at <= now and not must_wait(each.order)
+            ]
+        )
         chosen = slots.choose((order.owner, order) for order in due)
         for order in chosen:
             del valid[order.id]
@@ -261,6 +263,21 @@ class OrderInbox:
             if slots.has_room(each.order.owner) and not must_wait(each.order)
         ]
         return min(waiting, default=None)
+
+
+def _without_overlaps(due: Sequence[Order]) -> list[Order]:
+    """Return the orders that may begin together: a native one waits for those of its job before it.
+
+    `must_wait` knows only dumps that have begun. Jobs of two owners with one name wait for each
+    other, as an order may mean both.
+    """
+    ordinary = {order.job for order in due if not order.native}
+    natives: dict[str, Order] = {}
+    for order in due:
+        if order.native and order.job not in ordinary:
+            natives.setdefault(order.job, order)
+    first = {order.id for order in natives.values()}
+    return [order for order in due if not order.native or order.id in first]
 
 
 def jitter_of(asked: Deadline | Order, share: float) -> float:

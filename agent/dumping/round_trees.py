@@ -10,6 +10,7 @@ from agent.delivery.batch_contents import GroupSet, StackSet
 from agent.discovery.launchers import is_python
 from agent.dumpers.collectives import RankRecords
 from agent.dumpers.flight_recorder import LATE
+from agent.dumpers.native_functions import Moment
 from agent.dumpers.python_stacks import StackDump, failed
 from agent.dumping.targets import Target
 from watchtower.printable import printable
@@ -60,6 +61,19 @@ def may_wait_for_thread(tree: Tree) -> bool:
     """Return whether the main thread is blocked, and not in a wait for its device."""
     native = tree.native
     return native is not None and not native.running and native.kind is not NativeKind.DEVICE_WAIT
+
+
+def moment_of(tree: Tree) -> Moment:
+    """Return what shows whether the main thread of a rank goes on after this dump."""
+    threads, native, view = tree.process.stacks.threads, tree.native, tree.view
+    is_known = (
+        native is not None and not native.running and -1 not in (native.run_ns, native.switches)
+    )
+    return Moment(
+        stack=threads.main_digest if threads is not None else "",
+        beat=(view.step, view.beat_ns) if view is not None and view.beat_ns >= 0 else None,
+        counters=(native.run_ns, native.switches) if native is not None and is_known else None,
+    )
 
 
 def unreached(target: Target, owner: str) -> Tree:

@@ -107,13 +107,35 @@ def test_the_line_is_bounded():
     assert len(line) < MAX_FUNCTIONS * 110
 
 
+def test_functions_of_before_the_stall_are_not_shown_and_are_read_again():
+    case = observed(STUCK)
+    old = replace(WAIT, age_s=case.stalled_for_s + 1)
+    diagnosis = diagnose(with_functions(case, old))
+    assert diagnosis.unread_natively == (SUSPECT,)
+    assert not [each for each in diagnosis.evidence if each.source == "native"]
+
+
+def test_the_age_is_shown():
+    line = describe_functions(replace(WAIT, age_s=40.0))
+    assert line.endswith("ncclGroupEnd (libnccl.so.2) (read 40 s before the dump)")
+
+
 class TestWhichRanksAreRead:
     def test_each_suspect_is_ordered_a_few_times_if_nothing_comes(self):
         reads = NativeReads()
         for number in range(MAX_TRIES):
             assert reads.take_due("a", (5,), 4, number * AGAIN_S) == (5,)
             assert reads.take_due("a", (5,), 4, number * AGAIN_S + 1) == ()
+            reads.count((5,))
         assert reads.take_due("a", (5,), 4, 99.0) == ()
+
+    def test_an_order_that_no_agent_collects_is_not_a_try(self):
+        reads = NativeReads()
+        for number in range(MAX_TRIES + 1):
+            assert reads.take_due("a", (5,), 1, number * AGAIN_S) == (5,)
+        assert reads.take_due("a", (6,), 1, 99.0) == ()
+        reads.count((6,))
+        assert reads.tries == {5: 0}, "an operator's rank is not counted"
 
     def test_only_a_few_ranks_of_an_incident(self):
         reads = NativeReads()

@@ -14,6 +14,7 @@ from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.core.detection.native_reads import AGAIN_S
 from watchtower.tower import examination
+from watchtower.tower.examination import RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 from watchtower.wire.orders import Order
@@ -33,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask(sim: Simulation, rank: int) -> asyncio.Task:
-    task = asyncio.create_task(sim.tower.examinations.examine(JOB, rank))
+    task = asyncio.create_task(sim.tower.examinations.examine(JOB, rank, native=True))
     for _ in range(3):
         await asyncio.sleep(0)
     return task
@@ -88,6 +89,23 @@ def test_an_order_for_functions_replaces_no_order_for_dumps(tell):
     tell(story)
 
 
+def test_orders_for_ranks_of_one_node_are_united(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim, SUSPECT)
+        waits_for_device(sim)
+        sim.tower.tick()
+        tasks = [await ask(sim, rank) for rank in (3, SUSPECT, 3)]
+        reads = sim.live.native_reads
+        assert reads.tries == {SUSPECT: 0}
+        assert natives(await orders(sim)) == [("n1", (SUSPECT, 3))]
+        assert reads.tries == {SUSPECT: 1}
+        assert natives(await orders(sim)) == []
+        for task in tasks:
+            task.cancel()
+
+    tell(story)
+
+
 def test_an_operator_gets_the_functions_of_one_rank(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
@@ -106,6 +124,16 @@ def test_an_operator_gets_the_functions_of_one_rank(tell):
             assert CALLERS_UNKNOWN in text
         plain = list_stacks((await task).evidence, SUSPECT, all_threads=False)
         assert plain.items[0].functions is None
+
+    tell(story)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_rank_that_no_agent_reports_is_not_examined(tell, native):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with pytest.raises(RankNotReportedError, match="rank 999 is not reported"):
+            await sim.tower.examinations.examine(JOB, 999, native=native)
 
     tell(story)
 

@@ -13,7 +13,11 @@ from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, answer
 from watchtower.api.rendering import Format, VerdictFormat, write_verdict
-from watchtower.tower.examination import Examination, ExaminationRefusedError
+from watchtower.tower.examination import (
+    Examination,
+    ExaminationRefusedError,
+    RankNotReportedError,
+)
 from watchtower.tower.owners import OwnedVerdict, find_owner
 from watchtower.tower.stack_views import StackList, list_stacks
 from watchtower.tower.tower import Tower
@@ -37,15 +41,6 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. They come before other routes of jobs, whose paths match more."""
     router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
-    async def examine(job: str, native: int | None = None) -> Examination:
-        try:
-            found = await tower.examinations.examine(job, native)
-        except ExaminationRefusedError as error:
-            raise HTTPException(503, str(error)) from None
-        if found is None:
-            raise HTTPException(404, f"no live rank of a job {job!r} is reported")
-        return found
-
     @router.post(
         "/{job:job}/verdict",
         response_model=VerdictView,
@@ -59,7 +54,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         The agents dump every rank twice, which takes about two seconds. No incident opens and no
         alert is sent. Those who ask for the same job at the same time get the same answer.
         """
-        verdict = (await examine(job)).verdict
+        verdict = (await _examine(tower, job)).verdict
         owned = OwnedVerdict(verdict=verdict, owner=find_owner(tower, job))
         return write_verdict(owned, shape, links)
 
@@ -77,7 +72,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """
         if native and rank is None:
             raise HTTPException(422, "`native` needs `rank`: it stops the rank for a moment")
-        evidence = (await examine(job, rank if native else None)).evidence
+        evidence = (await _examine(tower, job, rank, native=native)).evidence
         if evidence is None:
             raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
         # The case of a large job is decoded in a thread, so that reports are not delayed.
@@ -86,3 +81,18 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         )
 
     return router
+
+
+async def _examine(
+    tower: Tower, job: str, rank: int | None = None, *, native: bool = False
+) -> Examination:
+    """Return the result of an examination. Raises HTTPException if there is none."""
+    try:
+        found = await tower.examinations.examine(job, rank, native=native)
+    except RankNotReportedError as error:
+        raise HTTPException(404, f"{error} for job {job!r}") from None
+    except ExaminationRefusedError as error:
+        raise HTTPException(503, str(error)) from None
+    if found is None:
+        raise HTTPException(404, f"no live rank of a job {job!r} is reported")
+    return found

@@ -14,7 +14,7 @@ from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.printing import as_json, clean_lines
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import format_native_frame
+from watchtower.core.reading.native import describe_functions_age, format_native_frame
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.native_functions import NativeFrame
@@ -122,7 +122,8 @@ def _name_functions(item: dict[str, Any]) -> list[str]:
         for f in functions["calls"]
     ]
     is_cut = lines and not functions["is_whole"]
-    return [*lines, *([CALLERS_UNKNOWN] if is_cut else [])]
+    age = describe_functions_age(functions["age_s"]) if lines else ""
+    return [*lines, *([CALLERS_UNKNOWN] if is_cut else []), *([f"({age})"] if age else [])]
 
 
 def _name(frame: dict[str, Any]) -> str:

@@ -72,6 +72,11 @@ class Diagnosis:
     """Share of the live ranks, 0 to 1, from which each of these sources of evidence comes:
     "native", "collective_log", "gpu", "kernel_log"."""
 
+    @property
+    def lacks_logs(self) -> bool:
+        """Whether the cause is unknown, and collective logs that may show it are missing."""
+        return self.cause is Cause.UNKNOWN and bool(self.unlogged)
+
 
 def not_diagnosed(stalled_for_s: float, why_not: str) -> Diagnosis:
     """Return a diagnosis with an unknown cause, for a case that could not be diagnosed."""

@@ -59,6 +59,10 @@ NOT_SUSPECT = (
 )
 
 
+class RankNotReportedError(Exception):
+    """No agent reports the rank that was asked for. The message contains its number."""
+
+
 class ExaminationRefusedError(Exception):
     """The job cannot be examined now. The message contains the reason."""
 
@@ -92,21 +96,39 @@ class Examinations:
         self._running: dict[Subject, asyncio.Task[Examination]] = {}
         self._quota = Quota()
 
-    async def examine(self, name: str, native: int | None = None) -> Examination | None:
-        """Return the result for a live job; None if it is not live. `native`: dump only this rank,
-        with its native functions. Raises ExaminationRefusedError."""
+    async def examine(
+        self, name: str, rank: int | None = None, *, native: bool = False
+    ) -> Examination | None:
+        """Return the result for a live job; None if it is not live.
+
+        `native`: dump only this rank, with its native functions. Raises ExaminationRefusedError,
+        and RankNotReportedError if no agent reports `rank`: now, or ever if not `native`.
+        """
         job, live = self._fleet.jobs.get(name), self._live.get(name)
         if job is None or live is None or not any(job.generation.live()):
             return None
-        subject = name, native
+        if rank is not None and not self._is_known(job.generation, rank, native):
+            raise RankNotReportedError(f"rank {rank} is not reported")
+        only = rank if native else None
+        subject = name, only
         task = self._running.get(subject)
         if task is None:
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
-            task = asyncio.get_running_loop().create_task(self._examine(job, live, native))
+            task = asyncio.get_running_loop().create_task(self._examine(job, live, only))
             self._begin(subject, job.sharer, task)
         # One client that goes away must not end the examination of the others.
         return await asyncio.shield(task)
+
+    def _is_known(self, gen: Generation, rank: int, native: bool) -> bool:
+        """Return whether a rank can be in the answer: with its last dumps, or the reason for none.
+
+        With native functions, only if an agent reports it now.
+        """
+        if not native:
+            return rank in gen.ranks
+        asked = (record for record in gen.live() if record.vitals.rank == rank)
+        return bool(self._detector.find_reporting(asked, self._fleet.nodes, self._clock.now()))
 
     async def close(self) -> None:
         """Cancel all examinations."""

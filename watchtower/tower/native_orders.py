@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from watchtower.core.detection.native_reads import NativeReads
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.policy import Policy
 from watchtower.tower.clock import Clock, make_id
@@ -19,6 +20,9 @@ class NativeOrders:
 
     def __init__(self, policy: Policy, clock: Clock) -> None:
         self._policy, self._clock, self._book = policy, clock, OrderBook()
+        self._reads: dict[str, NativeReads] = {}
+        """Where a collected order is counted, by job. Jobs with an incident, until they are
+        over."""
 
     def check(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order the functions of suspects that wait for their device, once an incident is open."""
@@ -28,6 +32,7 @@ class NativeOrders:
         most = round(self._policy.native_ranks)
         due = live.native_reads.take_due(incident.id, diagnosis.unread_natively, most, now)
         if due:
+            self._reads[gen.job] = live.native_reads
             self.place(gen, due, now)
 
     def place(self, gen: Generation, ranks: Iterable[int], now: float) -> None:
@@ -51,9 +56,14 @@ class NativeOrders:
             )
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
-        """Remove and return the orders for an agent."""
-        return self._book.collect(agent, now)
+        """Remove and return the orders for an agent, and count them as tries of their ranks."""
+        collected = self._book.collect_by_job(agent, now)
+        for job, order in collected.items():
+            if job in self._reads:
+                self._reads[job].count(order.ranks)
+        return tuple(collected.values())
 
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""
         self._book.drop(job)
+        self._reads.pop(job, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watchtower.core.fleet.quotas import Quota
-from watchtower.wire.orders import MAX_ORDERS, Order
+from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
 
 EXPIRES_S = 10.0
 """Seconds until an order expires: its dump would be too late for the check that ordered it."""
@@ -39,7 +39,8 @@ class OrderBook:
 
         A newer order of a job replaces an older one, but a sample does not replace a full dump. The
         agents spread their dumps over `jitter_s` seconds. `native`: ranks whose native functions
-        are wanted, and no other rank.
+        are wanted, and no other rank. A newer native order adds its ranks to those of an older one,
+        up to `MAX_NATIVE_RANKS`.
         """
         self._expire(now)
         for agent, (name, owner) in agents.items():
@@ -54,19 +55,23 @@ class OrderBook:
                     expires_s=EXPIRES_S,
                     glance=sample,
                     jitter_s=jitter_s,
-                    ranks=native,
+                    ranks=_unite(pending.get(job), native, now),
                     native=bool(native),
                 )
                 pending[job] = (now, order)
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
         """Remove and return the orders for `agent` that have not expired."""
+        return tuple(self.collect_by_job(agent, now).values())
+
+    def collect_by_job(self, agent: Agent, now: float) -> dict[str, Order]:
+        """Remove and return the same orders by job."""
         waiting = self._pending.pop(agent, {})
-        return tuple(
-            replace(order, expires_s=EXPIRES_S - (now - placed_at))
-            for placed_at, order in waiting.values()
+        return {
+            job: replace(order, expires_s=EXPIRES_S - (now - placed_at))
+            for job, (placed_at, order) in waiting.items()
             if now - placed_at < EXPIRES_S
-        )
+        }
 
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""
@@ -87,6 +92,15 @@ def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
     for _, order in pending.values():
         quota.add(order.owner, 1)
     return quota.has_room(owner, MAX_ORDERS)
+
+
+def _unite(
+    waiting: tuple[float, Order] | None, native: tuple[int, ...], now: float
+) -> tuple[int, ...]:
+    """Return the ranks of a native order and of the one that it replaces, the older ones first."""
+    if not native or waiting is None or now - waiting[0] >= EXPIRES_S or not waiting[1].native:
+        return native
+    return tuple(sorted(list(dict.fromkeys((*waiting[1].ranks, *native)))[:MAX_NATIVE_RANKS]))
 
 
 def _is_full_dump(waiting: tuple[float, Order] | None, now: float) -> bool:

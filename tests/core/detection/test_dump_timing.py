@@ -1,16 +1,23 @@
 """Decisions about when dumps of many ranks are taken and diagnosed."""
 
+from itertools import pairwise
+
 import pytest
 
+from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S
+from tests.core.detection.story import a_diagnosis
 from watchtower.core.detection.dump_timing import (
     DIAGNOSE_EVERY_S,
     DIAGNOSE_GAP_S,
     DUMP_WAIT_S,
     MAX_JITTER_S,
+    SECOND_DUMP,
     DiagnosisTiming,
+    RepeatedDumps,
     jitter_s,
 )
 from watchtower.core.detection.stall_context import StallContext
+from watchtower.wire.verdict import Cause
 
 
 def context(have, want=8):
@@ -57,6 +64,37 @@ def test_the_more_ranks_the_longer_dumps_are_gathered():
     assert is_due(timing, 16_384, 103.0, want=16_384)
     assert not is_due(timing, 16_385, 104.0, want=16_384)
     assert is_due(timing, 16_385, 105.1, want=16_384)
+
+
+LACKS_LOGS = a_diagnosis(Cause.UNKNOWN, suspects=(), unlogged=(1,))
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "ranks", "patience_s", "expected"),
+    [
+        (a_diagnosis(), 8, 15.0, {9.0: "second dump"}),
+        (a_diagnosis(), 8, 2.0, {2.0: "second dump"}),
+        (LACKS_LOGS, 8, 12.0, {4.0: "collective logs", 9.0: "collective logs"}),
+        (LACKS_LOGS, 8, 15.0, {4.0: "collective logs", 9.0: "collective logs"}),
+        (
+            LACKS_LOGS,
+            8,
+            20.0,
+            {4.0: "collective logs", 9.0: "collective logs", 14.0: "second dump"},
+        ),
+        (LACKS_LOGS, 16_384, 20.0, {4.0: "collective logs", 15.0: "collective logs"}),
+    ],
+)
+def test_every_dump_that_is_ordered_again_is_taken(diagnosis, ranks, patience_s, expected):
+    dumps = RepeatedDumps()
+    found = {}
+    for waited_s in map(float, range(int(patience_s) + 1)):
+        for each in dumps.take_due(diagnosis, ranks, waited_s, patience_s):
+            found[waited_s] = each.reason
+    assert found == expected
+    assert max(found) >= SECOND_DUMP * patience_s, "the incident opens with recent stacks"
+    dump_s = ROUND_GAP_S + ROUND_GAP_JITTERS * jitter_s(ranks)
+    assert all(after - before > dump_s + SATISFIED_BY_S for before, after in pairwise(found))
 
 
 def test_a_diagnosis_is_repeated_while_nothing_changes():

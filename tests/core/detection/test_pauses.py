@@ -8,7 +8,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.patience import patience_for
+from watchtower.core.detection.patience import LOGS_WAIT_S, patience_for
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.fleet.pace import Pause, Pauses
 from watchtower.core.policy import Policy
@@ -73,3 +73,7 @@ def test_patience_is_limited_for_pauses_of_any_length():
     patience = patience_for(a_diagnosis(), context, pauses, Policy())
     assert patience.length_s == Policy().learned_max_s
     assert patience.reason == "a pause of 10800 s was seen here before"
+    lacks_logs = a_diagnosis(Cause.UNKNOWN, unlogged=(1,))
+    patience = patience_for(lacks_logs, context, pauses, Policy())
+    assert patience.length_s == Policy().learned_max_s + LOGS_WAIT_S
+    assert patience.reason.endswith("before; collective logs of some ranks are missing")

@@ -16,6 +16,7 @@ import pytest
 from agent.dumpers.native_functions import (
     FORBIDDEN_HELP,
     FROZEN_HELP,
+    Moment,
     NativeFunctionReader,
     find_obstacle,
 )
@@ -84,7 +85,7 @@ def read(runner: ChildRunner, pid: int, **options: bool) -> NativeFunctions:
     """Read the functions of a process, and return them."""
     reader = NativeFunctionReader(PROC, runner, find_py_spy(), **options)
     reader.read(pid, start_time_of(pid), "uid:0")
-    found = reader.recall(pid, start_time_of(pid), "")
+    found = reader.recall(pid, start_time_of(pid), Moment())
     assert found is not None
     return found
 
@@ -190,7 +191,7 @@ def test_another_process_with_the_same_number_is_not_attached_to(start, runner):
     victim = start(RANK="0")
     reader = NativeFunctionReader(PROC, runner, find_py_spy())
     reader.read(victim.pid, start_time_of(victim.pid) + 1, "uid:0")
-    found = reader.recall(victim.pid, start_time_of(victim.pid) + 1, "")
+    found = reader.recall(victim.pid, start_time_of(victim.pid) + 1, Moment())
     assert found is not None
     assert found.failure
 
@@ -240,7 +241,7 @@ def test_the_deadline_ends_a_py_spy_that_hangs(start, runner, tmp_path, monkeypa
     monkeypatch.setattr("agent.dumpers.native_functions.NATIVE_DEADLINE_S", 0.3)
     reader = NativeFunctionReader(PROC, runner, str(tool))
     reader.read(victim.pid, start_time_of(victim.pid), "uid:0")
-    found = reader.recall(victim.pid, start_time_of(victim.pid), "")
+    found = reader.recall(victim.pid, start_time_of(victim.pid), Moment())
     assert found is not None
     assert "was killed" in found.failure
     assert threading.active_count() < 50
@@ -253,7 +254,7 @@ def test_a_py_spy_that_stops_by_signals_is_refused(start, runner, tmp_path):
     tool.chmod(0o755)
     reader = NativeFunctionReader(PROC, runner, str(tool))
     reader.read(victim.pid, start_time_of(victim.pid), "uid:0")
-    found = reader.recall(victim.pid, start_time_of(victim.pid), "")
+    found = reader.recall(victim.pid, start_time_of(victim.pid), Moment())
     assert found is not None
     assert "0.3.14" in found.failure
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumpers.native_functions import NativeFunctionReader
+from agent.dumpers.native_functions import Moment, NativeFunctionReader
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import find_py_spy
 from agent.dumpers.tool_process import ChildRunner
@@ -87,7 +87,7 @@ def test_its_native_functions_are_those_of_nccl(start, log):
     assert stat is not None
     reader = NativeFunctionReader(PROC, ChildRunner(4 << 20), find_py_spy())
     reader.read(victim.pid, stat.start_time, "uid:0")
-    found = reader.recall(victim.pid, stat.start_time, "")
+    found = reader.recall(victim.pid, stat.start_time, Moment())
     assert found is not None
     assert not found.failure
     named = {call.function for call in found.calls if call.file == LIBRARY}

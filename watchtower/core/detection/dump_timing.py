@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from watchtower.core.detection.effects import DumpsWanted, Effect
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.wire.verdict import Cause
 
 JITTER_FROM_RANKS = 256
 JITTER_PER_RANK_S = 0.001
@@ -36,12 +35,17 @@ SECOND_DUMP = 0.6
 """New dumps are ordered when this share of the patience is over, so that an incident opens with
 recent stacks."""
 
+DUMPS_APART_S = 5.0
+DUMPS_APART_JITTERS = 3.0
+"""Seconds between two orders of dumps, plus this many times the jitter. A dump takes a second, or
+twice the jitter, after a delay of up to the jitter, and an agent ignores an order within 3 s after
+a dump. An order that is ignored would count as a dump with recent stacks."""
+
 LOGS_AGAIN_S = 4.0
 MAX_LOGS_AGAIN = 2
 """If the cause is unknown and the collective logs of some ranks were not read, dumps are ordered
-again every `LOGS_AGAIN_S` seconds, `MAX_LOGS_AGAIN` times. On a busy node the thread that returns
-the log of a process may get no CPU for a second. An agent ignores an order within 3 s after a
-dump."""
+again from `LOGS_AGAIN_S` seconds on, `MAX_LOGS_AGAIN` times. On a busy node the thread that returns
+the log of a process may get no CPU for a second."""
 
 
 def jitter_s(ranks: int) -> float:
@@ -95,20 +99,26 @@ class RepeatedDumps:
     """The dump before the incident was ordered."""
     _for_logs: int = 0
     """How often dumps were ordered for missing collective logs."""
+    _ordered_s: float = -math.inf
+    """The latest order, in seconds after suspicion."""
 
-    def take_due(self, diagnosis: Diagnosis, waited_s: float, patience_s: float) -> list[Effect]:
-        """Return the dumps to order now, this long after suspicion, and count them as ordered."""
-        due: list[Effect] = []
-        if waited_s >= SECOND_DUMP * patience_s and not self._is_recent:
-            self._is_recent = True
-            due.append(DumpsWanted(reason="second dump", again=True))
+    def take_due(
+        self, diagnosis: Diagnosis, ranks: int, waited_s: float, patience_s: float
+    ) -> list[Effect]:
+        """Return the dumps of `ranks` ranks to order now, this long after suspicion, and count them
+        as ordered.
+
+        One dump may be ordered for both reasons.
+        """
+        if waited_s - self._ordered_s < DUMPS_APART_S + DUMPS_APART_JITTERS * jitter_s(ranks):
+            return []
+        is_late = waited_s >= SECOND_DUMP * patience_s
         for_logs = min(MAX_LOGS_AGAIN, int(waited_s / LOGS_AGAIN_S))
-        if lacks_logs(diagnosis) and self._for_logs < for_logs:
-            self._for_logs = for_logs
-            due.append(DumpsWanted(reason="collective logs", again=True))
-        return due
-
-
-def lacks_logs(diagnosis: Diagnosis) -> bool:
-    """Return whether the cause is unknown, and collective logs that may show it are missing."""
-    return diagnosis.cause is Cause.UNKNOWN and bool(diagnosis.unlogged)
+        is_for_logs = diagnosis.lacks_logs and self._for_logs < for_logs
+        if not is_for_logs and (self._is_recent or not is_late):
+            return []
+        self._ordered_s = waited_s
+        self._is_recent = self._is_recent or is_late
+        self._for_logs += is_for_logs
+        reason = "collective logs" if is_for_logs else "second dump"
+        return [DumpsWanted(reason=reason, again=True)]

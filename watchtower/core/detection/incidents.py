@@ -331,7 +331,9 @@ class JobWatch:
                 now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
-        effects += self._repeated.take_due(self.diagnosis, waited, self.patience.length_s)
+        effects += self._repeated.take_due(
+            self.diagnosis, context.dumps_want, waited, self.patience.length_s
+        )
         return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
 
     def _weigh_recovery(self, context: StallContext, now: float) -> Status:

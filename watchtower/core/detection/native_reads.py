@@ -1,11 +1,12 @@
 """Which ranks of an incident have their native functions read, without being asked.
 
 The ranks are stopped for some tenths of a second, so each is read once, and only a few of them.
+An order counts as a try of its ranks when an agent has collected it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 AGAIN_S = 15.0
@@ -22,13 +23,13 @@ class NativeReads:
 
     incident: str = ""
     tries: dict[int, int] = field(default_factory=dict)
-    """How often each rank was ordered."""
+    """How often an order for each chosen rank was collected."""
     _ordered_at: float = float("-inf")
 
     def take_due(
         self, incident: str, unread: Sequence[int], most: int, now: float
     ) -> tuple[int, ...]:
-        """Return the ranks to order now, and count them as ordered.
+        """Return the ranks to order now.
 
         `unread`: suspects in device waits without functions. At most `most` ranks of an incident
         are ever ordered.
@@ -37,11 +38,17 @@ class NativeReads:
             self.incident, self.tries, self._ordered_at = incident, {}, float("-inf")
         if now - self._ordered_at < AGAIN_S:
             return ()
-        known = [rank for rank in unread if 0 < self.tries.get(rank, 0) < MAX_TRIES]
+        known = [rank for rank in unread if self.tries.get(rank, MAX_TRIES) < MAX_TRIES]
         new = [rank for rank in unread if rank not in self.tries]
         due = (*known, *new[: max(0, most - len(self.tries))])
         if due:
             self._ordered_at = now
         for rank in due:
-            self.tries[rank] = self.tries.get(rank, 0) + 1
+            self.tries.setdefault(rank, 0)
         return due
+
+    def count(self, ranks: Iterable[int]) -> None:
+        """Count a try of these ranks, as an agent has collected an order for them."""
+        for rank in ranks:
+            if rank in self.tries:
+                self.tries[rank] += 1

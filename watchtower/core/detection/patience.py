@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.dump_timing import lacks_logs
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.pace import Pauses
@@ -62,11 +61,11 @@ def patience_for(
     seen = pauses.longest(context.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
     if learned_s > patience.length_s:
-        return Patience(
+        patience = Patience(
             length_s=learned_s,
             reason=f"a pause of {seen:.0f} s was seen here before",
         )
-    if lacks_logs(diagnosis):
+    if diagnosis.lacks_logs:
         reason = f"{patience.reason}; collective logs of some ranks are missing"
         return Patience(length_s=patience.length_s + LOGS_WAIT_S, reason=reason)
     return patience

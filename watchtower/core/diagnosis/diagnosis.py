@@ -22,6 +22,7 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
+from watchtower.core.diagnosis.unread import find_unread
 from watchtower.core.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.core.diagnosis.writer.accusations import (
     NotWrittenError,
@@ -30,7 +31,7 @@ from watchtower.core.diagnosis.writer.accusations import (
     write_together,
 )
 from watchtower.core.diagnosis.writer.doubts import write_doubts
-from watchtower.core.diagnosis.writer.functions import find_unread, show_functions
+from watchtower.core.diagnosis.writer.functions import show_functions
 from watchtower.core.diagnosis.writer.gaps import find_gaps
 from watchtower.core.diagnosis.writer.nothing_found import (
     advise_by_hand,
@@ -184,7 +185,7 @@ def _make_diagnosis(
     quoted = [fault.observation for fault in links]
     shown = (
         *show_bad_losses(picture),
-        *show_functions(accused),
+        *show_functions(accused, picture.case.stalled_for_s),
         *show_observations(picture, accused, quoted),
     )
     evidence = dict.fromkeys([*written.evidence, *shown])
@@ -207,7 +208,7 @@ def _make_diagnosis(
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
-        unread_natively=find_unread(accused),
+        unread_natively=find_unread(accused, picture.case.stalled_for_s),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watchtower.core.text import clean
+from watchtower.core.text import clean, format_duration
 from watchtower.wire.dumps import NativeKind, NativePlace, RankDump, ThreadDump
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 from watchtower.wire.report import ProcessState
@@ -15,6 +15,11 @@ MAX_FUNCTIONS = 6
 
 MAX_FUNCTION = 48
 """Characters of a function in one line."""
+
+
+SHOWN_AGE_S = 5.0
+"""The age of younger functions is not shown: they are read right before the two rounds of a dump.
+"""
 
 
 def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
@@ -77,9 +82,14 @@ def describe_native(native: NativePlace | None) -> str:
     return thread + text
 
 
-def find_functions(dumps: Sequence[RankDump]) -> NativeFunctions | None:
-    """Return the native functions in the last dump that has any; None if none were read."""
-    return next((dump.functions for dump in reversed(dumps) if dump.functions), None)
+def find_functions(dumps: Sequence[RankDump], within_s: float) -> NativeFunctions | None:
+    """Return the native functions in the last dump that has any; None if none were read.
+
+    `within_s`: the length of the stall. Functions that were read earlier are not those of the
+    stall.
+    """
+    found = (dump.functions for dump in reversed(dumps) if dump.functions is not None)
+    return next((each for each in found if each.age_s <= within_s), None)
 
 
 def describe_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
@@ -91,10 +101,17 @@ def describe_functions(functions: NativeFunctions, native: NativePlace | None = 
     text = f"not read: {clean(functions.failure, 200)}"
     if not functions.failure:
         text = _join_functions(functions)
+        if text and (age := describe_functions_age(functions.age_s)):
+            text = f"{text} ({age})"
     libraries = [clean(name, MAX_FUNCTION) for name in native.libraries] if native else []
     if (functions.is_whole and not functions.failure) or not libraries:
         return text
     return f"{text}; libraries: {' <- '.join(libraries)}" if text else ""
+
+
+def describe_functions_age(age_s: float) -> str:
+    """Return "read 40 s before the dump"; empty if they were read together."""
+    return f"read {format_duration(age_s)} before the dump" if age_s >= SHOWN_AGE_S else ""
 
 
 def _join_functions(functions: NativeFunctions) -> str:

@@ -13,9 +13,10 @@ MAX_SHOWN = 4
 """Ranks of one verdict whose functions are shown."""
 
 
-def show_functions(accused: Sequence[Position]) -> tuple[Evidence, ...]:
-    """Return the native functions of the accused, where they were read. They have no weight."""
-    read = [(item, find_functions(item.evidence.dumps)) for item in accused]
+def show_functions(accused: Sequence[Position], stalled_for_s: float) -> tuple[Evidence, ...]:
+    """Return the native functions of the accused, where they were read in this stall. They have no
+    weight."""
+    read = [(item, find_functions(item.evidence.dumps, stalled_for_s)) for item in accused]
     lines = [
         (item.rank, describe_functions(functions, item.native))
         for item, functions in read
@@ -27,16 +28,4 @@ def show_functions(accused: Sequence[Position]) -> tuple[Evidence, ...]:
         )
         for rank, line in lines[:MAX_SHOWN]
         if line
-    )
-
-
-def find_unread(accused: Sequence[Position]) -> tuple[int, ...]:
-    """Return the accused that wait for their device and whose native functions were not read.
-
-    Python shows only the line that waits there.
-    """
-    return tuple(
-        item.rank
-        for item in accused
-        if item.waits_for_device and find_functions(item.evidence.dumps) is None
     )
