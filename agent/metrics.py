@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from socket import AF_INET6
+from socket import AF_INET6, SHUT_RDWR, socket
 from socketserver import ThreadingMixIn
-from threading import Thread
-from typing import TypeVar
+from threading import Lock, Thread
+from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import (
@@ -43,10 +46,55 @@ WAKE_S = 3600.0
 the half second that is usual would be two thirds of all wakeups of the agent."""
 
 
+MAX_REQUESTS = 8
+"""Requests that are answered at once: two Prometheus servers, a person, and some to spare. Each has
+a thread, and further ones are closed at once."""
+
+SILENT_S = 5.0
+"""Seconds that a client may send or receive nothing. Prometheus sends its request at once."""
+
+REQUEST_S = 15.0
+"""Seconds after which a request must make room for others. A scrape takes some milliseconds, and
+Prometheus stops after 10 s unless it is told otherwise. A client that sends one byte every second
+is never silent."""
+
+
 class _Server(ThreadingMixIn, WSGIServer):
     """Answers each request in a thread of its own. One that hangs does not keep the agent alive."""
 
     daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._lock = Lock()
+        self._open: dict[socket, float] = {}
+        """When each request began."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the thread of a request; close it if there are too many."""
+        now = time.monotonic()
+        with self._lock:
+            is_full = len(self._open) >= MAX_REQUESTS
+            if not is_full:
+                self._open[request] = now
+            late = [each for each, at in self._open.items() if is_full and now - at > REQUEST_S]
+            for each in late:
+                with contextlib.suppress(OSError):
+                    each.shutdown(SHUT_RDWR)  # its thread closes it, which makes room
+        if is_full:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a request."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log one line: clients that are silent or go away are ordinary."""
+        log.debug("a request for metrics failed: %s", sys.exc_info()[1])
 
 
 class _Server6(_Server):
@@ -55,6 +103,8 @@ class _Server6(_Server):
 
 class _Handler(WSGIRequestHandler):
     """Writes no line for each request."""
+
+    timeout = SILENT_S
 
     def log_message(self, format: str, *args: object) -> None:
         """Write nothing."""

@@ -135,8 +135,8 @@ def make_app(
         title="watchtower", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     guard = partial(Guard, rules=rules, public_url=links.public_url, show_error=shown.show_error)
-    app.add_middleware(Compression)
     app.add_middleware(EntityTags)
+    app.add_middleware(Compression)  # outside: an unchanged answer is not compressed
     app.add_middleware(BodyLimit)
     app.add_middleware(guard)
     app.add_middleware(RawJobPaths)

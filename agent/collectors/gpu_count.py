@@ -18,8 +18,9 @@ VENDOR = b"0x10de"
 CLASSES = (b"0x0300", b"0x0302")
 """Begin of the class of a display and of a 3D controller. NVSwitches and sound have others."""
 
-OTHER_DRIVERS = ("vfio-pci", "nouveau", "pciback")
-"""Drivers of GPUs that belong to a virtual machine, or to another driver than NVIDIA's."""
+DRIVER = "nvidia"
+"""NVIDIA's driver. GPUs of any other driver belong to a virtual machine (vfio-pci and its
+variants) or are not used with NVML (nouveau)."""
 
 EVERY_S = 60.0
 """Seconds between two reads. GPUs are plugged in while the node is off; some are lost later."""
@@ -80,7 +81,7 @@ class GpuCount:
             driver = os.path.basename(os.readlink(f"{device}/driver"))
         except OSError:
             return True  # no driver has taken it, so NVIDIA's could not start it
-        return driver not in OTHER_DRIVERS
+        return driver == DRIVER
 
 
 def _read(path: str) -> bytes:

@@ -36,7 +36,8 @@ SLOWED_BY = {"hardware": 0x08, "heat": 0x20 | 0x40, "power_brake": 0x80}
 """Clock reasons of NVML that reduce the clocks of a GPU with work. The hardware's own slowdown has
 a bit, and most of its reasons have another one."""
 
-SLOWED = 0x08 | 0x20 | 0x40 | 0x80
+SLOWED = sum(SLOWED_BY.values())
+"""All of them. No bit has two reasons."""
 
 FROZEN_S = 35.0
 """Seconds in which no counter of a GPU changed, until it is frozen. The energy is read every 10 s,

@@ -22,7 +22,7 @@ read every 10 s."""
 MAX_COMMAND = 16
 """Characters of the name of a process: the kernel's own limit."""
 
-MAX_PROCESSES = 4
+MAX_REPORTED_PROCESSES = 4
 """Processes of one GPU that are reported: a rank and its helpers."""
 
 RECOVERY_ACTIONS = (
@@ -44,6 +44,7 @@ FABRIC_STATES = {1: "is not set up yet: is the fabric manager running?", 2: "is 
 """States of the set-up in which programs cannot use NVLink."""
 
 FABRIC_DONE = 3
+"""State of a set-up that has ended, with or without an error."""
 
 FABRIC_HEALTH = {2: "is unhealthy", 3: "has less capacity than it should"}
 """Bad values of its health, in words. Since NVML's version 3 of the structure."""
@@ -81,7 +82,7 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
         return
     reading, subject = gpu.reading, gpu.subject
     age_s = now - (gpu.read_at if gpu.lost_at is None else read_at)
-    pids = reading.processes[:MAX_PROCESSES]
+    pids = reading.processes[:MAX_REPORTED_PROCESSES]
     if gpu.is_fresh(now) or gpu.lost_at is not None:
         yield observe(
             subject,
@@ -141,11 +142,11 @@ def _observe_device(gpu: GpuState, age_s: float) -> Iterator[Observation]:
 
 
 def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observation]:
-    values = gpu.reading.values
+    values, pid = gpu.reading.values, next(iter(gpu.reading.processes), None)
     if gpu.links_lost is not None:
         at, count = gpu.links_lost
         text = f"{count} of its {values.get('nvlinks', 0):.0f} NVLinks were lost"
-        yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text)
+        yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text, pid=pid)
     if trouble := _find_fabric_trouble(values):
         text = f"its NVLink fabric {trouble}"
         yield observe(gpu.subject, "gpu_fabric", age_s, value=values.get("fabric_state"), text=text)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from agent.collectors.collector import Measured, Reading
 from agent.collectors.gpu_count import GpuCount
-from agent.collectors.gpu_report import MAX_PROCESSES, SOURCE, observe, observe_gpu
+from agent.collectors.gpu_report import MAX_REPORTED_PROCESSES, SOURCE, observe, observe_gpu
 from agent.collectors.gpu_report import REPORTED_S as XIDS_REPORTED_S
 from agent.collectors.gpu_state import FRESH_S, GpuState
 from agent.collectors.nvml_metrics import (
@@ -44,6 +44,9 @@ from watchtower.wire.observations import NODE, Observation
 STUCK_S = 3.0
 """A call of NVML that has not returned for so long is reported. Slow calls take some ms; a cold
 driver answers the first one after 3 s."""
+
+MAX_ERROR = 32
+"""Characters of an error of the reader in a gap: "error 999"."""
 
 MAX_XID = 99_999
 """A larger code is not one."""
@@ -108,7 +111,7 @@ class Nvml:
                 yield Measured(
                     subject=gpu.subject,
                     index=gpu.reading.index,
-                    pids=tuple(gpu.reading.processes[:MAX_PROCESSES]),
+                    pids=tuple(gpu.reading.processes[:MAX_REPORTED_PROCESSES]),
                     readings=tuple(_read_lanes(gpu.reading.values)),
                 )
 
@@ -159,7 +162,12 @@ class Nvml:
             return "GPUs: the driver was changed and the old one is still loaded: reboot the node"
         if state in NOT_INSTALLED:
             return f"GPUs: {NOT_INSTALLED[state]}"
-        return f"GPUs: NVML cannot be used ({state})" if state and state not in ABSENT else ""
+        if state and state not in ABSENT:
+            return f"GPUs: NVML cannot be used ({state})"
+        if self._node.xids_error:
+            error = self._node.xids_error[:MAX_ERROR]
+            return f"GPUs: NVML reports no Xid errors ({error}): only the kernel log shows them"
+        return ""
 
     def stop(self) -> None:
         """Ask the child to end. One that is in a call of the driver is left behind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from agent.collectors.gpu_pattern import SLOWED_BY, Pattern
+from agent.collectors.gpu_report import FABRIC_DONE
 from agent.collectors.nvml_process import GpuReading, NodeReading
 from agent.gpu_reader.gpu import CALL_BUCKETS_S
 from watchtower.metric_spec import MetricSpec, Sample, counter, gauge, histogram
@@ -136,9 +137,9 @@ CALLS = histogram(
     "`errors`, `rare`.",
 )
 
-FABRIC_DONE, FABRIC_FAILED = 3, 4
-"""Values of `watchtower_gpu_fabric_state`. NVML has no state for a fabric whose set-up failed: that
-is completed, with an error."""
+FABRIC_FAILED = 4
+"""Value of `watchtower_gpu_fabric_state`; the others are those of NVML. NVML has no state for a
+fabric whose set-up failed: that is completed, with an error."""
 
 _PLAIN: tuple[tuple[str, MetricSpec], ...] = (
     ("utilization", UTILIZATION),

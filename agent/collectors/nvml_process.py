@@ -85,6 +85,8 @@ class NodeReading(msgspec.Struct):
     gpus: list[GpuReading] = []
     xids: list[tuple[str, int, float]] = []
     """PCI address, code and age in seconds of Xid errors."""
+    xids_error: str = ""
+    """Why Xid errors are not read; empty if they are, or if the driver has no events."""
     durations: dict[str, list[float]] = {}
     """By kind of call: the counts of buckets, and the sum of seconds."""
 

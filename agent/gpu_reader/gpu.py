@@ -30,7 +30,7 @@ what seldom changes."""
 SLACK_S = 0.1
 """A read that is due so soon is made now: one wakeup reads all GPUs."""
 
-MAX_PROCESSES = 64
+MAX_READ_PROCESSES = 64
 """Processes of one GPU that are printed."""
 
 MAX_VALUE = 1e18
@@ -178,7 +178,7 @@ class Gpu:
         self._put("energy_j", self._call(nvml.nvmlDeviceGetTotalEnergyConsumption, gpu), 1e-3)
         running = self._call(nvml.nvmlDeviceGetComputeRunningProcesses, gpu)
         if running is not None:
-            self._processes = [int(each.pid) for each in running[:MAX_PROCESSES]]
+            self._processes = [int(each.pid) for each in running[:MAX_READ_PROCESSES]]
         self._read_fields(FIELDS)
         self._count_links()
         self._find_sample()

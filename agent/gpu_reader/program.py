@@ -76,6 +76,7 @@ class Init(threading.Thread):
             "call_s": round(now - self.call_at, 3) if self.call else 0.0,
             "gpus": [gpu.show(now) for gpu in self.gpus],
             "xids": self.xids.show(now) if self.xids else [],
+            "xids_error": self.xids.error if self.xids else "",
             "durations": _add_up([gpu.durations for gpu in self.gpus]),
         }
 

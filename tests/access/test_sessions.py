@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from watchtower.access import sessions as module
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.session_key import FILE, KEY_BYTES, keep_key, make_key
-from watchtower.access.sessions import MAX_ENDED, Sessions
+from watchtower.access.sessions import Sessions
 
 READER, OPERATOR, AGENT = "reader-of-the-tests", "operator-of-the-tests", "agent-of-the-tests"
 KEY = b"k" * KEY_BYTES
@@ -128,13 +129,12 @@ def test_a_logout_ends_one_session(sessions, book):
     assert sessions.find(second, NOW) is not None
 
 
-def test_ended_sessions_are_bounded_and_forgotten_with_their_time(sessions, book):
-    cookies = [begin(sessions, book) for _ in range(MAX_ENDED + 1)]
+def test_ended_sessions_are_bounded_and_forgotten_with_their_time(sessions, book, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ENDED", 50)
+    cookies = [begin(sessions, book) for _ in range(51)]
     for cookie in cookies:
         sessions.end(sessions.find(cookie, NOW), NOW)
-    assert [sessions.find(cookie, NOW) is None for cookie in cookies] == [False] + [
-        True
-    ] * MAX_ENDED
+    assert [sessions.find(cookie, NOW) is None for cookie in cookies] == [False] + [True] * 50
     last = sessions.begin(book.find(READER.encode()), NOW + DAY)
     sessions.end(sessions.find(last, NOW + DAY), NOW + DAY)
     assert len(sessions._ended) == 1

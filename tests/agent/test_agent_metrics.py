@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import fields
+from urllib.request import urlopen
 
+import pytest
 from prometheus_client.core import Metric
 
+from agent import metrics as served
 from agent.delivery.dump_queue import DumpLoss
 from agent.metrics import Metrics
 from watchtower.wire.report import AgentGaps
@@ -48,3 +53,47 @@ def test_an_agent_describes_itself():
     assert sample.name == "watchtower_agent_info"
     assert sample.labels.keys() == {"node", "version", "python_version", "kernel"}
     assert sample.value == 1
+
+
+def can_scrape(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return b"watchtower_agent_info" in answer.read()
+    except OSError:
+        return False
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def connect(url: str, count: int) -> list[socket.socket]:
+    port = int(url.split(":")[2].partition("/")[0])
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+
+
+def test_silent_clients_end_by_themselves(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(served._Handler, "timeout", 0.2)
+    url = Metrics("gpu-042").serve("127.0.0.1", 0)
+    clients = connect(url, 3 * served.MAX_REQUESTS)
+    for client in clients:
+        client.settimeout(5)
+        assert client.recv(1) == b""
+        client.close()
+    wait_for(lambda: can_scrape(url))
+
+
+def test_requests_over_the_limit_are_closed_until_the_old_ones_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    url = Metrics("gpu-042").serve("127.0.0.1", 0)
+    assert can_scrape(url)
+    silent = connect(url, served.MAX_REQUESTS)
+    assert not can_scrape(url)
+    monkeypatch.setattr(served, "REQUEST_S", 0.0)
+    wait_for(lambda: can_scrape(url))
+    for client in silent:
+        client.close()

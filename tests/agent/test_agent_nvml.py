@@ -123,6 +123,16 @@ def test_links_are_lost_only_if_they_were_up_before():
     assert names_of(gpu, 50.0, "gpu_nvlink_lost") == []
 
 
+def test_lost_links_name_a_process_of_the_gpu():
+    """So a diagnosis knows whose job uses the GPU."""
+    gpu = GpuState(GpuReading(index=0))
+    for now, up in ((10.0, 18), (20.0, 0)):
+        values = {"nvlinks": 18.0, "nvlinks_up": float(up)}
+        gpu.take(GpuReading(index=0, values=values, processes=(4711,), age_s=0.0), now)
+    found = observe_gpu(gpu, 20.0, 20.0, NOWHERE)
+    assert [each.pid for each in found if each.name == "gpu_nvlink_lost"] == [4711]
+
+
 def test_missing_gpus_have_the_age_of_their_loss():
     count = GpuCount("/nowhere", {})
     assert list(count.compare(8, 10.0)) == []
@@ -141,3 +151,17 @@ def test_a_container_with_some_gpus_expects_those(tmp_path: Path):
     for visible, expected in (("all", 1), ("0,1", 0), ("void", 0)):
         count = GpuCount(str(tmp_path), {"NVIDIA_VISIBLE_DEVICES": visible})
         assert len(list(count.compare(0, 1.0))) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [("nvidia", 1), ("", 1), ("vfio-pci", 0), ("nvgrace_gpu_vfio_pci", 0), ("nouveau", 0)],
+)
+def test_gpus_of_other_drivers_are_not_missing(tmp_path: Path, driver: str, expected: int):
+    device = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    device.mkdir(parents=True)
+    (device / "class").write_text("0x030200")
+    (device / "vendor").write_text("0x10de")
+    if driver:
+        (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    assert len(list(GpuCount(str(tmp_path), {}).compare(0, 1.0))) == expected

@@ -46,8 +46,9 @@ def test_a_message_with_all_facts():
         "rank 37 on gpu-042 (99 % sure that it is this rank) is stuck reading "
         "/mnt/shards/0042.tar (data.py:88)",
         "Call the storage team. Before you call: check /mnt/shards/0042.tar and its mount on "
-        "gpu-042. 511 ranks wait at step 1233. A kill loses no evidence (stacks of 512 of 512 "
-        "ranks are collected). It loses 33 steps (13 s of training): last checkpoint at step 1200.",
+        "gpu-042. 511 ranks wait at step 1233. A kill loses no evidence (stacks of 512 of "
+        "512 ranks are collected). It loses up to 33 steps "
+        "(13 s of training): checkpoint at step 1200.",
         "Acknowledge: watchtower ack 20261122-0005 | "
         "Details: https://tower.example:19660/api/v1/incidents/20261122-0005",
     )

@@ -19,7 +19,7 @@ FACTS = KillFacts(
 
 COMPLETE = "A kill loses no evidence (stacks of 512 of 512 ranks are collected)."
 NOT_KNOWN = "It is not known whether a kill loses evidence."
-STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
+STEPS = " It loses up to 33 steps (13 s of training): checkpoint at step 1200."
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ STEPS = " It loses 33 steps (13 s of training): last checkpoint at step 1200."
         ),
         (
             {"step": None},
-            f"{COMPLETE} It loses all steps after the checkpoint at step 1200.",
+            f"{COMPLETE} It loses the steps after the last checkpoint seen, at step 1200.",
         ),
         (
             {"step": 1201},
-            f"{COMPLETE} It loses 1 step (0.4 s of training): last checkpoint at step 1200.",
+            f"{COMPLETE} It loses up to 1 step (0.4 s of training): checkpoint at step 1200.",
         ),
-        ({"step": 1200}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
-        ({"step": 7}, f"{COMPLETE} It loses no steps: last checkpoint at step 1200."),
+        ({"step": 1200}, f"{COMPLETE} It loses no steps: checkpoint at step 1200."),
+        ({"step": 7}, f"{COMPLETE} It loses no steps: checkpoint at step 1200."),
         (
             {"dumps_in": 480},
             f"A kill now loses evidence (stacks of only 480 of 512 ranks are collected).{STEPS}",
@@ -93,8 +93,8 @@ def test_the_same_facts_are_values_for_programs():
     [
         (
             {},
-            "33 steps (13 s of training) since the checkpoint at step 1200 were lost unless the "
-            "job saved them later.",
+            "Up to 33 steps (13 s of training) since the checkpoint seen at step 1200 were lost "
+            "unless the job saved them later.",
         ),
         ({"checkpoint_step": None}, "The lost steps are not known: no checkpoint was seen."),
         ({"step": None}, "All steps after the checkpoint at step 1200 were lost."),

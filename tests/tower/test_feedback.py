@@ -14,7 +14,7 @@ from watchtower.commands.calibration import NONE_YET, write_calibration
 from watchtower.core.policy import Policy
 from watchtower.store.retention import DAY_S, Retention
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident
+from watchtower.store.values import Incident, JobFacts
 from watchtower.tower import feedback
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
@@ -30,7 +30,7 @@ def judged(ident: str, cause: Cause, confidence: float, **changes: object) -> In
 
 @pytest.fixture
 def incident(tower) -> Incident:
-    incident = judged("01A", Cause.GPU_FAULT, 0.85)
+    incident = judged("01A", Cause.GPU_FAULT, 0.85, facts=JobFacts(ranks=64))
     save(tower, incident)
     return incident
 
@@ -59,6 +59,8 @@ def test_an_answer_is_shown_with_its_incident_and_the_newest_counts(client, inci
         ({"right": False, "rank": 1.5}, "`rank` must be a whole number"),
         ({"right": False, "cause": "moon"}, "`cause` must be"),
         ({"right": True, "rank": 3}, "only if `right` is false"),
+        ({"right": False, "rank": 64}, "`rank` is 64, but the job has ranks 0 to 63"),
+        ({"right": False, "rank": 0, "cause": "unknown"}, "the verdict names rank 0 and unknown"),
         ({"right": True, "note": "x" * 1025}, "`note` must have at most 1024"),
         ({"right": True, "by": "x" * 257}, "`by` must have at most 256"),
     ],

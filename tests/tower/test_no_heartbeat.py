@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING, a_native
 from tests.core.detection.scenes import World
+from tests.properties import is_thorough
 from tests.tower.simulator import Simulation
 from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.policy import Policy
@@ -258,7 +259,7 @@ def test_a_job_unchanged_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
 def test_a_rank_at_work_that_computes_is_waited_for(tell_no_heartbeat, stack):
     async def story(sim: Simulation, watch: Watching) -> None:
         sim.world.ranks[2].cpu_cores = 0.9
-        await watch.go(1800, stack=stack)
+        await watch.go(1800 if is_thorough() else 600, stack=stack)
         assert watch.statuses == ["healthy"]
 
     tell_no_heartbeat(story)
@@ -268,7 +269,7 @@ def test_a_rank_at_work_that_computes_is_waited_for(tell_no_heartbeat, stack):
 def test_a_rank_that_moves_bytes_is_waited_for(tell_no_heartbeat, field):
     async def story(sim: Simulation, watch: Watching) -> None:
         sim.world.ranks[2].moves = {field: 1e6}
-        await watch.go(900, stack=IN_USER_CODE)
+        await watch.go(900 if is_thorough() else 300, stack=IN_USER_CODE)
         assert watch.statuses == ["healthy"]
         sim.world.ranks[2].moves = {}
         assert 40 <= await watch.until("suspect", stack=IN_USER_CODE) <= 62

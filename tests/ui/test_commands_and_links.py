@@ -21,13 +21,14 @@ def texts_of(scheduler: str, domain: Domain, node: str = "gpu-1", **more: str) -
 
 def test_slurm_requeues_a_job_without_the_node():
     assert texts_of("slurm", Domain.DATA) == ["scontrol requeue 48213", "scancel 48213"]
-    without = (
-        "scontrol requeuehold 48213 && scontrol update JobId=48213 ExcNodeList=gpu-1 "
-        "&& scontrol release 48213"
-    )
-    assert texts_of("slurm", Domain.STORAGE) == [without, "scancel 48213"]
+    without = [
+        "scontrol requeuehold 48213",
+        "scontrol update JobId=48213 ExcNodeList=gpu-1",
+        "scontrol release 48213",
+    ]
+    assert texts_of("slurm", Domain.STORAGE) == [*without, "scancel 48213"]
     drain = "scontrol update NodeName=gpu-1 State=DRAIN Reason=watchtower"
-    assert texts_of("slurm", Domain.GPU) == [drain, without, "scancel 48213"]
+    assert texts_of("slurm", Domain.GPU) == [drain, *without, "scancel 48213"]
     assert texts_of("slurm", Domain.GPU, node="")[0] == "scontrol requeue 48213"
 
 

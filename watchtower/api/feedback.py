@@ -12,7 +12,8 @@ from watchtower.api import examples, openapi
 from watchtower.api.parameters import IncidentId, answer
 from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
 from watchtower.tower.incident_ids import find_incident_id
-from watchtower.tower.incident_verdicts import incident_verdict
+from watchtower.tower.incident_verdicts import verdict_of
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
 from watchtower.wire.verdict import Cause
@@ -65,13 +66,13 @@ def feedback_routes(tower: Tower) -> APIRouter:
         The answer is about the current verdict. It replaces an earlier answer about the incident.
         """
         ident = await find_incident_id(tower, incident)
-        verdict = await incident_verdict(tower, ident) if ident else None
-        if ident is None or verdict is None:
+        found = await read_incident(tower, ident) if ident else None
+        if found is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         answer = Answer(
             right=given.right, rank=given.rank, cause=given.cause, by=given.by, note=given.note
         )
-        return view_feedback(await tower.feedback.give(ident, verdict, answer))
+        return view_feedback(await tower.feedback.give(found, verdict_of(tower, found), answer))
 
     @router.get(
         "/calibration",

@@ -83,7 +83,8 @@ def write_steps_lost(facts: KillFacts) -> str:
         return NO_CHECKPOINT
     if lost is None:
         return f"All steps after the checkpoint at step {checkpoint} were lost."
-    since = f"{_write_lost(lost, facts)} since the checkpoint at step {checkpoint}"
+    most = "up to " if lost else ""
+    since = f"{most}{_write_lost(lost, facts)} since the checkpoint seen at step {checkpoint}"
     return capitalise(f"{since} were lost unless the job saved them later.")
 
 
@@ -118,8 +119,9 @@ def _write_steps(facts: KillFacts) -> str:
     if checkpoint is None:
         return NO_CHECKPOINT
     if lost is None:
-        return f"It loses all steps after the checkpoint at step {checkpoint}."
-    return f"It loses {_write_lost(lost, facts)}: last checkpoint at step {checkpoint}."
+        return f"It loses the steps after the last checkpoint seen, at step {checkpoint}."
+    most = "up to " if lost else ""  # a checkpoint shorter than a report may not be seen
+    return f"It loses {most}{_write_lost(lost, facts)}: checkpoint at step {checkpoint}."
 
 
 def _write_lost(lost: int, facts: KillFacts) -> str:

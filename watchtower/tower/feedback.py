@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from watchtower.core.calibration import Band, Judged, calibrate
 from watchtower.store.feedback_rows import MAX_RECALLED
-from watchtower.store.values import Feedback
+from watchtower.store.values import Feedback, Incident
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
@@ -91,14 +91,14 @@ class Feedbacks:
         """Return the answer about an incident; None if there is none."""
         return self._given.get(incident)
 
-    async def give(self, incident: str, verdict: Verdict, answer: Answer) -> Feedback:
+    async def give(self, incident: Incident, verdict: Verdict, answer: Answer) -> Feedback:
         """Store an answer about an incident with this verdict, in place of an earlier answer.
 
         Raises RequestRefusedError, StoreFailedError.
         """
-        _check(answer)
+        _check(answer, verdict, incident.facts.ranks)
         given = Feedback(
-            incident=incident,
+            incident=incident.id,
             job=verdict.job,
             at=self._clock.wall(),
             right=answer.right,
@@ -110,8 +110,8 @@ class Feedbacks:
             confidence=verdict.confidence,
         )
         await self._writer.wait(self._writer.store.save_feedback(given), "the answer")
-        self._given.pop(incident, None)  # the order of the answers is that of their times
-        self._given[incident] = given
+        self._given.pop(incident.id, None)  # the order of the answers is that of their times
+        self._given[incident.id] = given
         if len(self._given) > MAX_ANSWERS:
             del self._given[next(iter(self._given))]
         return given
@@ -161,11 +161,22 @@ def view_feedback(given: Feedback) -> FeedbackView:
     )
 
 
-def _check(answer: Answer) -> None:
+def _check(answer: Answer, verdict: Verdict, ranks: int | None) -> None:
+    """`ranks` is the number of ranks of the job. Raises RequestRefusedError."""
     check_texts(by=(answer.by, MAX_NAME), note=(answer.note, MAX_TEXT))
     if answer.rank is not None and not 0 <= answer.rank <= MAX_RANK:
         raise RequestRefusedError(f"`rank` is {answer.rank}, allowed is 0 to {MAX_RANK}")
     if answer.right and (answer.rank is not None or answer.cause is not None):
         raise RequestRefusedError(
             "`rank` and `cause` correct a wrong verdict: give them only if `right` is false"
+        )
+    if answer.rank is not None and ranks is not None and answer.rank >= ranks:
+        raise RequestRefusedError(
+            f"`rank` is {answer.rank}, but the job has ranks 0 to {ranks - 1}"
+        )
+    named = {(each.rank, each.cause) for each in verdict.suspects}
+    if answer.cause is not None and (answer.rank, answer.cause) in named:
+        raise RequestRefusedError(
+            f"the verdict names rank {answer.rank} and {answer.cause.value} itself: "
+            "give another rank or cause, or the answer that the verdict is right"
         )

@@ -18,7 +18,7 @@ from watchtower.api.local_paths import redirect
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.feedback import Answer
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
-from watchtower.tower.incident_verdicts import incident_verdict
+from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.store_writer import StoreFailedError
@@ -79,8 +79,8 @@ class Actions:
             raise HTTPException(404, f"there is no incident {incident!r}")
 
     async def _judge(self, incident: str, by: str, fields: Fields) -> None:
-        verdict = await incident_verdict(self._tower, incident)
-        if verdict is None:
+        found = await read_incident(self._tower, incident)
+        if found is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         rank, cause = fields.get("rank"), fields.get("cause")
         answer = Answer(
@@ -90,7 +90,7 @@ class Actions:
             by=by,
             note=fields.get("note", ""),
         )
-        await self._tower.feedback.give(incident, verdict, answer)
+        await self._tower.feedback.give(found, verdict_of(self._tower, found), answer)
 
     async def _silence(self, incident: str, by: str, fields: Fields) -> None:
         found = await read_incident(self._tower, incident, with_case=False)

@@ -51,10 +51,19 @@ def _slurm(names: _Names) -> Iterator[Command]:
         drain = f"scontrol update NodeName={names.drained} State=DRAIN Reason=watchtower"
         yield Command(purpose=f"Drain {names.drained} (operators only)", text=drain)
     if node:
-        # A job must be pending while its list of excluded nodes changes.
-        steps = f"scontrol requeuehold {job}", f"scontrol update JobId={job} ExcNodeList={node}"
-        without = " && ".join((*steps, f"scontrol release {job}"))
-        yield Command(purpose=f"Requeue the job without {node}", text=without)
+        # A job must be pending while its list of excluded nodes changes. It becomes so when its
+        # last process has ended, which may take minutes: in one line, the second step would fail.
+        yield Command(
+            purpose=f"Requeue the job without {node}, in three steps: requeue and hold it",
+            text=f"scontrol requeuehold {job}",
+        )
+        yield Command(
+            purpose=f"Once it is pending, exclude {node} (replaces the list of excluded nodes)",
+            text=f"scontrol update JobId={job} ExcNodeList={node}",
+        )
+        yield Command(
+            purpose="Release the job (it stays held until then)", text=f"scontrol release {job}"
+        )
     else:
         yield Command(purpose="Requeue the job", text=f"scontrol requeue {job}")
     yield Command(purpose="Cancel the job", text=f"scancel {job}")

@@ -65,7 +65,7 @@ CAUSES = {
     Cause.PROCESS_TRACED: "a debugger or tracer holds the process",
     Cause.UNINTERRUPTIBLE_IO: "blocked in the kernel, waiting for IO",
     Cause.PROCESS_FROZEN: "the process is frozen by its cgroup",
-    Cause.GPU_FAULT: "the GPU reported a fault",
+    Cause.GPU_FAULT: "a fault of the GPU",
     Cause.GPU_DRIVER_STUCK: "the GPU driver does not answer",
     Cause.NEVER_STARTED: "ranks were not started",
     Cause.INIT_STUCK: "still in set-up while the others wait",

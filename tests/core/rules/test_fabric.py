@@ -15,6 +15,7 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.reading.job_gpus import JobGpus
 from watchtower.core.reading.links import find_link_faults
 from watchtower.wire.observations import Observation
 
@@ -105,8 +106,51 @@ def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
 
 
 def test_lost_links_come_before_errors_and_the_earliest_first():
-    found = find_link_faults(
-        [("a", seen(ERRORS, 30.0)), ("b", seen(DOWN, 5.0)), ("c", seen(LOST, 9.0))], 60.0
-    )
+    each = {"a": seen(ERRORS, 30.0), "b": seen(DOWN, 5.0), "c": seen(LOST, 9.0)}
+    found = find_link_faults([(node, JobGpus((), ()), [it]) for node, it in each.items()], 60.0)
     assert [each.node for each in found] == ["c", "b", "a"]
     assert [each.link for each in found] == ["eth1", "eth2", "eth1"]
+
+
+def of_gpus(case, patterns, *observations):
+    """Return the case with the GPU of each rank, and with more observations of each node."""
+    nodes = []
+    for node in case.nodes:
+        pids = [each.pid for each in case.ranks if each.node == node.node]
+        gpus = [
+            seen(("nvml", f"pci:0000:{index}b:00", f"gpu_pattern.{pattern}", ""), 1.0, pid=pid)
+            for index, (pid, pattern) in enumerate(zip(pids, patterns, strict=False))
+        ]
+        nodes.append(replace(node, observations=(*gpus, *node.observations, *observations)))
+    return replace(case, nodes=tuple(nodes))
+
+
+POLLING = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
+FOREIGN = ("nvml", "pci:0000:7b:00", "gpu_nvlink_lost", "18 of its 18 NVLinks were lost")
+FOREIGN_ERRORS = (*FOREIGN[:2], *NVLINK[2:])
+
+
+@pytest.mark.parametrize("what", [FOREIGN, FOREIGN_ERRORS])
+@pytest.mark.parametrize("pid", [999_999, None])
+def test_nvlinks_of_a_gpu_of_another_job_explain_nothing(what, pid):
+    """Without a process it is not a GPU of the job either: a GPU of each rank is known."""
+    case = of_gpus(a_case(POLLING, stalled_for_s=10.0), ["spinning"] * 8, seen(what, pid=pid))
+    assert answer(case)[0] != "fabric_fault"
+    assert answer(observed(seen(what, pid=999_999))) == ("symmetric_hang", [])
+
+
+def test_nvlinks_of_a_gpu_of_the_job_leave_no_doubt_and_others_do():
+    pid = ranks_in(8, IN_ALL_REDUCE)[7].evidence.pid
+    known, unknown = (diagnose(observed(seen(NVLINK_LOST, pid=each))) for each in (pid, None))
+    assert "link_may_be_unused" not in [doubt.kind for doubt in known.doubts]
+    assert known.confidence > unknown.confidence
+    assert "link_may_be_unused" in [doubt.kind for doubt in unknown.doubts]
+
+
+@pytest.mark.parametrize("what", [LOST, NVLINK_LOST, SXID])
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_lost_link_explains_a_hang_also_if_counters_of_gpus_are_frozen(what, count):
+    """Frozen counters show nothing about the work of a GPU, so they do not refute the link."""
+    patterns = ["frozen"] * count + ["spinning"] * (8 - count)
+    case = observed(seen(what), built=POLLING)
+    assert answer(of_gpus(case, patterns)) == ("fabric_fault", [])

@@ -203,6 +203,12 @@ def test_old_lines_and_lines_without_number_are_not_shown():
     assert kernel_log_of(replace(a_line("power"), source="gpu")) == []
 
 
+@pytest.mark.parametrize(("age_s", "is_shown"), [(50.0, False), (290.0, True), (310.0, True)])
+def test_a_line_about_others_from_long_after_the_stall_began_is_not_shown(age_s, is_shown):
+    case = replace(observed(a_line("out of memory", age_s=age_s)), stalled_for_s=300.0)
+    assert any(each.source == "kernel log" for each in diagnose(case).evidence) is is_shown
+
+
 def test_a_line_cannot_add_markup_or_lines():
     [found] = kernel_log_of(a_line("<!channel>\n`rm -rf`"))
     assert "\n" not in found.text

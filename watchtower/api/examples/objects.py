@@ -122,7 +122,7 @@ _VERDICT = Verdict(
         loses_evidence=False,
         lost_steps=33,
         evidence_text="A kill loses no evidence (stacks of 512 of 512 ranks are collected).",
-        steps_text="It loses 33 steps (26 s of training): last checkpoint at step 1200.",
+        steps_text="It loses up to 33 steps (26 s of training): checkpoint at step 1200.",
         timeout_text="The job's own timeout (10 min) should end it at about 02:26 UTC.",
     ),
 )

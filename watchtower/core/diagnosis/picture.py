@@ -28,6 +28,7 @@ from watchtower.core.reading.gpus import (
     find_ecc_errors,
     find_gpu_use,
 )
+from watchtower.core.reading.job_gpus import JobGpus
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.links import LinkFault, find_link_faults
 from watchtower.core.reading.observed import Observed
@@ -162,9 +163,16 @@ class Picture(Positions):
 
     @cached_property
     def link_faults(self) -> tuple[LinkFault, ...]:
-        """Links of the job's nodes that failed around the stall, those that were lost first."""
-        seen = ((node.node, each) for node in self.case.nodes for each in node.observations)
-        return find_link_faults(seen, self.case.stalled_for_s + LINK_BEFORE_S)
+        """Links that the job may use and that failed around the stall, lost ones first."""
+        pids: dict[str, set[int | None]] = {}
+        for evidence in self.case.ranks:
+            pids.setdefault(evidence.node, set()).add(evidence.pid)
+        nodes = [
+            (node.node, JobGpus(node.observations, pids.get(node.node, set())), node.observations)
+            for node in self.case.nodes
+            if node.observations
+        ]
+        return find_link_faults(nodes, self.case.stalled_for_s + LINK_BEFORE_S)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from watchtower.core.reading.job_gpus import JobGpus
 from watchtower.wire.observations import Observation
 
 STATES = ("nic_link_lost", "nic_link_down", "nic_fault")
@@ -29,6 +30,8 @@ class LinkFault:
     by_state: bool
     """Its state shows it, and not only a counter of errors."""
     is_nvlink: bool
+    is_used: bool
+    """The job is known to use it."""
 
     @property
     def link(self) -> str:
@@ -37,24 +40,37 @@ class LinkFault:
 
 
 def find_link_faults(
-    observations: Iterable[tuple[str, Observation]], oldest_s: float
+    nodes: Iterable[tuple[str, JobGpus, Iterable[Observation]]], oldest_s: float
 ) -> tuple[LinkFault, ...]:
-    """Return the links that failed in the last `oldest_s` seconds, states first, then the earliest.
+    """Return the links that failed in the last `oldest_s` seconds.
 
-    Each observation comes with its node.
+    NVLinks of GPUs that the job does not use are left out. States come first, then links that the
+    job is known to use, then the earliest fault. Each node comes with the GPUs of the job and with
+    its observations.
     """
-    recent = ((node, each) for node, each in observations if each.age_s <= oldest_s)
-    faults = (fault for node, each in recent for fault in _read(node, each))
-    return tuple(sorted(faults, key=lambda fault: (not fault.by_state, -fault.observation.age_s)))
+    faults = [
+        fault
+        for node, gpus, observations in nodes
+        for each in observations
+        if each.age_s <= oldest_s
+        for fault in _read(node, gpus, each)
+    ]
+    return tuple(sorted(faults, key=_rank_fault))
 
 
-def _read(node: str, observation: Observation) -> Iterator[LinkFault]:
-    if observation.family in STATES:
-        yield LinkFault(node, observation, by_state=True, is_nvlink=False)
-    elif observation.family == NVLINK_LOST or (
-        observation.family == SWITCH and SWITCH_FATAL in observation.text
-    ):
-        yield LinkFault(node, observation, by_state=True, is_nvlink=True)
-    elif observation.name in COUNTERS:
-        is_nvlink = observation.family == "gpu_errors"
-        yield LinkFault(node, observation, by_state=False, is_nvlink=is_nvlink)
+def _rank_fault(fault: LinkFault) -> tuple[bool, bool, float]:
+    return not fault.by_state, not fault.is_used, -fault.observation.age_s
+
+
+def _read(node: str, gpus: JobGpus, observation: Observation) -> Iterator[LinkFault]:
+    family = observation.family
+    if family in STATES:
+        yield LinkFault(node, observation, by_state=True, is_nvlink=False, is_used=False)
+    elif family == SWITCH and SWITCH_FATAL in observation.text:
+        # All GPUs of a node share its switches.
+        yield LinkFault(node, observation, by_state=True, is_nvlink=True, is_used=True)
+    elif family == NVLINK_LOST or observation.name in COUNTERS:
+        by_state, is_nvlink = family == NVLINK_LOST, family in (NVLINK_LOST, "gpu_errors")
+        is_used = gpus.uses(observation.subject) if is_nvlink else None
+        if is_used is not False:
+            yield LinkFault(node, observation, by_state, is_nvlink, bool(is_used))

@@ -20,6 +20,10 @@ from watchtower.core.reading.links import LinkFault
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 
+MAY_WAIT = (GpuPattern.SPINNING, GpuPattern.FROZEN)
+"""Patterns of a GPU that may wait for a link. Counters that do not change show nothing about its
+work. A GPU that works or has no work explains the stall by itself."""
+
 STATE_WEIGHT, COUNTER_WEIGHT, WAIT_WEIGHT = 0.85, 0.6, 0.5
 
 
@@ -50,7 +54,7 @@ def find(picture: Picture) -> Accusation | None:
 def _find_doubts(first: LinkFault) -> Iterator[Doubt]:
     if not first.by_state:
         yield doubts.LINK_ERRORS_ALONE
-    elif not first.is_nvlink:
+    elif not first.is_used:
         yield doubts.LINK_MAY_BE_UNUSED
 
 
@@ -64,8 +68,7 @@ def _do_all_wait(picture: Picture) -> bool:
     for item in live:
         held = item.is_frozen or item.state is ProcessState.UNINTERRUPTIBLE
         use = picture.gpu_use(item.rank)
-        # A GPU that works or has no work explains the stall by itself.
-        if item.presumed or held or (use is not None and use.pattern is not GpuPattern.SPINNING):
+        if item.presumed or held or (use is not None and use.pattern not in MAY_WAIT):
             return False
     graph, logs = picture.graph, picture.collective_logs
     if graph is None or logs is None:

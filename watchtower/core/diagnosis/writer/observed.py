@@ -31,6 +31,10 @@ STATES = frozenset({"gpu_pattern", "gpu_process", "gpu_ecc"})
 BEFORE_S = 60.0
 """Events that are older than the stall by more than this are not shown."""
 
+AFTER_S = 60.0
+"""Events about no suspect that are younger than the stall by more than this are not shown: they
+cannot be its reason. The stall begins with the last step, so its reason may be a step younger."""
+
 MAX_SHOWN = 4
 """Events of one verdict: those about its suspects first."""
 
@@ -54,10 +58,11 @@ def _find(
             if _is_recent(picture, each):
                 shown.add((item.evidence.node, each))
                 yield _write(item.evidence.node, each, format_ranks([item.rank]))
+    least_age_s = picture.case.stalled_for_s - AFTER_S
     for node in picture.case.nodes:
         for each in sorted(node.observations, key=lambda each: each.age_s):
             is_new = (node.node, each) not in shown and each not in quoted
-            if is_new and _is_recent(picture, each):
+            if is_new and _is_recent(picture, each) and each.age_s >= least_age_s:
                 yield _write(node.node, each, "")
 
 
