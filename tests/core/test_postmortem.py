@@ -20,7 +20,7 @@ from watchtower.store.values import NO_FACTS, Ack, Identity, Incident, IncidentK
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.postmortems import gather_facts
 from watchtower.tower.verdicts import closed_verdict
-from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
+from watchtower.wire.verdict import Aftermath, Alternative, Cause, Status, VerdictEntry
 
 FOLDER = Path(__file__).parent / "postmortems"
 OPENED = 1_795_363_392.0
@@ -121,6 +121,17 @@ def test_golden_postmortem(name, update_golden):
 
 def test_the_document_says_if_the_evidence_was_deleted():
     assert DELETED.split("`")[0] in write_markdown(write_postmortem(STORIES["evidence_deleted"]))
+
+
+def test_of_an_unknown_cause_nobody_waited_for_suspects_and_candidates_are_named_once():
+    incident = an_incident()
+    other = Alternative(cause=Cause.BEHIND_COLLECTIVE, suspects=(1,), confidence=0.45)
+    verdict = replace(
+        incident.verdict, cause=Cause.UNKNOWN, suspects=(), waiting="0", alternatives=(other,)
+    )
+    text = write_markdown(write_postmortem(facts_of(replace(incident, verdict=verdict))))
+    assert "* 1 rank waited: 0." in text
+    assert "Also possible" not in text
 
 
 def test_the_waits_are_a_drawing_and_a_sentence():

@@ -24,7 +24,7 @@ from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.timeline import format_at, format_clock, list_events
-from watchtower.core.ranksets import name_ranks, parse_ranks
+from watchtower.core.ranksets import count_ranks, name_ranks, parse_ranks
 from watchtower.core.text import clean, clean_sentence, format_duration
 from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import SOURCES
@@ -128,8 +128,9 @@ def _impact(facts: PostmortemFacts) -> Iterator[Part]:
         items.append("The number of ranks is not known.")
     items.append(_write_lost_steps(facts))
     if waiting := facts.verdict.waiting:
-        count = len(parse_ranks(waiting))
-        items.append(f"{count} ranks waited for the suspects: {clean(waiting, 200)}.")
+        count = count_ranks(len(parse_ranks(waiting)))
+        whom = " for the suspects" if facts.verdict.suspects else ""
+        items.append(f"{count} waited{whom}: {clean(waiting, 200)}.")
     yield Listing(tuple(items))
 
 
@@ -239,7 +240,7 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
     if verdict.doubts:
         yield Paragraph("Not certain because:")
         yield Listing(tuple(_sentence(doubt.text) for doubt in verdict.doubts))
-    if verdict.alternatives:
+    if verdict.alternatives and cause is not Cause.UNKNOWN:  # else the summary names them
         others = [
             f"{other.cause.value}"
             f"{f' of {name_ranks(other.suspects)}' if other.suspects else ''}"
