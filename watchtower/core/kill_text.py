@@ -1,4 +1,4 @@
-"""Says what a kill of a stuck job loses, and whether it works. Pure.
+"""Writes what a kill of a stuck job loses, and whether it works. Pure.
 
 Pages, alerts, texts of verdicts and post-mortems take their words from here. The text calls no kill
 safe: it names what is known about the evidence, the steps and the processes.
@@ -18,7 +18,7 @@ from watchtower.core.amounts import (
     format_short,
 )
 from watchtower.core.text import capitalise
-from watchtower.wire.verdict import Cause, Domain, KillLoss
+from watchtower.wire.verdict import Cause, Domain, KillLoss, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,17 @@ class KillFacts:
     """The job's own timeout of the collective in which its ranks wait."""
     timeout_at: float | None = None
     """UNIX seconds at which it is over."""
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> KillFacts:
+        """Return what a verdict contains. The facts about its job are not known then."""
+        return cls(
+            step=verdict.step,
+            rank=verdict.suspects[0].rank if verdict.suspects else None,
+            suspects=len(verdict.suspects),
+            cause=verdict.cause.value if verdict.cause else "",
+            domain=verdict.domain.value if verdict.domain else "",
+        )
 
 
 _HELD = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watchtower.core.fleet.job import Job
 from watchtower.core.kill_text import KillFacts, find_kill_loss
 from watchtower.store.values import IncidentKind
@@ -17,20 +19,16 @@ def find_live_loss(job: Job, live: LiveJob, verdict: Verdict, wall: float) -> Ki
         return None
     facts = find_job_facts(job, live).or_before(incident.facts)
     timeout_s = verdict.collective_timeout_s
-    domain = verdict.domain or incident.identity.domain
     return find_kill_loss(
-        KillFacts(
+        replace(
+            KillFacts.of(verdict),
             never_started=incident.identity.kind is IncidentKind.NEVER_STARTED,
             ranks=facts.ranks,
             dumps_in=facts.dumps_in,
             dumps_wanted=facts.dumps_wanted,
-            step=verdict.step,
             checkpoint_step=facts.checkpoint_step,
             step_s=facts.step_s,
-            rank=verdict.suspects[0].rank if verdict.suspects else None,
-            suspects=len(verdict.suspects),
-            cause=verdict.cause.value if verdict.cause else "",
-            domain=domain.value,
+            domain=(verdict.domain or incident.identity.domain).value,
             timeout_s=timeout_s,
             timeout_at=None if timeout_s is None else wall - verdict.stalled_for_s + timeout_s,
         )

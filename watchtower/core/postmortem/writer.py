@@ -7,6 +7,7 @@ They are quoted with the time at which they were true.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from watchtower.core.documents import (
     Code,
@@ -145,19 +146,14 @@ def _write_lost_steps(facts: PostmortemFacts) -> str:
 
 
 def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
-    verdict = facts.verdict
-    return KillFacts(
+    return replace(
+        KillFacts.of(facts.verdict),
         never_started=facts.kind == "never_started",
         ranks=facts.ranks,
         dumps_in=facts.dumps_in,
         dumps_wanted=facts.dumps_wanted,
-        step=verdict.step,
         checkpoint_step=facts.checkpoint_step,
         step_s=facts.step_s,
-        rank=verdict.suspects[0].rank if verdict.suspects else None,
-        suspects=len(verdict.suspects),
-        cause=verdict.cause.value if verdict.cause else "",
-        domain=verdict.domain.value if verdict.domain else "",
     )
 
 
