@@ -40,11 +40,9 @@ _Kind = TypeVar("_Kind", Gauge, Counter)
 TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """A tick takes 1 to 2 ms. From 5 ms on it exceeds the budget at one tick per second."""
 
-
 WAKE_S = 3600.0
 """Seconds after which the server of `/metrics` wakes up without a request. It is never told to end;
 the half second that is usual would be two thirds of all wakeups of the agent."""
-
 
 MAX_REQUESTS = 8
 """Requests that are answered at once: two Prometheus servers, a person, and some to spare. Each has

@@ -59,7 +59,7 @@ def _describe(route: Any, path: str, endpoint: Callable[..., Any], **more: Any) 
 
 def _compile(self: Environment, source: Any, *more: Any, **named: Any) -> Any:
     """Return the code of a template; compile it at the first call."""
-    key = (source, more, repr(named))
+    key = (source, more, repr(named), self.autoescape, frozenset(self.filters))
     if key not in _templates:
         _templates[key] = compile_template(self, source, *more, **named)
     return _templates[key]

@@ -37,7 +37,6 @@ RECOVERY_ACTIONS = (
 )
 """The driver's recommendation, by its number in NVML."""
 
-
 FROZEN = "NVML answers, and none of its counters changes, not even its energy"
 
 FABRIC_STATES = {1: "is not set up yet: is the fabric manager running?", 2: "is being set up"}

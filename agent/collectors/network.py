@@ -103,7 +103,7 @@ class _Interface:
             self.burst = reading.at, rate
         self.now = reading
 
-    def says(self, name: str) -> Iterator[tuple[str, float, float, str]]:
+    def list_events(self, name: str) -> Iterator[tuple[str, float, float, str]]:
         """Yield what is worth a report: the name, when it happened, its value, its words."""
         if self.lost_at is not None:
             losses = max(1, (self.now.changes - self.first.changes + 1) // 2)
@@ -145,7 +145,7 @@ class Network:
         }
         for name, interface in self._interfaces.items():
             interface.take(read[name])
-            for what, at, value, text in interface.says(name):
+            for what, at, value, text in interface.list_events(name):
                 if now - at <= REPORTED_S:
                     yield Observation(
                         source=self.name,

@@ -62,7 +62,7 @@ class OomReport:
 
         "its memory cgroup was full (64 GiB of 64 GiB: 8 pt_data_worker 50 GiB, 1 python 14 GiB)"
         """
-        text = self._say()
+        text = self._write()
         self._forget()
         return text
 
@@ -71,7 +71,7 @@ class OomReport:
         self._held.clear()
         self._processes.clear()
 
-    def _say(self) -> str:
+    def _write(self) -> str:
         if not self._held:
             return ""
         shown = self._held.most_common(MAX_SHOWN)

@@ -260,8 +260,7 @@ def _explain_version(outcome: Outcome) -> str:
     if outcome.ended:
         return ENDED_HELP[outcome.ended]
     if outcome.code != 0:
-        first_line = outcome.errors.decode("utf-8", "replace").strip().partition("\n")[0]
-        return printable(first_line, MAX_TEXT // 2) or f"exit status {outcome.code}"
+        return _first_line(outcome.errors) or f"exit status {outcome.code}"
     return ""
 
 
@@ -339,8 +338,12 @@ def explain_native(outcome: Outcome) -> str:
     failure = explain(outcome)
     if failure.kind in (FailureKind.REFUSED, FailureKind.GONE):
         return failure.help_text
-    first_line = outcome.errors.decode("utf-8", "replace").strip().partition("\n")[0]
-    return f"py-spy: {printable(first_line, MAX_TEXT // 2)}"
+    return f"py-spy: {_first_line(outcome.errors)}"
+
+
+def _first_line(errors: bytes) -> str:
+    line = errors.decode("utf-8", "replace").strip().partition("\n")[0]
+    return printable(line, MAX_TEXT // 2)
 
 
 def failed(why: str) -> NativeFunctions:

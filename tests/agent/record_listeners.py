@@ -46,9 +46,9 @@ class Listener:
                     if self._stopping.is_set():
                         return
                     self.requests.append(connection.recv(4096))
-                    self._say(connection, self._answers.pop(0))
+                    self._send(connection, self._answers.pop(0))
 
-    def _say(self, connection: socket.socket, answer: bytes) -> None:
+    def _send(self, connection: socket.socket, answer: bytes) -> None:
         if not self._drip_s:
             connection.sendall(answer)
             return

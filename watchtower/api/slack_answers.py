@@ -74,17 +74,17 @@ class SlackAnswers:
                 case "ack":
                     return await self._ack(asked, rest.strip())
                 case "" | "help":
-                    return _say(f"{asked.command} COMMAND", HELP)
+                    return _reply(f"{asked.command} COMMAND", HELP)
         except (AmbiguousIdError, RequestRefusedError, StoreFailedError) as error:
-            return _say(str(error))
-        return _say(f"There is no command {clean(word, 32)!r}.", HELP)
+            return _reply(str(error))
+        return _reply(f"There is no command {clean(word, 32)!r}.", HELP)
 
     async def _why(self, name: str) -> slack_blocks.Block:
         if not name:
-            return _say("Name a job: why JOB", _rows(self._list_jobs()))
+            return _reply("Name a job: why JOB", _rows(self._list_jobs()))
         found = await job_verdict(self._tower, self._find_job(name))
         if found is None:
-            return _say(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
+            return _reply(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
         buttons = find_buttons(found, self._links)
         return make_message(found.verdict, about_verdict(found, self._links), buttons)
 
@@ -106,34 +106,34 @@ class SlackAnswers:
         jobs = self._list_jobs()
         troubled = sum(each.status in _URGENT for each in jobs)
         number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
-        return _say(f"{number}, {troubled} in trouble", _rows(jobs))
+        return _reply(f"{number}, {troubled} in trouble", _rows(jobs))
 
     async def _incidents(self) -> slack_blocks.Block:
         page = await list_incidents(self._tower, IncidentFilter(drills=False), MAX_ROWS)
         if not page.items:
-            return _say("There is no incident.")
-        return _say("The newest incidents:", tuple(map(_incident_row, page.items)))
+            return _reply("There is no incident.")
+        return _reply("The newest incidents:", tuple(map(_incident_row, page.items)))
 
     async def _ack(self, asked: Asked, rest: str) -> slack_blocks.Block:
         if asked.user not in self._ack_users:
-            return _say(
+            return _reply(
                 f"You ({clean(asked.user, 32)}) may not acknowledge. An operator of watchtower "
                 "can add this id to `slack_ack_users`."
             )
         ident, _, note = rest.partition(" ")
         if not ident:
-            return _say("Name an incident: ack ID")
+            return _reply("Name an incident: ack ID")
         tower = self._tower
         found = await find_incident_id(tower, ident)
         by = clean(f"{asked.name} (Slack {asked.user})", MAX_NAME)
         jobs = list(tower.live.values())
         ack = await tower.acks.ack(found, by, clean(note, MAX_TEXT), jobs) if found else None
         if ack is None:
-            return _say(f"There is no incident {clean(ident, 64)!r}.")
-        return _say(f"{found} is acknowledged by {by}.")
+            return _reply(f"There is no incident {clean(ident, 64)!r}.")
+        return _reply(f"{found} is acknowledged by {by}.")
 
 
-def _say(text: str, lines: tuple[str, ...] = ()) -> slack_blocks.Block:
+def _reply(text: str, lines: tuple[str, ...] = ()) -> slack_blocks.Block:
     blocks = [slack_blocks.section(text)]
     if lines:
         blocks.append(slack_blocks.code(lines))

@@ -116,13 +116,13 @@ def _add(client: TowerClient, args: argparse.Namespace, kind: str, name: str) ->
     by = user_name() if args.by is None else args.by
     answer = client.silence(kind, name, args.for_s, args.reason, by)
     text = write_silence({**answer, "reason": ""}, time.time())
-    return _say(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
+    return _print(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
 
 
 def _remove(client: TowerClient, args: argparse.Namespace, ident: str) -> int:
     answer = client.remove_silence(ident)
     kind = kind_of(answer)
-    return _say(args, answer, f"alerts of {kind} {answer[kind]} are not silenced any more")
+    return _print(args, answer, f"alerts of {kind} {answer[kind]} are not silenced any more")
 
 
 def _find_id(client: TowerClient, text: str) -> str:
@@ -161,6 +161,6 @@ def _warn(old: str, new: str) -> None:
     print(f"watchtower: {text}", file=sys.stderr)
 
 
-def _say(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
+def _print(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
     print(as_json(answer) if args.json else clean(text))
     return DONE

@@ -14,7 +14,6 @@ MAX_STEP = 10**15
 MAX_SECONDS = 10 * 366 * 86400.0
 """Larger values cannot be true: a rank writes its step itself. They are not shown."""
 
-
 MAX_MOMENT = 2.0**33
 """UNIX seconds of the year 2242."""
 

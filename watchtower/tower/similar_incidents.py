@@ -165,11 +165,11 @@ def _view(incident: Incident, likeness: Likeness) -> SimilarIncident:
         same_nodes=list(likeness.nodes),
         same_lines=list(likeness.lines),
         same_cause=likeness.cause,
-        why=_say(likeness),
+        why=_write_why(likeness),
     )
 
 
-def _say(likeness: Likeness) -> str:
+def _write_why(likeness: Likeness) -> str:
     """Return "same node gpu-042, same line data.py:88 in __next__, same cause"."""
     parts = [
         *(f"same node {node}" for node in likeness.nodes),

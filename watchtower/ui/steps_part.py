@@ -139,7 +139,7 @@ def _draw(
     length_s = span.interval_s * (len(span.steps) - 1)
     return StepChart(
         title=title,
-        sentence=_say(known, length_s),
+        sentence=_write_sentence(known, length_s),
         line=draw_line("steps", span.steps, min(known), max(known)),
         bands=[*phases, *trouble],
         phases=list(dict.fromkeys(band.label for band in phases)),
@@ -147,7 +147,7 @@ def _draw(
     )
 
 
-def _say(known: Sequence[int], length_s: float) -> str:
+def _write_sentence(known: Sequence[int], length_s: float) -> str:
     if any(after < before for before, after in pairwise(known)):
         return f"now at step {known[-1]}, in a later attempt"
     made = known[-1] - known[0]

@@ -61,10 +61,10 @@ def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
     for number, entry in enumerate(facts.verdicts):
         at = _parse(entry.at)
         if at is not None:
-            yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_say(entry)}")
+            yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_describe(entry)}")
 
 
-def _say(entry: VerdictEntry) -> str:
+def _describe(entry: VerdictEntry) -> str:
     if entry.cause is Cause.UNKNOWN:
         return "the cause was unknown"
     name = "rank" if entry.suspects.isdigit() else "ranks"

@@ -93,7 +93,7 @@ def find_functions(dumps: Sequence[RankDump], within_s: float) -> NativeFunction
 
 
 def describe_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
-    """Say "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
+    """Return "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
 
     Innermost first. Functions without a name are left out between others of their library. Where
     functions are missing, the libraries of `native` follow.
@@ -128,7 +128,7 @@ def _join_functions(functions: NativeFunctions) -> str:
 
 
 def format_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
-    """Say "ncclGroupEnd (libnccl.so.2)", or only "(libnccl.so.2)" for a function without name."""
+    """Return "ncclGroupEnd (libnccl.so.2)", or only "(libnccl.so.2)" for a function without name."""
     library = f"({clean(frame.file, MAX_FUNCTION)})"
     return f"{clean(frame.function, most)} {library}" if frame.function else library
 
