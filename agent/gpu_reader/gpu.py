@@ -34,7 +34,7 @@ MAX_READ_PROCESSES = 64
 """Processes of one GPU that are printed."""
 
 MAX_VALUE = 1e18
-"""A larger number is none of a GPU. That is also the largest one that crosses the network."""
+"""Larger numbers are taken for errors of the driver. A report may contain none above this."""
 
 CALL_BUCKETS_S = (0.0001, 0.001, 0.01, 0.1, 1.0)
 """Ends of the buckets of the durations of calls. Most take some microseconds; calls that ask the

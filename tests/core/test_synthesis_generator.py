@@ -14,7 +14,8 @@ SQUARE = Layout(tensor=2, data=2)
 
 
 def standing_in(outcome: Outcome, rank: int) -> str:
-    """Return in which group, or with which peer, a rank waits; empty when it waits for nobody."""
+    """Return the group, or the operation and the peer, for which a rank waits; empty if it does not
+    wait."""
     place, calls = outcome.places[rank], outcome.programs[rank]
     if not place.inside:
         return ""

@@ -86,7 +86,10 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 async def _examine(
     tower: Tower, job: str, rank: int | None = None, *, native: bool = False
 ) -> Examination:
-    """Return the result of an examination. Raises HTTPException if there is none."""
+    """Examine a job and return what was found.
+
+    Raises HTTPException if the job or the rank is not known, or if it cannot be examined now.
+    """
     try:
         found = await tower.examinations.examine(job, rank, native=native)
     except RankNotReportedError as error:

@@ -57,7 +57,7 @@ async def read_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> li
 
 
 async def read_summary(tower: Tower, incident_id: str) -> CaseSummary | None:
-    """Return the summary of an incident's case; None if there is none."""
+    """Return what pages show of an incident's case; None for an incident without a summary."""
     unsaved = _find_unsaved(tower, incident_id)
     body = unsaved.summary if unsaved is not None else None
     if body is None:

@@ -149,7 +149,8 @@ def run_by_command(name: str, backend: str, python: str | Path = sys.executable,
 
 
 def read_result(done: Done) -> dict:
-    """Return the drill's result; fails the test with its output when there is none."""
+    """Return the result that a drill printed. If it printed none, the test fails and shows the
+    output of the drill."""
     assert done.stdout, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
     if "reason" in result:

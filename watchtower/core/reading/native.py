@@ -128,7 +128,7 @@ def _join_functions(functions: NativeFunctions) -> str:
 
 
 def format_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
-    """Return "ncclGroupEnd (libnccl.so.2)", or only "(libnccl.so.2)" for a function without name."""
+    """Return "ncclGroupEnd (libnccl.so.2)"; "(libnccl.so.2)" for a function without a name."""
     library = f"({clean(frame.file, MAX_FUNCTION)})"
     return f"{clean(frame.function, most)} {library}" if frame.function else library
 
