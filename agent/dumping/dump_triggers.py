@@ -1,9 +1,10 @@
-"""Decides when to dump without an order, and which orders to carry out. Pure: `now` is an
-argument.
+"""Decides when to dump without an order, and which orders to carry out. Pure: `now` and what is
+drawn by lot are arguments.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -209,11 +210,11 @@ class OrderInbox:
     MAX_ORDERS places.
     """
 
-    def __init__(self, jitter_share: float = 0.0) -> None:
-        """This agent waits the share `jitter_share` (0 to 1) of the jitter that the tower asks
-        for.
+    def __init__(self, draw_share: Callable[[], float] = random.random) -> None:
+        """For each order the agent waits another share (0 to 1) of the jitter that the tower asks
+        for: dumps at equal distances would all show the same moment of a step.
         """
-        self._jitter_share = jitter_share
+        self._draw_share = draw_share
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._waiting: list[_Waiting] = []
 
@@ -226,7 +227,7 @@ class OrderInbox:
             self._seen[order.id] = None
             held = Counter(each.order.owner for each in self._waiting)
             if has_share(held, order.owner, MAX_ORDERS):
-                from_at = now + jitter_of(order, self._jitter_share)
+                from_at = now + jitter_of(order, self._draw_share())
                 self._waiting.append(_Waiting(order, from_at, from_at + order.expires_s))
             else:
                 refused.append(order)

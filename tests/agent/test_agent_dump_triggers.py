@@ -99,7 +99,7 @@ def test_no_tower_delays_a_dump_for_long() -> None:
 
 
 def test_an_order_of_a_large_job_is_carried_out_at_a_time_of_its_own() -> None:
-    book = OrderInbox(0.5)
+    book = OrderInbox(lambda: 0.5)
     order = replace(an_order("1", expires_s=1.0), jitter_s=4.0)
     book.receive([order, an_order("2")], now=100.0)
     assert book.next_due(no_dumps()) == 100.0

@@ -138,7 +138,7 @@ class Effects:
             make_id(self._clock.wall()),
             now,
             sample=wanted.sample,
-            jitter_s=jitter_s(len(gen.ranks)),
+            jitter_s=max(wanted.spread_s, jitter_s(len(gen.ranks))),
         )
 
     def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:

@@ -1,14 +1,26 @@
 """Wait counts: the dumps that they order, and the samples that they count."""
 
+import math
+import random
+
+import pytest
+
+from agent.discovery.found_rank import JobKey
+from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S, DumpLedger
 from tests.core.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
+from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted
 from watchtower.core.detection.wait_counts import (
-    DUMP_EVERY_S,
     DUMPS_BEFORE_DIAGNOSIS,
     MAX_DUMPS,
     REVIEW_S,
+    SPREAD_S,
+    WaitCount,
     WaitCounts,
 )
+from watchtower.core.diagnosis.rules.straggler import OTHERS_WAIT
+
+JOB = JobKey("j")
 
 
 def count(wait_counts, *built):
@@ -20,12 +32,53 @@ def effects_of(wait_counts, seconds):
     return [(at, effect) for at in range(seconds) for effect in wait_counts.tick(float(at))]
 
 
+def orders_of(wait_counts, seconds):
+    wanted = effects_of(wait_counts, seconds)
+    return [at for at, effect in wanted if isinstance(effect, DumpsWanted)]
+
+
 def test_dumps_are_ordered_one_after_the_other_and_then_diagnosed():
     wanted = effects_of(WaitCounts(since=0.0), 200)
     dumps = [at for at, effect in wanted if isinstance(effect, DumpsWanted)]
     asked = [at for at, effect in wanted if isinstance(effect, DiagnosisWanted)]
-    assert dumps == [i * DUMP_EVERY_S for i in range(MAX_DUMPS)]
-    assert asked == [i * DUMP_EVERY_S for i in range(DUMPS_BEFORE_DIAGNOSIS, MAX_DUMPS + 1)]
+    assert len(dumps) == MAX_DUMPS
+    assert asked[:-1] == dumps[DUMPS_BEFORE_DIAGNOSIS:]
+    assert asked[-1] > dumps[-1]
+
+
+def test_an_agent_may_carry_out_every_order():
+    dumps = orders_of(WaitCounts(since=0.0), 200)
+    ledger = DumpLedger()
+    for at in dumps:
+        assert not ledger.satisfies(JOB, at), "it would count as satisfied by the dump before"
+        assert not ledger.is_exhausted(JOB, at)
+        ledger.begin(JOB, at + SPREAD_S)
+        ledger.end(JOB, at + SPREAD_S + ROUND_GAP_JITTERS * SPREAD_S + 0.5)  # of py-spy
+
+
+@pytest.mark.parametrize("step_s", [0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 6.0, 8.0, 10.0, 12.0])
+def test_samples_show_every_part_of_a_step(step_s: float):
+    """A step takes exactly as long as each other one. The slow rank works all the time, the others
+    wait in the last two thirds: they must be found waiting often, whenever the count begins."""
+    orders = orders_of(WaitCounts(since=0.0), 200)
+    shares = []
+    for seed in range(100):
+        draw = random.Random(seed)
+        first, reported = step_s * draw.random(), draw.random()
+        begun = [math.ceil(at - reported) + reported + SPREAD_S * draw.random() for at in orders]
+        gap_s = max(ROUND_GAP_S, ROUND_GAP_JITTERS * SPREAD_S)
+        samples = [first + at + gap for at in begun for gap in (0.0, gap_s)]
+        shares.append(sum(at % step_s > step_s / 3 for at in samples) / len(samples))
+    rarely_found = sum(share < OTHERS_WAIT for share in shares)
+    assert rarely_found <= 10
+
+
+def test_agents_of_a_large_job_have_time_for_their_dumps():
+    wait_counts = WaitCounts(since=0.0)
+    assert wait_counts.tick(0.0)
+    wait_counts.by_rank.update((rank, WaitCount()) for rank in range(16_384))
+    second = next(at for at in range(1, 100) if wait_counts.tick(float(at)))
+    assert second >= 3 * jitter_s(16_384) + SATISFIED_BY_S
 
 
 def test_an_answer_ends_the_dumps_and_a_job_that_stays_slow_is_counted_anew():

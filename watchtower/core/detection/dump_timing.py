@@ -55,6 +55,11 @@ def jitter_s(ranks: int) -> float:
     return min(MAX_JITTER_S, JITTER_PER_RANK_S * ranks)
 
 
+def dumps_apart_s(jitter: float) -> float:
+    """Return the least seconds between two orders of dumps that take `jitter` seconds to begin."""
+    return DUMPS_APART_S + DUMPS_APART_JITTERS * jitter
+
+
 @dataclass(slots=True)
 class DiagnosisTiming:
     """Decides when a diagnosis of one stall is due: the first one and each later one."""
@@ -110,7 +115,7 @@ class RepeatedDumps:
 
         One dump may be ordered for both reasons.
         """
-        if waited_s - self._ordered_s < DUMPS_APART_S + DUMPS_APART_JITTERS * jitter_s(ranks):
+        if waited_s - self._ordered_s < dumps_apart_s(jitter_s(ranks)):
             return []
         is_late = waited_s >= SECOND_DUMP * patience_s
         for_logs = min(MAX_LOGS_AGAIN, int(waited_s / LOGS_AGAIN_S))

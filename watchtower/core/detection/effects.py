@@ -17,6 +17,9 @@ class DumpsWanted:
     """True: order dumps also of ranks that were already dumped in this stall."""
     sample: bool = False
     """True: one cheap dump of each rank, only to record its position (see `samples`)."""
+    spread_s: float = 0.0
+    """Each agent begins at a random moment of this many seconds. Agents of a large job spread their
+    dumps over the jitter of `dump_timing` in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

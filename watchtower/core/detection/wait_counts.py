@@ -6,10 +6,12 @@ distinguish them. But fast ranks wait often, and the slow rank hardly ever waits
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from watchtower.core.case import MIN_SAMPLES
+from watchtower.core.detection.dump_timing import dumps_apart_s, jitter_s
 from watchtower.core.detection.effects import DiagnosisWanted, DumpsWanted, Effect
 from watchtower.core.reading.threads import index_stacks, was_waiting
 from watchtower.wire.dumps import RankDump
@@ -22,9 +24,15 @@ Even among 16,384 ranks that wait in two of three samples, no rank waits in none
 DUMPS_BEFORE_DIAGNOSIS = 3
 """The counts are diagnosed after this many dumps, and again after each further dump."""
 
-DUMP_EVERY_S = 6.0
-"""Seconds between two dumps. A dump takes a second, and an agent does not repeat one that has just
-ended."""
+SPREAD_S = 0.8
+"""An agent begins a dump at a random moment of this many seconds, or of the jitter of a large job.
+Agents receive orders with their reports, which come every second. Without this, all samples of a
+job with steps of exactly 1 s would show the same moment of a step."""
+
+LATER_S = 1.3
+"""Each order comes this much later after the one before it than that one did. With 6 s between all
+orders, all samples of a job with steps of 6 s showed the same moment of a step. The eighth order
+comes 79 s after the first: an agent dumps a job six times a minute at most."""
 
 REVIEW_S = 600.0
 """If a job is still slow after this, a new count begins: another rank may be the slow one."""
@@ -46,13 +54,13 @@ class WaitCounts:
     by_rank: dict[int, WaitCount] = field(default_factory=dict)
     """It is bounded, because only ranks of the fleet's record are counted."""
     _ordered: int = 0
-    _next_at: float = float("-inf")
+    _ordered_at: float = -math.inf
+    _paused_until: float = -math.inf
 
     def tick(self, now: float) -> list[Effect]:
         """Return orders for dumps, and for a diagnosis of the dumps that have arrived."""
-        if now < self._next_at:
+        if now < self._paused_until or now - self._ordered_at < self._apart_s():
             return []
-        self._next_at = now + DUMP_EVERY_S
         effects: list[Effect] = []
         if self._ordered >= DUMPS_BEFORE_DIAGNOSIS:
             effects.append(DiagnosisWanted())
@@ -62,8 +70,14 @@ class WaitCounts:
         if not self._ordered:
             self.by_rank.clear()
         self._ordered += 1
-        effects.append(DumpsWanted(reason="slow", again=True))
+        self._ordered_at = now
+        effects.append(DumpsWanted(reason="slow", again=True, spread_s=SPREAD_S))
         return effects
+
+    def _apart_s(self) -> float:
+        """Return the seconds between the latest order and the next one."""
+        jitter = max(SPREAD_S, jitter_s(len(self.by_rank)))
+        return dumps_apart_s(jitter) + LATER_S * (self._ordered - 1)
 
     def shares(self) -> dict[int, float]:
         """Return the share of its samples in which a rank waited, 0 to 1, by rank.
@@ -75,7 +89,7 @@ class WaitCounts:
 
     def settle(self, now: float) -> None:
         """Pause the dumps: the slow rank is known, or more dumps would not show it."""
-        self._ordered, self._next_at = 0, now + REVIEW_S
+        self._ordered, self._paused_until = 0, now + REVIEW_S
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack]) -> None:
         """Count the ranks in these dumps. `stacks` are the stacks of the dumps."""

@@ -145,18 +145,24 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
 
 
 def _write_wait_counts(_: Picture, found: WaitShares) -> str:
-    slow, shares = found.slow, found.others
-    samples, waits = slow.evidence.looks, slow.evidence.waits
-    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    others = least if least == most else f"{least} to {most}"
+    samples, waits = found.slow.evidence.looks, found.slow.evidence.waits
     return (
-        f"found waiting for other ranks: rank {slow.rank} in {waits / samples:.0%} of {samples} "
-        f"samples, the others in {others}"
+        f"found waiting for other ranks: rank {found.slow.rank} in {waits / samples:.0%} of "
+        f"{samples} samples, the others in {_write_shares(found.others)}"
     )
 
 
 def _write_even_counts(_: Picture, counted: Ranks) -> str:
-    return f"no rank waits much less than the others ({count_ranks(len(counted.items))} sampled)"
+    evidence = [item.evidence for item in counted.items]
+    return (
+        f"no rank waits much less than the others: {count_ranks(len(evidence))} waited for others "
+        f"in {_write_shares([each.waits / each.looks for each in evidence])} of their samples"
+    )
+
+
+def _write_shares(shares: Sequence[float]) -> str:
+    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _write_kernel(_: Picture, position: Position) -> str:
