@@ -36,7 +36,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
-	@$(PYTEST) -n 4 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
+	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
 	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough

@@ -40,21 +40,22 @@ def pytest_collection_finish() -> None:
 
     Full collections that walk through them took a tenth of the time of all tests.
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def patient_stores() -> None:
-    """Let stores in the processes of tests be closed however busy the machine is.
+    """Let stores in the processes of tests be closed however busy the machine and its disk are.
 
     After the usual second what was saved may be missing, and the lock stays open: that fails a
-    later test, in which the garbage collector finds it.
+    later test, in which the garbage collector finds it. No write waits for others: tests save row
+    by row, far more often than a tower.
     """
-    from watchtower.store import sqlite
+    from watchtower.store import grouped_writes, sqlite
 
     sqlite.CLOSE_S = 60.0
+    grouped_writes.COMMITS = float("inf")
 
 
 class ByWeight(LoadScopeScheduling):

@@ -26,7 +26,7 @@ def register_profiles() -> None:
         max_examples=FULL,
         derandomize=True,
     )
-    settings.register_profile("quick", settings.get_profile("thorough"), max_examples=FULL // 10)
+    settings.register_profile("quick", settings.get_profile("thorough"), max_examples=FULL // 20)
     settings.register_profile("search", settings.get_profile("thorough"), derandomize=False)
     settings.load_profile("quick")
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import resource
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -19,15 +19,38 @@ DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_an
 QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
 """A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
 
-LONG = {
-    "test_connections.py",
-    "test_retention.py",
-    "test_outage_alerts.py",
+LONG = (
     "test_no_heartbeat.py",
-    "test_agent_shipping.py",
+    "test_aftermath.py",
+    "test_synthesis_layouts.py",
     "test_messages.py",
-}
-"""Files that take longest in process. They begin first, so that none is left alone at the end."""
+)
+"""Files in process that use the processor longest. They begin first, so that none is left alone at
+the end."""
+
+WAITING = (
+    "test_connections.py",
+    "test_http_post.py",
+    "test_outage_alerts.py",
+    "test_destinations.py",
+    "test_foreign_servers.py",
+    "test_agent_proc_args_reader.py",
+    "test_hostile_places.py",
+    "test_agent_traffic.py",
+    "test_many_alerts.py",
+    "test_agent_gpu_workers.py",
+    "test_ring.py",
+    "test_agent_shipping.py",
+    "test_agent_metrics.py",
+    "test_silenced_alerts.py",
+    "test_failing_store.py",
+    "test_notifier.py",
+)
+"""Files in process that mostly wait, for 2 to 12 s, while other processes use the processor. They
+begin one after the other during the run; all at once would leave the processor idle."""
+
+SPREAD = 0.9
+"""The last of them begins when about this share of the other files has begun."""
 
 list_folder, read_from = os.listdir, open
 """As they are before a test replaces them for its own purpose."""
@@ -101,13 +124,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
         if item.nodeid in QUICK:
             item.add_marker("quick")
+    places = _place(dict.fromkeys(item.path.name for item in items))
     items.sort(
         key=lambda item: (
             not item.nodeid.startswith(END_TO_END),
             not _is_system(item),
-            item.path.name not in LONG,
+            places[item.path.name],
         )
     )
+
+
+def _place(names: Iterable[str]) -> dict[str, float]:
+    """Return when each file begins, 0 to 1, from the files in the order of collection."""
+    others = [name for name in names if name not in LONG and name not in WAITING]
+    places = {name: index / len(others) for index, name in enumerate(others)}
+    places |= {name: SPREAD * index / len(WAITING) for index, name in enumerate(WAITING)}
+    return places | dict.fromkeys(LONG, 0.0)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -47,7 +47,8 @@ class Writer:
 
 
 @pytest.fixture
-def writer():
+def writer(monkeypatch):
+    monkeypatch.setattr(grouped_writes, "COMMITS", COMMITS)  # in other tests no write waits
     writer = Writer()
     yield writer
     assert writer.thread.stop(10)
