@@ -12,6 +12,7 @@ from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
+from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S
 from watchtower.tower import examination
 from watchtower.tower.examination import RankNotReportedError
@@ -124,6 +125,26 @@ def test_an_operator_gets_the_functions_of_one_rank(tell):
             assert CALLERS_UNKNOWN in text
         plain = list_stacks((await task).evidence, SUSPECT, all_threads=False)
         assert plain.items[0].functions is None
+
+    tell(story)
+
+
+def test_functions_of_a_rank_that_has_gone_on_are_shown_with_their_dump(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        sim.functions[SUSPECT] = READ
+        await sim.dump(behind=SUSPECT, rounds=1, nodes=("n1",))
+        evidence = (await task).evidence
+        case = msgspec.json.decode(evidence, type=Case)
+        (suspect,) = (each for each in case.ranks if each.rank == SUSPECT)
+        (dump,) = suspect.dumps
+        suspect = replace(suspect, dumps=(dump, replace(dump, functions=None)))
+        evidence = msgspec.json.encode(replace(case, ranks=(suspect,)))
+        for native, shown in ((True, READ), (False, None)):
+            answer = list_stacks(evidence, SUSPECT, all_threads=False, native=native)
+            assert answer.items[0].functions == shown
+            assert answer.missing_evidence == []
 
     tell(story)
 

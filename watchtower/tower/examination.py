@@ -50,6 +50,9 @@ POLL_S = 0.1
 
 ROUNDS = 2
 
+NATIVE_ROUNDS = 1
+"""The first round after a read contains the native functions. No verdict is made of it."""
+
 Subject = tuple[str, int | None]
 """A job, and the rank whose native functions are wanted, if any."""
 
@@ -180,9 +183,10 @@ class Examinations:
     ) -> None:
         """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds.
 
-        `native`: only of this rank, with its native functions.
+        `native`: only of this rank, once, with its native functions.
         """
         wanted = DumpsWanted(reason="examination", again=True)
+        rounds = ROUNDS if native is None else NATIVE_ROUNDS
         until, order_at = self._clock.now() + WAIT_S, self._clock.now()
         while (now := self._clock.now()) < until:
             if now >= order_at:
@@ -194,6 +198,6 @@ class Examinations:
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
             asked = [r for r in reporting if native in (None, r.vitals.rank)]
             fresh = (sum(at >= since for at, _ in record.dumps) for record in asked)
-            if all(number >= ROUNDS for number in fresh):
+            if all(number >= rounds for number in fresh):
                 return
             await asyncio.sleep(POLL_S)
