@@ -85,7 +85,7 @@ AGAIN_HELP = (
     "py-spy stopped it {age:.0f} s ago, and it has gone on since: a rank is stopped at most once "
     "in {gap:.0f} s"
 )
-PYTHON_HELP = "it runs Python, so its Python stack is the whole stack: it was not stopped"
+PYTHON_HELP = "it was not stopped, because it runs Python and its Python stack is the whole stack"
 FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",

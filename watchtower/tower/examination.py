@@ -15,7 +15,7 @@ from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.on_demand import collect_on_demand
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.quotas import Quota
 from watchtower.tower.clock import Clock
@@ -51,7 +51,8 @@ POLL_S = 0.1
 ROUNDS = 2
 
 NATIVE_ROUNDS = 1
-"""The first round after a read contains the native functions. No verdict is made of it."""
+"""The first round after a read contains the native functions. No verdict is made of it. Rounds of
+other dumps, which may be under way, do not count."""
 
 Subject = tuple[str, int | None]
 """A job, and the rank whose native functions are wanted, if any."""
@@ -197,7 +198,12 @@ class Examinations:
                 order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
             asked = [r for r in reporting if native in (None, r.vitals.rank)]
-            fresh = (sum(at >= since for at, _ in record.dumps) for record in asked)
-            if all(number >= rounds for number in fresh):
+            if all(_count_rounds(record, since, native) >= rounds for record in asked):
                 return
             await asyncio.sleep(POLL_S)
+
+
+def _count_rounds(record: RankRecord, since: float, native: int | None) -> int:
+    """Return how many of the last dumps of a rank are an answer to the order."""
+    bodies = (body for at, body in record.dumps if at >= since)
+    return sum(native is None or native in body.native_ranks for body in bodies)
