@@ -116,6 +116,7 @@ class Agent:
             else None
         )
         self._stacks = PythonStacks(self._runner, self._py_spy)
+        places = NativePlaces(self._proc, self._native_runner)
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
@@ -123,11 +124,12 @@ class Agent:
                 self._stacks,
                 self._metrics.count_dump,
                 SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
-                NativePlaces(self._proc, self._native_runner),
+                places,
                 NativeFunctionReader(
                     self._proc,
                     self._runner,
                     self._py_spy,
+                    places=places,
                     is_allowed=settings.read_native_functions,
                 ),
             ),

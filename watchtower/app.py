@@ -112,7 +112,7 @@ def make_app(
     """
     rules = rules or AccessRules()
     visitors, refusals = rules.visitors, rules.refusals
-    shown = Pages(tower.clock.now)
+    shown = Pages(tower.clock.now, tower.count_changes)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -27,6 +27,13 @@ def name_or_id(text: str) -> str:
     return text
 
 
+def person(text: str) -> str:
+    """Check the name of a person; for argparse."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty: give a name, or leave the option out")
+    return text
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser with suggestions. Its subparsers have the same class."""
 

@@ -15,7 +15,7 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
-from watchtower.arguments import Parser, name_or_id
+from watchtower.arguments import Parser, name_or_id, person
 from watchtower.commands import (
     acknowledging,
     asking,
@@ -316,7 +316,10 @@ def _add_ack(parser: Parser) -> None:
         help="acknowledge all open incidents of an outage",
     )
     parser.add_argument(
-        "--by", metavar="NAME", help="the person who works on it (default: your user name)"
+        "--by",
+        type=person,
+        metavar="NAME",
+        help="the person who works on it (default: your user name)",
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="shown with the incident")
     add_tower(parser)

@@ -1,8 +1,8 @@
 """Dumper: native functions of a rank's main thread, by `py-spy dump --native`.
 
 py-spy stops every thread of the process for this, for some tenths of a second. So it is done only
-for ranks that an order names, never in a state in which a stop does not take effect, and under a
-deadline of its own.
+for ranks that an order names, never in a state in which a stop does not take effect, never if there
+is nothing to read, and under a deadline of its own.
 
 A killed py-spy leaves no process stopped: it attaches by PTRACE_SEIZE, and the kernel detaches the
 threads of a tracer that ends and lets them go on. Releases before 0.4 attach with a SIGSTOP, which
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from agent.dumpers.canonical import BadDump, decode_threads, find_main
 from agent.dumpers.freezer import is_frozen
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
 from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
@@ -84,6 +85,7 @@ AGAIN_HELP = (
     "py-spy stopped it {age:.0f} s ago, and it has gone on since: a rank is stopped at most once "
     "in {gap:.0f} s"
 )
+PYTHON_HELP = "it was not stopped, because it runs Python and its Python stack is the whole stack"
 FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",
@@ -139,9 +141,17 @@ class NativeFunctionReader:
     """Reads the native functions of one process at a time, and remembers them. Thread-safe."""
 
     def __init__(
-        self, proc: Proc, runner: ChildRunner, tool: str, *, is_allowed: bool = True
+        self,
+        proc: Proc,
+        runner: ChildRunner,
+        tool: str,
+        *,
+        places: NativePlaces | None = None,
+        is_allowed: bool = True,
     ) -> None:
+        """Without `places`, a process that runs Python is stopped, too."""
         self._proc, self._runner, self._tool = proc, runner, tool
+        self._places = places
         self._is_allowed = is_allowed
         self._backoff = ToolBackoff()
         self._known: OrderedDict[ProcessId, _Known] = OrderedDict()
@@ -224,7 +234,10 @@ class NativeFunctionReader:
         stat = self._proc.stat(pid)
         if stat is None or stat.start_time != start_time:
             return GONE_HELP
-        return find_obstacle(self._proc, pid)
+        if obstacle := find_obstacle(self._proc, pid):
+            return obstacle
+        is_python = self._places is not None and self._places.runs_python(pid, owner)
+        return PYTHON_HELP if is_python else ""
 
     def _refuse_version(self, owner: str) -> str:
         """Return why this py-spy is not used; empty if its release is new enough."""
@@ -246,7 +259,9 @@ def _update(known: _Known, moment: Moment, now: float) -> _Known:
     """Return what is known of a process in a dump at this moment."""
     if known.functions is None:
         return known
-    same = known.moment.is_same(moment) if known.moment is not None else None
+    # The reason not to stop a process does not depend on the place of its thread.
+    first = known.moment if known.is_stopped else None
+    same = first.is_same(moment) if first is not None else None
     lasts = same and not known.functions.failure
     if same is False or (not lasts and now - known.read_at >= FORGET_S):
         return replace(known, functions=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from agent.dumpers import native_functions
 from agent.dumpers.native_functions import (
     AGAIN_S,
     FORGET_S,
+    PYTHON_HELP,
     Moment,
     NativeFunctionReader,
     failed,
 )
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.tool_process import Ended, Outcome
 from agent.procfs import Proc
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
@@ -26,16 +29,20 @@ SPINS = Moment(stack="a")
 
 
 class World:
-    """A clock, and a reader whose py-spy prints what the test wants."""
+    """A clock, and a reader whose py-spy and samples print what the test wants."""
 
     def __init__(self, proc: Proc, outcome: Outcome | None = None) -> None:
         self.now, self.runs, self.outcome = 1000.0, 0, outcome
-        self.reader = NativeFunctionReader(proc, self, "py-spy")
+        self.threads = b""
+        places = NativePlaces(proc, self)
+        self.reader = NativeFunctionReader(proc, self, "py-spy", places=places)
 
     def monotonic(self) -> float:
         return self.now
 
     def run(self, command: list[str], *_: object) -> Outcome:
+        if "py-spy" not in command:
+            return Outcome(code=0, output=self.threads, errors=b"")
         self.runs += "--version" not in command
         if "--version" in command:
             return self.outcome or Outcome(code=0, output=b"py-spy 0.4.1\n", errors=b"")
@@ -92,9 +99,34 @@ def test_functions_are_known_while_the_thread_stays(world, first, later, after_s
 
 
 def test_a_failure_is_forgotten(world):
-    world.reader.remember(PROCESS, failed("its cgroup is frozen"))
+    world.reader.remember(PROCESS, failed("its cgroup is frozen"), is_stopped=False)
     assert world.recall(BEATEN).failure
+    assert world.recall(SPINS, 1.0).failure, "it does not depend on the place"
     assert world.recall(BEATEN, FORGET_S) is None
+
+
+def sampled(*, running: bool, **leaves: int) -> bytes:
+    """Return a main thread as the child prints it."""
+    thread = {"tid": 10, "running": running, "leaves": leaves, "chain": list(leaves)}
+    return json.dumps([thread]).encode()
+
+
+@pytest.mark.parametrize(
+    ("threads", "is_stopped"),
+    [
+        (sampled(running=True, python3=24), False),
+        (sampled(running=True, libc=4, python3=20), False),
+        (sampled(running=True, libnccl=24), True),
+        (sampled(running=False, python3=1), True),  # it may wait for the GIL
+        (sampled(running=True, python3=1), True),  # too few samples
+        (b"", True),  # there were no samples
+    ],
+)
+def test_a_rank_that_runs_python_is_not_stopped(world, threads, is_stopped):
+    world.threads = threads
+    world.read()
+    assert world.runs == is_stopped
+    assert (world.recall(BEATEN).failure == PYTHON_HELP) == (not is_stopped)
 
 
 def test_a_rank_is_stopped_once_in_half_a_minute(world):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from watchtower.drills.command import NOT_RUN, RIGHT, add_arguments, run
+from watchtower.drills.command import LIST_WIDTH, NOT_RUN, RIGHT, add_arguments, run
 
 
 def command(*words):
@@ -16,7 +16,11 @@ def command(*words):
 
 def test_the_list_needs_no_name(capsys):
     assert command("--list") == RIGHT
-    assert "dataloader_sleep" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert "  dataloader_sleep -> dataloader_stall" in lines
+    assert "  order_swap -> mismatched_collective  [torch, queued]" in lines
+    assert "  graph_replay -> healthy  [queued]" in lines
+    assert max(map(len, lines)) <= LIST_WIDTH
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def test_an_answer_is_shown_with_its_incident_and_the_newest_counts(client, inci
         ({"right": False, "rank": 0, "cause": "unknown"}, "the verdict names rank 0 and unknown"),
         ({"right": True, "note": "x" * 1025}, "`note` must have at most 1024"),
         ({"right": True, "by": "x" * 257}, "`by` must have at most 256"),
+        ({"right": True, "by": ""}, "`by` must not be empty"),
+        ({"right": True, "by": " \t"}, "`by` must not be empty"),
     ],
 )
 def test_an_invalid_answer_is_refused(client, incident, body, text):

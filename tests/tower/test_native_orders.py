@@ -12,6 +12,7 @@ from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
+from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S
 from watchtower.tower import examination
 from watchtower.tower.examination import RankNotReportedError
@@ -128,6 +129,42 @@ def test_an_operator_gets_the_functions_of_one_rank(tell):
     tell(story)
 
 
+def test_a_dump_that_was_under_way_is_no_answer(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        await sim.dump(behind=SUSPECT)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert not task.done()
+        sim.functions[SUSPECT] = READ
+        await sim.dump(behind=SUSPECT, rounds=1, nodes=("n1",))
+        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        assert answer.items[0].functions == READ
+
+    tell(story)
+
+
+def test_functions_of_a_rank_that_has_gone_on_are_shown_with_their_dump(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        task = await ask(sim, SUSPECT)
+        sim.functions[SUSPECT] = READ
+        await sim.dump(behind=SUSPECT, rounds=1, nodes=("n1",))
+        evidence = (await task).evidence
+        case = msgspec.json.decode(evidence, type=Case)
+        (suspect,) = (each for each in case.ranks if each.rank == SUSPECT)
+        (dump,) = suspect.dumps
+        suspect = replace(suspect, dumps=(dump, replace(dump, functions=None)))
+        evidence = msgspec.json.encode(replace(case, ranks=(suspect,)))
+        for native, shown in ((True, READ), (False, None)):
+            answer = list_stacks(evidence, SUSPECT, all_threads=False, native=native)
+            assert answer.items[0].functions == shown
+            assert answer.missing_evidence == []
+
+    tell(story)
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_a_rank_that_no_agent_reports_is_not_examined(tell, native):
     async def story(sim: Simulation) -> None:
@@ -148,6 +185,8 @@ def test_why_there_are_none(tell, read, why):
         if read is not None:
             sim.functions[SUSPECT] = read
         await sim.dump(behind=SUSPECT)
+        if read is None:
+            sim.world.now += examination.WAIT_S
         answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
         assert answer.missing_evidence == [f"rank {SUSPECT}: no native functions: {why}"]
         assert len(answer.items) == 1
@@ -167,6 +206,7 @@ def test_an_agent_that_dumps_the_job_is_asked_again(tell):
         async with asyncio.timeout(30):
             while not natives(await orders(sim)):
                 await asyncio.sleep(0.001)
+        sim.functions[SUSPECT] = READ
         await sim.dump(behind=SUSPECT)
         assert (await task).evidence is not None
 

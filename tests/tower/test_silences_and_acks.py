@@ -59,6 +59,16 @@ def test_a_silenced_job_is_shown_as_silenced_everywhere_and_after_a_restart(clie
     assert (kept.reason, kept.by) == ("drill", "bob")
 
 
+@pytest.mark.parametrize("by", ["", "  "])
+def test_an_empty_name_of_a_person_is_refused(client, by):
+    assert_problem(silence_job(client, by=by), 422, "`by` must not be empty")
+    assert_problem(
+        client.post("/api/v1/incidents/01A/ack", json={"by": by}), 422, "`by` must not be empty"
+    )
+    assert client.get(URL).json()["items"] == []
+    assert silence_job(client, by=None).json()["by"] == ""
+
+
 def test_a_job_that_is_no_longer_silenced_alerts_again(client, store):
     ident = silence_job(client).json()["id"]
     assert client.delete(f"{URL}/{ident}").json()["job"] == "llama-70b"

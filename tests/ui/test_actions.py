@@ -40,6 +40,21 @@ def test_an_incident_is_acknowledged_and_silenced_by_forms(client):
     assert "Silenced until" in page
 
 
+def test_an_open_page_shows_at_once_what_the_api_has_changed(client):
+    feedback = {"right": False, "rank": 0, "cause": "network_wait", "by": "ann"}
+    for address, sent, text in (
+        (f"{API}/ack", {"by": "bob"}, "Acknowledged by bob"),
+        ("/api/v1/silences", {"job": "llama", "for_s": 7200}, "Silenced until"),
+        (f"{API}/feedback", feedback, "ann answered"),
+    ):
+        before = client.get(PAGE, headers=OPEN)
+        known = OPEN | {"If-None-Match": before.headers["etag"]}
+        assert text not in before.text
+        assert client.get(PAGE, headers=known).status_code == 304
+        assert client.post(address, json=sent, headers=OPEN).status_code == 200
+        assert text in client.get(PAGE, headers=known).text
+
+
 def test_an_incident_is_found_by_the_beginning_of_its_id(client):
     token = form_token_of(client)
     answer = client.post("/incidents/01kapy/ack", data={"form_token": token}, headers=OWN)

@@ -40,7 +40,19 @@ def test_a_jobset_is_suspended_and_resumed_in_its_namespace():
     )
     assert start == end.replace("true", "false")
     assert delete == "kubectl delete jobset 48213 -n team-a"
-    assert texts_of("jobset", Domain.STORAGE) == [cordon]
+
+
+def test_a_namespace_that_is_not_known_has_a_placeholder_and_a_reason():
+    facts = JobFacts(scheduler="jobset", scheduler_id="48213", namespace="a\x1b")
+    *others, delete = write_commands(facts, Domain.USER_CODE, "")
+    assert delete.text == "kubectl delete jobset 48213 -n NAMESPACE"
+    assert all("replace NAMESPACE: it is not known" in one.purpose for one in (*others, delete))
+
+
+def test_ray_stops_only_submitted_jobs_and_the_command_says_so():
+    facts = JobFacts(scheduler="ray", scheduler_id="48213")
+    (stop,) = write_commands(facts, Domain.USER_CODE, "")
+    assert "ray job submit" in stop.purpose
 
 
 def test_pods_without_a_known_controller_have_the_commands_of_their_node():

@@ -68,7 +68,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Dump all ranks of a live job and return their stacks. Equal stacks are one item.
 
         The dumps are the same as those of a verdict on demand. With `native`, only `rank` is
-        dumped.
+        dumped, and once. A rank that runs Python is not stopped: the answer says so.
         """
         if native and rank is None:
             raise HTTPException(422, "`native` needs `rank`: it stops the rank for a moment")

@@ -9,13 +9,13 @@ from fastapi import APIRouter, HTTPException
 from pydantic import Field
 
 from watchtower.api import examples, openapi
-from watchtower.api.parameters import IncidentId, answer
+from watchtower.api.parameters import IncidentId, PersonName, answer
 from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
 from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
-from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
+from watchtower.wire.bounds import MAX_RANK, MAX_TEXT
 from watchtower.wire.verdict import Cause
 
 
@@ -40,9 +40,7 @@ class FeedbackRequest:
         Cause | None,
         Field(description="The real cause, if the verdict was wrong.", examples=["network_wait"]),
     ] = None
-    by: Annotated[
-        str, Field(max_length=MAX_NAME, description="Name of the person.", examples=["bob"])
-    ] = ""
+    by: PersonName = None
     note: Annotated[
         str,
         Field(
@@ -70,7 +68,11 @@ def feedback_routes(tower: Tower) -> APIRouter:
         if found is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
         answer = Answer(
-            right=given.right, rank=given.rank, cause=given.cause, by=given.by, note=given.note
+            right=given.right,
+            rank=given.rank,
+            cause=given.cause,
+            by=given.by or "",
+            note=given.note,
         )
         return view_feedback(await tower.feedback.give(found, verdict_of(tower, found), answer))
 

@@ -13,7 +13,7 @@ from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.incident_query import IncidentQuery
-from watchtower.api.parameters import IncidentId, answer
+from watchtower.api.parameters import IncidentId, PersonName, answer
 from watchtower.api.rendering import (
     Format,
     VerdictFormat,
@@ -26,7 +26,7 @@ from watchtower.tower.incident_verdicts import owned_verdict
 from watchtower.tower.incident_views import IncidentDetail, IncidentList
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
 from watchtower.tower.tower import Tower
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.bounds import MAX_TEXT
 
 SimilarLimit = Annotated[
     int, Query(ge=1, le=MAX_FOUND, description="How many items are returned at most.")
@@ -37,9 +37,7 @@ SimilarLimit = Annotated[
 class AckRequest:
     """The person who works on an incident."""
 
-    by: Annotated[
-        str, Field(max_length=MAX_NAME, description="Name of the person.", examples=["bob"])
-    ] = ""
+    by: PersonName = None
     note: Annotated[
         str,
         Field(
@@ -107,7 +105,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Acknowledge an incident: its alert ends, the incident stays open."""
         jobs = list(tower.live.values())
         ident = await find_known_id(tower, incident)
-        ack = await tower.acks.ack(ident, request.by, request.note, jobs)
+        ack = await tower.acks.ack(ident, request.by or "", request.note, jobs)
         return view_ack(known(ack, incident))
 
     return router

@@ -7,6 +7,9 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from fastapi import Path, Query
+from pydantic import Field
+
+from watchtower.wire.bounds import MAX_NAME
 
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
@@ -21,6 +24,16 @@ IncidentId = Annotated[
 ]
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many items are returned at most.")]
+
+PersonName = Annotated[
+    str | None,
+    Field(
+        max_length=MAX_NAME,
+        pattern=r"\S",
+        description="Name of the person. It may be left out, but not be empty.",
+        examples=["bob"],
+    ),
+]
 
 WithDrills = Annotated[
     bool, Query(description="Whether jobs of drills, whose names begin with drill:, are listed.")

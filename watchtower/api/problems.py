@@ -52,6 +52,7 @@ _MISTAKES = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "string_type": "must be a text",
+    "string_pattern_mismatch": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "datetime_from_date_parsing": "must be a time such as 2026-11-22T02:16:26Z",
     "datetime_parsing": "must be a time such as 2026-11-22T02:16:26Z",

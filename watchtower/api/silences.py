@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Path
 from pydantic import Field
 
 from watchtower.api import examples, openapi
-from watchtower.api.parameters import answer
+from watchtower.api.parameters import PersonName, answer
 from watchtower.tower.silences import SilenceView, Subject, view_silence
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_SILENCE_S
@@ -45,9 +45,7 @@ class SilenceRequest:
     reason: Annotated[
         str, Field(description="Text that is shown with the silence.", examples=["new switch"])
     ] = ""
-    by: Annotated[
-        str, Field(description="Name of the person who asks for it.", examples=["bob"])
-    ] = ""
+    by: PersonName = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,8 @@ def silence_routes(tower: Tower) -> APIRouter:
         silence replaces an earlier one of the same job, node or user.
         """
         named = Subject(job=asked.job, node=asked.node, user=asked.user)
-        return view_silence(await tower.silences.add(named, asked.for_s, asked.reason, asked.by))
+        added = await tower.silences.add(named, asked.for_s, asked.reason, asked.by or "")
+        return view_silence(added)
 
     @router.delete("/{silence}", responses=answer(examples.SILENCE, "The silence that ended"))
     async def remove_silence(silence: SilenceId) -> SilenceView:

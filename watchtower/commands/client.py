@@ -190,7 +190,7 @@ class TowerClient:
         self, kind: str, name: str, for_s: float, reason: str = "", by: str = ""
     ) -> dict[str, Any]:
         """Silence the alerts of a job, node or user for a while. `kind` is one of these words."""
-        sent = {kind: name, "for_s": for_s, "reason": reason, "by": by}
+        sent = {kind: name, "for_s": for_s, "reason": reason, "by": by or None}
         return self._json("/api/v1/silences", *_SILENCE, method="POST", sent=sent)
 
     def remove_silence(self, ident: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class TowerClient:
 
     def ack(self, incident: str, by: str = "", note: str = "") -> dict[str, Any]:
         """Acknowledge an incident."""
-        sent = {"by": by, "note": note}
+        sent = {"by": by or None, "note": note}
         return self._json(
             f"/api/v1/incidents/{_quoted(incident)}/ack", "by", method="POST", sent=sent
         )
@@ -216,7 +216,7 @@ class TowerClient:
         note: str,
     ) -> dict[str, Any]:
         """Answer whether the verdict of an incident was right."""
-        sent = {"right": right, "rank": rank, "cause": cause, "by": by, "note": note}
+        sent = {"right": right, "rank": rank, "cause": cause, "by": by or None, "note": note}
         path = f"/api/v1/incidents/{_quoted(incident)}/feedback"
         return self._json(path, "right", "at", method="POST", sent=sent)
 

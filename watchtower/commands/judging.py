@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from watchtower.arguments import Parser, name_or_id
+from watchtower.arguments import Parser, name_or_id, person
 from watchtower.commands.client import TowerClient
 from watchtower.commands.earlier import write_feedback
 from watchtower.commands.exit_codes import DONE
@@ -32,7 +32,9 @@ def add_feedback(parser: Parser) -> None:
         metavar="CAUSE",
         help="the real cause, if wrong: `gpu_fault`, ...",
     )
-    parser.add_argument("--by", metavar="NAME", help="who answers (default: your user name)")
+    parser.add_argument(
+        "--by", type=person, metavar="NAME", help="who answers (default: your user name)"
+    )
     parser.add_argument("--note", default="", metavar="TEXT", help="shown with the incident")
     add_tower(parser)
     parser.add_argument("--json", action="store_true", help="print the answer of the API, as JSON")

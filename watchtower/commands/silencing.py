@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from watchtower.arguments import Parser, name_or_id, suggest
+from watchtower.arguments import Parser, name_or_id, person, suggest
 from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, write_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.empty import list_connected
@@ -57,7 +57,9 @@ def add_length(parser: Parser, *, is_required: bool = False) -> None:
         help="how long, such as 30m, 2h or 1d",
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown with the silence")
-    parser.add_argument("--by", metavar="NAME", help="who asks for it (default: your user name)")
+    parser.add_argument(
+        "--by", type=person, metavar="NAME", help="who asks for it (default: your user name)"
+    )
 
 
 def check_arguments(parser: Parser, args: argparse.Namespace) -> None:

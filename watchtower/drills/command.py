@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -23,6 +24,14 @@ from watchtower.drills.setup import BACKENDS
 
 RIGHT, WRONG, NOT_RUN = 0, 1, 2
 INTERRUPTED = 130
+
+LIST_WIDTH = 100
+INDENT = " " * 6
+LIST_HEAD = (
+    "Each drill hangs a small job, or lets a healthy one run: NAME -> the right answer.",
+    "Backends: stdlib needs no torch. torch needs torch. queued imitates GPUs: it needs torch and",
+    "a C compiler. A drill runs on all three, or only on those in brackets. --backend selects one.",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,12 +86,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_drills() -> str:
-    """Return the list of drills: what each shows, and the right answer."""
-    width = max(len(drill.name) for drill in DRILLS)
-    lines = ["Faults: the tower must name the rank and the cause."]
-    lines += [_listed(drill, width) for drill in DRILLS if drill.is_fault]
+    """Return the list of drills: the right answer, the backends if not all, and what each shows."""
+    lines = [*LIST_HEAD, "", "Faults: the tower must name the rank and the cause."]
+    lines += [line for drill in DRILLS if drill.is_fault for line in _listed(drill)]
     lines += ["", "Healthy jobs: the tower must not open an incident."]
-    lines += [_listed(drill, width) for drill in DRILLS if not drill.is_fault]
+    lines += [line for drill in DRILLS if not drill.is_fault for line in _listed(drill)]
     return "\n".join(lines)
 
 
@@ -104,9 +112,11 @@ def _run(args: argparse.Namespace) -> Result:
     return run_drill(request, choose_display(stream, plain=args.json))
 
 
-def _listed(drill: Drill, width: int) -> str:
+def _listed(drill: Drill) -> list[str]:
     answer = drill.expected.cause or drill.expected.passes or drill.expected.statuses[0]
-    return f"  {drill.name:<{width}}  {drill.shows} -> {answer}"
+    only = "" if set(drill.backends) == set(BACKENDS) else f"  [{', '.join(drill.backends)}]"
+    shows = textwrap.wrap(drill.shows, LIST_WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    return [f"  {drill.name} -> {answer}{only}", *shows]
 
 
 def _explain(error: DrillError, args: argparse.Namespace) -> None:

@@ -29,6 +29,8 @@ class Acks:
     def __init__(self, store_writer: StoreWriter, feed: IncidentFeed, clock: Clock) -> None:
         self._store_writer, self._feed = store_writer, feed
         self._clock = clock
+        self.changes = 0
+        """Number of acknowledgements so far."""
 
     async def ack(self, incident: str, by: str, note: str, live: Iterable[LiveJob]) -> Ack | None:
         """Store an acknowledgement and return it; None if no incident has this id.
@@ -46,6 +48,7 @@ class Acks:
             )
         if not is_there:
             return None
+        self.changes += 1
         for job in live:
             if job.incident is not None and job.incident.id == incident:
                 job.incident = replace(job.incident, ack=ack)

@@ -15,7 +15,7 @@ from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.on_demand import collect_on_demand
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.quotas import Quota
 from watchtower.tower.clock import Clock
@@ -49,6 +49,10 @@ if it dumped the job less than 3 s before, and those dumps may be older than `FR
 POLL_S = 0.1
 
 ROUNDS = 2
+
+NATIVE_ROUNDS = 1
+"""The first round after a read contains the native functions. No verdict is made of it. Rounds of
+other dumps, which may be under way, do not count."""
 
 Subject = tuple[str, int | None]
 """A job, and the rank whose native functions are wanted, if any."""
@@ -180,9 +184,10 @@ class Examinations:
     ) -> None:
         """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds.
 
-        `native`: only of this rank, with its native functions.
+        `native`: only of this rank, once, with its native functions.
         """
         wanted = DumpsWanted(reason="examination", again=True)
+        rounds = ROUNDS if native is None else NATIVE_ROUNDS
         until, order_at = self._clock.now() + WAIT_S, self._clock.now()
         while (now := self._clock.now()) < until:
             if now >= order_at:
@@ -193,7 +198,12 @@ class Examinations:
                 order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
             asked = [r for r in reporting if native in (None, r.vitals.rank)]
-            fresh = (sum(at >= since for at, _ in record.dumps) for record in asked)
-            if all(number >= ROUNDS for number in fresh):
+            if all(_count_rounds(record, since, native) >= rounds for record in asked):
                 return
             await asyncio.sleep(POLL_S)
+
+
+def _count_rounds(record: RankRecord, since: float, native: int | None) -> int:
+    """Return how many of the last dumps of a rank are an answer to the order."""
+    bodies = (body for at, body in record.dumps if at >= since)
+    return sum(native is None or native in body.native_ranks for body in bodies)

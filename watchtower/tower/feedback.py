@@ -86,6 +86,8 @@ class Feedbacks:
         """`stored` are the answers of earlier runs, oldest first."""
         self._writer, self._clock = writer, clock
         self._given = {given.incident: given for given in stored}
+        self.changes = 0
+        """Number of answers that this run of the tower got."""
 
     def find(self, incident: str) -> Feedback | None:
         """Return the answer about an incident; None if there is none."""
@@ -110,6 +112,7 @@ class Feedbacks:
             confidence=verdict.confidence,
         )
         await self._writer.wait(self._writer.store.save_feedback(given), "the answer")
+        self.changes += 1
         self._given.pop(incident.id, None)  # the order of the answers is that of their times
         self._given[incident.id] = given
         if len(self._given) > MAX_ANSWERS:

@@ -16,17 +16,17 @@ class RecentAnswers(Generic[Value]):
     """Answers by key, each valid for one version of what it was made from."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[int, Value]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Hashable, Value]] = OrderedDict()
 
-    def find(self, key: Hashable, version: int) -> Value | None:
+    def find(self, key: Hashable, version: Hashable) -> Value | None:
         """Return the answer of this version; None if there is none."""
-        known, value = self._kept.get(key, (None, None))
-        if known != version:
+        kept = self._kept.get(key)
+        if kept is None or kept[0] != version:
             return None
         self._kept.move_to_end(key)
-        return value
+        return kept[1]
 
-    def put(self, key: Hashable, version: int, value: Value) -> None:
+    def put(self, key: Hashable, version: Hashable, value: Value) -> None:
         """Keep an answer, in place of that of another version."""
         self._kept[key] = (version, value)
         self._kept.move_to_end(key)

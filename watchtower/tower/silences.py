@@ -70,6 +70,8 @@ class Silences:
         self._store_writer = store_writer
         self._clock = clock
         self._known = {(silence.kind, silence.name): silence for silence in silences}
+        self.changes = 0
+        """Number of silences that were set or removed so far."""
 
     def find(self, subject: Subject) -> Silence | None:
         """Return the silence of a subject that lasts longest; None if it is not silenced."""
@@ -115,6 +117,7 @@ class Silences:
         )
         await self._store_writer.wait(self._store_writer.store.save_silence(silence), "the silence")
         self._known[kind, name] = silence
+        self.changes += 1
         return silence
 
     async def remove(self, ident: str) -> Silence | None:
@@ -125,6 +128,7 @@ class Silences:
         removing = self._store_writer.store.remove_silence(ident)
         await self._store_writer.wait(removing, "the end of the silence")
         self._known.pop((found.kind, found.name), None)
+        self.changes += 1
         return found
 
 

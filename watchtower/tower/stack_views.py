@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -70,7 +71,7 @@ def list_stacks(
     for item in case.ranks:
         if rank is not None and item.rank != rank:
             continue
-        dump = item.dumps[-1] if item.dumps else None
+        dump = _choose(item.dumps, native)
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
@@ -145,6 +146,13 @@ def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:
     if dump is None:
         return []
     return [thread for thread in dump.threads if all_threads or thread.main]
+
+
+def _choose(dumps: Sequence[RankDump], native: bool) -> RankDump | None:
+    """Return the dump to show: the last one, and if wanted, the last one with native functions."""
+    last = dumps[-1] if dumps else None
+    named = (dump for dump in reversed(dumps) if native and dump.functions is not None)
+    return next(named, last)
 
 
 def _why_no_functions(dump: RankDump | None) -> str:

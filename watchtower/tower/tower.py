@@ -103,6 +103,9 @@ class Tower:
         self.silences = Silences(self.store_writer, startup.silences, clock)
         self.similar = RecentAnswers[Any]()
         """Which earlier incidents are like one, by incident and what is compared."""
+        self.drawings = RecentAnswers[Any]()
+        """The drawn series of incidents, with about 20 kB each. The same messages and suspects
+        always give the same drawing."""
         self.feedback = Feedbacks(self.store_writer, startup.feedback, clock)
         self.acks = Acks(self.store_writer, self.feed, clock)
         self.clock = clock
@@ -149,6 +152,10 @@ class Tower:
         await self.effects.close()
         self.runner.stop()
         self.store_writer.close()
+
+    def count_changes(self) -> int:
+        """Return how often people have changed something: acknowledgements, silences, answers."""
+        return self.acks.changes + self.silences.changes + self.feedback.changes
 
     def take_report(self, report: Report) -> ReportReply:
         """Process one node's report and return the reply. Raises FleetFullError at a limit."""

@@ -58,7 +58,6 @@ class Actions:
                 ident = await self._act(request, act)
             except ERRORS as error:
                 return self._pages.show_error(request.scope, *describe_error(error))
-            self._pages.expire()
             return redirect(request.scope, f"/incidents/{quote_segment(ident)}")
 
         return Route(f"/incidents/{{incident}}/{name}", answer, methods=["POST"])

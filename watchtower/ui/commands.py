@@ -18,6 +18,10 @@ _PLAIN = re.compile(r"[ -~]{1,128}")
 """Printable ASCII: neither a line end nor an escape sequence, and no letter that imitates another
 one."""
 
+NAMESPACE = "NAMESPACE"
+"""Stands in a command for a namespace that is not known. No namespace of Kubernetes has capital
+letters, so the command fails until it is replaced."""
+
 _OF_THE_NODE = frozenset({Domain.NODE, Domain.GPU, Domain.NETWORK})
 """Domains in which the node should get no new job."""
 
@@ -93,19 +97,20 @@ def _flux(names: _Names) -> Iterator[Command]:
 
 
 def _ray(names: _Names) -> Iterator[Command]:
-    # It ends only a job that was submitted with `ray job submit`, and refuses any other.
-    yield Command(purpose="Stop the job", text=f"ray job stop {names.job}")
+    purpose = "Stop the job (only if it was started with `ray job submit`)"
+    yield Command(purpose=purpose, text=f"ray job stop {names.job}")
 
 
 def _jobset(names: _Names) -> Iterator[Command]:
     yield from _cordon(names)
-    if not names.namespace:
-        return  # the same name may mean another JobSet in another namespace
-    job = f"jobset {names.job} -n {names.namespace}"
+    # Without a namespace, the same name may mean another JobSet.
+    job = f"jobset {names.job} -n {names.namespace or NAMESPACE}"
+    note = "" if names.namespace else f" (replace {NAMESPACE}: it is not known)"
     patch = f"kubectl patch {job} --type=merge -p"
-    yield Command(purpose="End its pods", text=f"""{patch} '{{"spec":{{"suspend":true}}}}'""")
-    yield Command(purpose="Start them again", text=f"""{patch} '{{"spec":{{"suspend":false}}}}'""")
-    yield Command(purpose="Delete the JobSet", text=f"kubectl delete {job}")
+    end, start = (f"""{patch} '{{"spec":{{"suspend":{value}}}}}'""" for value in ("true", "false"))
+    yield Command(purpose=f"End its pods{note}", text=end)
+    yield Command(purpose=f"Start them again{note}", text=start)
+    yield Command(purpose=f"Delete the JobSet{note}", text=f"kubectl delete {job}")
 
 
 def _kubernetes(names: _Names) -> Iterator[Command]:

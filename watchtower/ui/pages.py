@@ -1,8 +1,9 @@
 """Answers requests for pages: renders them, and answers 304 while what they show is unchanged.
 
 An open page asks for its own address every two seconds. The values of a page are collected at most
-once a second, for all requests together. Their digest is the ETag, and a page is rendered only if
-the digest changes.
+once a second, for all requests together. After a person has changed something, by a form, the API
+or a chat, they are collected at once. Their digest is the ETag, and a page is rendered only if the
+digest changes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import inf
 from typing import Any
 
 import msgspec
@@ -90,11 +90,14 @@ class _Kept:
     shown: Shown
     etag: str
     collected_at: float
+    changes: int
+    """Number of changes that it shows."""
     body: bytes | None = None
 
-    def is_fresh(self, now: float) -> bool:
+    def is_fresh(self, now: float, changes: int) -> bool:
         """Return whether it may be used again."""
-        return now - self.collected_at < self.shown.fresh_s and self.shown.is_fresh()
+        is_new = now - self.collected_at < self.shown.fresh_s and changes == self.changes
+        return is_new and self.shown.is_fresh()
 
 
 Collect = Callable[[], Awaitable[Shown]]
@@ -106,12 +109,14 @@ _Address = tuple[str, Reader]
 class Pages:
     """Answers requests for pages, and keeps the pages that were shown last."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], changes: Callable[[], int]) -> None:
+        """`changes` returns how often people have changed something so far."""
         self.static = StaticFiles()
-        self._now = now
+        self._now, self._changes = now, changes
         self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
         self._keys: OrderedDict[_Address, tuple[str, ...]] = OrderedDict()
-        """Keys of `_kept` by what identifies a request without its route; at most `MAX_PAGES`."""
+        """Keys of `_kept` by what identifies a request without its route; at most `MAX_PAGES`, the
+        least recently used is dropped first."""
         self._environment = make_environment()
         self._environment.globals["static"] = self.static.address
         self._environment.globals["version"] = __version__
@@ -128,7 +133,9 @@ class Pages:
             page = await self._find(key, collect)
         except (HTTPException, AmbiguousIdError, StoreFailedError) as error:
             return self.show_error(request.scope, *describe_error(error))
-        self._keys[_identify(request.scope)] = key
+        address = _identify(request.scope)
+        self._keys[address] = key
+        self._keys.move_to_end(address)
         if len(self._keys) > MAX_PAGES:
             self._keys.popitem(last=False)
         etag = _tag_for(page, visitor)
@@ -147,7 +154,7 @@ class Pages:
         """
         known = next((value for name, value in scope["headers"] if name == b"if-none-match"), b"")
         page = self._kept.get(self._keys.get(_identify(scope), ())) if known else None
-        if page is None or not page.is_fresh(self._now()):
+        if page is None or not page.is_fresh(self._now(), self._changes()):
             return None
         etag = _tag_for(page, visitor_of(scope))
         if etag.encode() not in known:
@@ -172,21 +179,16 @@ class Pages:
         values = {"status": status, "detail": detail}
         return self.show(scope, Shown(template="error.html", values=values), status)
 
-    def expire(self) -> None:
-        """Collect the values of every page again: a person has changed something."""
-        for kept in self._kept.values():
-            kept.collected_at = -inf
-
     async def _find(self, key: tuple[str, ...], collect: Collect) -> _Kept:
-        kept, now = self._kept.get(key), self._now()
-        if kept is not None and kept.is_fresh(now):
+        kept, now, changes = self._kept.get(key), self._now(), self._changes()
+        if kept is not None and kept.is_fresh(now, changes):
             self._kept.move_to_end(key)
             return kept
         shown = await collect()
         etag = self._digest(shown)
         if kept is None or kept.etag != etag:
-            kept = _Kept(shown, etag, now)
-        kept.shown, kept.collected_at = shown, now
+            kept = _Kept(shown, etag, now, changes)
+        kept.shown, kept.collected_at, kept.changes = shown, now, changes
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > MAX_PAGES:

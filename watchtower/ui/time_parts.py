@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -18,12 +17,6 @@ from watchtower.tower.tower import Tower
 from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
 
-MAX_DRAWN = 64
-"""Drawn traces that are kept, with about 20 kB each: pages of so many incidents are open. The same
-messages and suspects always give the same drawing."""
-
-_DRAWN: OrderedDict[tuple[bytes, tuple[int, ...], float | None], TracesShown | None] = OrderedDict()
-
 MARKED = 8
 """Incidents of a job that are marked in its charts, newest first."""
 
@@ -33,12 +26,12 @@ async def collect_traces(tower: Tower, overview: IncidentOverview) -> TracesShow
     ident, stalled_at = overview.incident.id, overview.stalled_at
     rows = await read_rows(tower, ident)
     suspects = choose_suspects(overview.incident.verdict)
-    key = _digest(rows), suspects, stalled_at
-    if key not in _DRAWN:
-        _DRAWN[key] = show_traces(view_series(ident, rows, suspects), stalled_at)
-        if len(_DRAWN) > MAX_DRAWN:
-            _DRAWN.popitem(last=False)
-    return _DRAWN[key]
+    version = _digest(rows), suspects, stalled_at
+    drawn: TracesShown | None = tower.drawings.find(ident, version)
+    if drawn is None:
+        drawn = show_traces(view_series(ident, rows, suspects), stalled_at)
+        tower.drawings.put(ident, version, drawn)
+    return drawn
 
 
 def _digest(rows: Sequence[SeriesRow]) -> bytes:

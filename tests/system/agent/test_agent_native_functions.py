@@ -16,10 +16,12 @@ import pytest
 from agent.dumpers.native_functions import (
     FORBIDDEN_HELP,
     FROZEN_HELP,
+    PYTHON_HELP,
     Moment,
     NativeFunctionReader,
     find_obstacle,
 )
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker
@@ -82,8 +84,9 @@ def tracer_of(pid: int) -> str:
 
 
 def read(runner: ChildRunner, pid: int, **options: bool) -> NativeFunctions:
-    """Read the functions of a process, and return them."""
-    reader = NativeFunctionReader(PROC, runner, find_py_spy(), **options)
+    """Read the functions of a process as the agent does, and return them."""
+    places = NativePlaces(PROC, runner)
+    reader = NativeFunctionReader(PROC, runner, find_py_spy(), places=places, **options)
     reader.read(pid, start_time_of(pid), "uid:0")
     found = reader.recall(pid, start_time_of(pid), Moment())
     assert found is not None
@@ -145,6 +148,13 @@ def test_both_rounds_after_the_read_contain_the_functions(start, runner, library
     assert second is not None
     assert first.calls == second.calls != ()
     assert 0 < first.age_s < second.age_s
+
+
+def test_a_process_that_runs_python_is_not_attached_to(start, runner):
+    victim = start(RANK="0")
+    victim.begin("print('begun', flush=True)\nwhile True: pass")
+    victim.wait_for("begun")
+    assert read(runner, victim.pid).failure == PYTHON_HELP
 
 
 def test_a_stopped_process_is_not_attached_to(start, runner):

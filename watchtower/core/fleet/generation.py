@@ -54,6 +54,8 @@ class DumpBody:
     body: bytes
     holders: int = 0
     """Number of ranks that refer to it with one of their last two dumps."""
+    native_ranks: frozenset[int] = frozenset()
+    """Ranks whose native functions it contains, or the reason why they were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +229,9 @@ class Generation:
 
     def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Add the dumps of a batch to their ranks. Returns the dumps that were not added before."""
-        batch, body = sent.batch, DumpBody(sent.body)
+        batch = sent.batch
+        native = frozenset(dump.rank for dump in batch.ranks if dump.functions is not None)
+        body = DumpBody(sent.body, native_ranks=native)
         left = self.arrivals.left_of(batch.id)
         unclaimed, taken = set(), []
         for dump in batch.ranks:
