@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.ui.browsing import Page
@@ -86,7 +88,7 @@ def an_overview(**changes) -> IncidentOverview:
 
 
 def show(overview: IncidentOverview):
-    return show_incident(overview, NO_LINKS, {})
+    return show_incident(overview, NO_LINKS, {}, now=1.7e9 + 60)
 
 
 def render(template: str, **values) -> str:
@@ -135,6 +137,17 @@ def test_whether_a_kill_loses_evidence(facts, loses):
     shown = show(an_overview(facts=facts))
     assert shown.kill is not None
     assert shown.kill.loses_evidence is loses
+
+
+def test_the_end_of_the_own_timeout_is_the_time_of_the_incident():
+    at = 1.7e9 + 600
+    verdict = replace(a_verdict(), collective_timeout_s=600.0)
+    overview = an_overview(verdict=verdict)
+    incident = replace(overview.incident, facts=JobFacts(timeout_at=at))
+    for now, words in ((at - 1, "should end it"), (at, "should have ended it")):
+        page = show_incident(replace(overview, incident=incident), NO_LINKS, {}, now)
+        assert page.kill.timeout_text.endswith(f"(10 min) {words} at about 22:23 UTC.")
+        assert "expires at about 2023-11-14 22:23 UTC." in page.channel[1]
 
 
 def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed():
@@ -373,7 +386,7 @@ def test_numbers_in_words():
 
 def test_the_cause_links_to_its_runbook_where_runbooks_are_published():
     links = AlertLinks(runbooks_url="https://runbooks.example")
-    shown = show_incident(an_overview(), links, {})
+    shown = show_incident(an_overview(), links, {}, now=1.7e9 + 60)
     cause = an_overview().verdict.cause
     assert shown.runbook == f"https://runbooks.example/causes/{cause.value}.md"
     assert show(an_overview()).runbook == ""

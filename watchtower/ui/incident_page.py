@@ -100,17 +100,12 @@ class IncidentShown:
 
 
 def show_incident(
-    overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str]
+    overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str], now: float
 ) -> IncidentShown:
-    """Return what the page shows of an incident."""
+    """Return what the page shows of an incident. `now`: UNIX seconds."""
     incident, verdict, facts = overview.incident, overview.verdict, overview.facts
     alert = describe_incident(replace(incident, verdict=verdict), facts)
-    timeout_s, since = verdict.collective_timeout_s, overview.stalled_at
-    alert = replace(
-        alert,
-        stalled_s=alert.stalled_s if overview.is_over else None,
-        timeout_at=None if timeout_s is None or since is None else since + timeout_s,
-    )
+    alert = replace(alert, stalled_s=alert.stalled_s if overview.is_over else None)
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
     commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)
@@ -145,7 +140,7 @@ def show_incident(
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
-        kill=find_loss(alert),
+        kill=find_loss(alert, now),
         step=verdict.step,
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),

@@ -73,7 +73,7 @@ def _describe(entry: VerdictEntry) -> str:
 
 
 def _opening(facts: PostmortemFacts) -> Iterator[Event]:
-    wanted, arrived = facts.dumps_wanted, facts.dumps_in
+    wanted, arrived = facts.kill.dumps_wanted, facts.kill.dumps_in
     dumps = ""
     if wanted and arrived is not None:
         dumps = f"; dumps of {min(arrived, wanted)} of {wanted} ranks were there"

@@ -7,7 +7,6 @@ They are quoted with the time at which they were true.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from watchtower.core.documents import (
     Code,
@@ -20,7 +19,7 @@ from watchtower.core.documents import (
     Part,
     Table,
 )
-from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
+from watchtower.core.kill_text import find_kill_loss, write_steps_lost
 from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
@@ -138,23 +137,11 @@ def _impact(facts: PostmortemFacts) -> Iterator[Part]:
 def _write_lost_steps(facts: PostmortemFacts) -> str:
     """Return what was lost, or what a kill loses now."""
     if facts.is_open:
-        loss = facts.verdict.kill or find_kill_loss(_find_kill_facts(facts))
+        loss = facts.verdict.kill or find_kill_loss(facts.kill, facts.now)
         return " ".join(loss.sentences)
     if facts.verdict.status is Status.RECOVERED:
         return "No step was lost: the job went on."
-    return write_steps_lost(_find_kill_facts(facts))
-
-
-def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
-    return replace(
-        KillFacts.of(facts.verdict),
-        never_started=facts.kind == "never_started",
-        ranks=facts.ranks,
-        dumps_in=facts.dumps_in,
-        dumps_wanted=facts.dumps_wanted,
-        checkpoint_step=facts.checkpoint_step,
-        step_s=facts.step_s,
-    )
+    return write_steps_lost(facts.kill)
 
 
 def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
