@@ -9,6 +9,7 @@ import pytest
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
+from watchtower.core.text import format_percent
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
@@ -21,7 +22,7 @@ from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Reader
-from watchtower.ui.words import format_percent, format_step_time, stamp
+from watchtower.ui.words import format_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -148,6 +149,15 @@ def test_the_end_of_the_own_timeout_is_the_time_of_the_incident():
         page = show_incident(replace(overview, incident=incident), NO_LINKS, {}, now)
         assert page.kill.timeout_text.endswith(f"(10 min) {words} at about 22:23 UTC.")
         assert "expires at about 2023-11-14 22:23 UTC." in page.channel[1]
+
+
+def test_the_sentence_of_the_verdict_is_below_the_headline_with_its_time():
+    shown = show(an_overview())
+    assert shown.sentence.startswith("Rank 2: waiting for input data.")
+    assert shown.detail == "Rank 2 (n1) has been in `read` at data.py:31 for 17 s."
+    verdict = replace(a_verdict(), summary="job llama hung for 3 min and recovered.")
+    over = show(an_overview(verdict=verdict, closed_at=1.7e9 + 60, status=Status.RECOVERED))
+    assert (over.sentence, over.detail) == ("Job llama hung for 3 min and recovered.", "")
 
 
 def test_an_incident_that_is_over_has_no_commands_and_is_not_asked_to_be_killed():

@@ -39,6 +39,11 @@ def format_duration(seconds: float) -> str:
     return f"{round(seconds / 3600)} h"
 
 
+def format_percent(share: float) -> str:
+    """Return "97 %". No verdict is certain, so the largest number is 99."""
+    return f"{min(int(share * 100 + 0.5), 99)} %"
+
+
 ANOTHER_KIND = 20.0
 """If steps are at least so many times slower, no rank is a straggler: the steps do other work, such
 as generation or evaluation."""

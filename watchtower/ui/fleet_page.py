@@ -11,7 +11,6 @@ from watchtower.fair_order import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
-from watchtower.ui.headline import drop_ages
 from watchtower.ui.words import (
     count,
     find_tone,
@@ -120,7 +119,7 @@ def show_row(job: FleetJob) -> JobRow:
         status=job.status.value,
         tone=find_tone(job.status) if job.acked_by is None else "warn",
         about=about,
-        sentence=drop_ages(job.sentence)[:MAX_SENTENCE],
+        sentence=job.sentence[:MAX_SENTENCE],
         since=stamp(job.since),
         pace=format_step_time(job.typical_step_s) if job.has_steps else "",
         incident=job.incident,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from watchtower.core.cause_names import format_cause, write_candidate
 from watchtower.core.documents import (
     Code,
     Document,
@@ -25,7 +26,7 @@ from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.timeline import format_at, format_clock, list_events
 from watchtower.core.ranksets import count_ranks, name_ranks, parse_ranks
-from watchtower.core.text import clean, clean_sentence, format_duration
+from watchtower.core.text import clean, clean_sentence, format_duration, format_percent
 from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import SOURCES
 from watchtower.wire.verdict import Cause, Status, Verdict
@@ -90,9 +91,10 @@ def _write_what(facts: PostmortemFacts) -> str:
     if verdict.cause in (None, Cause.UNKNOWN):
         return f"{start} The cause was not found."
     if not verdict.suspects:
-        return f"{start} No single rank caused it: {verdict.cause.value}."
+        return f"{start} No single rank caused it: {format_cause(verdict.cause)}."
     verb = "was" if len(verdict.suspects) == 1 else "were"
-    return f"{start} {named} {verb} the cause: {verdict.cause.value} ({verdict.confidence:.0%})."
+    sure = f"{format_cause(verdict.cause)} ({format_percent(verdict.confidence)})"
+    return f"{start} {named} {verb} the cause: {sure}."
 
 
 def _name_suspects(verdict: Verdict) -> str:
@@ -219,17 +221,14 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
         words = f"Seen while it hung: {_sentence(text)}"
     else:
         words = f"The verdict: {_sentence(verdict.summary)}"
-    yield Paragraph(f"`{cause.value}`, with a confidence of {verdict.confidence:.0%}. {words}")
+    yield Paragraph(
+        f"`{cause.value}`, with a confidence of {format_percent(verdict.confidence)}. {words}"
+    )
     if verdict.doubts:
         yield Paragraph("Not certain because:")
         yield Listing(tuple(_sentence(doubt.text) for doubt in verdict.doubts))
     if verdict.alternatives and cause is not Cause.UNKNOWN:  # else the summary names them
-        others = [
-            f"{other.cause.value}"
-            f"{f' of {name_ranks(other.suspects)}' if other.suspects else ''}"
-            f" ({other.confidence:.0%})"
-            for other in verdict.alternatives[:MAX_ITEMS]
-        ]
+        others = [write_candidate(other) for other in verdict.alternatives[:MAX_ITEMS]]
         yield Paragraph(f"Also possible: {', '.join(others)}.")
 
 
