@@ -144,6 +144,7 @@ def test_the_same_facts_are_values_for_programs():
         ({"checkpoint_step": None}, "The lost steps are not known: no checkpoint was seen."),
         ({"step": None}, "All steps after the checkpoint at step 1200 were lost."),
         ({"status": "never_started"}, "No step was lost: there was none."),
+        ({"step": 1200}, "No step was lost after the checkpoint seen at step 1200."),
     ],
 )
 def test_what_the_end_of_a_job_has_lost(changes, sentence):

@@ -17,15 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.amounts import (
-    find_count,
-    find_seconds,
-    find_step,
-    format_count,
-    format_short,
-)
+from watchtower.core.amounts import find_count, find_seconds, find_step, format_short
 from watchtower.core.kill_text import NEVER_STARTED, KillFacts, find_kill_loss
-from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
+from watchtower.core.text import capitalise, clean, clean_sentence, format_count, format_duration
 from watchtower.wire.verdict import KillLoss
 
 MAX_LINE = 300

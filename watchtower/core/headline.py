@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from watchtower.core.cause_names import format_cause, write_candidate
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.ranksets import count_ranks, measure, name_ranks
-from watchtower.core.text import capitalise
+from watchtower.core.ranksets import measure, name_ranks
+from watchtower.core.text import capitalise, count_ranks
 from watchtower.wire.verdict import Cause, Suspect, Verdict
 
 

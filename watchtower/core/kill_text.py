@@ -9,15 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from watchtower.core.amounts import (
-    find_count,
-    find_moment,
-    find_seconds,
-    find_step,
-    format_count,
-    format_short,
-)
-from watchtower.core.text import capitalise
+from watchtower.core.amounts import find_count, find_moment, find_seconds, find_step, format_short
+from watchtower.core.text import count_ranks, format_count
 from watchtower.wire.verdict import Cause, Domain, KillLoss, Verdict
 
 
@@ -107,9 +100,10 @@ def write_steps_lost(facts: KillFacts) -> str:
         return NO_CHECKPOINT
     if lost is None:
         return f"All steps after the checkpoint at step {checkpoint} were lost."
-    most = "up to " if lost else ""
-    since = f"{most}{_write_lost(lost, facts)} since the checkpoint seen at step {checkpoint}"
-    return capitalise(f"{since} were lost unless the job saved them later.")
+    if not lost:
+        return f"No step was lost after the checkpoint seen at step {checkpoint}."
+    since = f"{_write_lost(lost, facts)} since the checkpoint seen at step {checkpoint}"
+    return f"Up to {since} were lost unless the job saved them later."
 
 
 def _loses_evidence(facts: KillFacts) -> bool | None:
@@ -121,7 +115,7 @@ def _write_evidence(facts: KillFacts) -> str:
     wanted, arrived = find_count(facts.dumps_wanted), find_count(facts.dumps_in)
     if not wanted or arrived is None:
         return "It is not known whether a kill loses evidence."
-    ranks = format_count(wanted, "rank")
+    ranks = count_ranks(wanted)
     whole = ranks if wanted == find_count(facts.ranks) else f"the {ranks} that agents report"
     stacks = f"{min(arrived, wanted)} of {whole}"
     if arrived < wanted:
@@ -144,13 +138,14 @@ def _write_steps(facts: KillFacts) -> str:
         return NO_CHECKPOINT
     if lost is None:
         return f"It loses the steps after the last checkpoint seen, at step {checkpoint}."
-    most = "up to " if lost else ""  # a checkpoint shorter than a report may not be seen
-    return f"It loses {most}{_write_lost(lost, facts)}: checkpoint at step {checkpoint}."
+    # A checkpoint shorter than a report may not be seen.
+    steps = f"up to {_write_lost(lost, facts)}" if lost else "no steps"
+    return f"It loses {steps}: checkpoint at step {checkpoint}."
 
 
 def _write_lost(lost: int, facts: KillFacts) -> str:
     usual_s = find_seconds(facts.step_s)
-    training = f" ({format_short(lost * usual_s)} of training)" if usual_s and lost else ""
+    training = f" ({format_short(lost * usual_s)} of training)" if usual_s else ""
     return f"{format_count(lost, 'step')}{training}"
 
 

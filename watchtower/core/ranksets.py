@@ -38,11 +38,6 @@ def measure(text: str) -> int:
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-def count_ranks(count: int) -> str:
-    """Return "1 rank" or "7 ranks"."""
-    return "1 rank" if count == 1 else f"{count} ranks"
-
-
 def name_ranks(ranks: Iterable[int]) -> str:
     """Return "rank 3" or "ranks 3,5-7"."""
     known = sorted(set(ranks))

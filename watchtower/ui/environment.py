@@ -14,8 +14,14 @@ from markupsafe import Markup, escape
 from watchtower.core.case_summary import WaitBoxes
 from watchtower.core.cause_names import format_cause
 from watchtower.core.graph_svg import draw_graph
-from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import capitalise, clean, clean_sentence, format_duration, format_percent
+from watchtower.core.text import (
+    capitalise,
+    clean,
+    clean_sentence,
+    count_ranks,
+    format_duration,
+    format_percent,
+)
 from watchtower.core.times import format_moment
 from watchtower.ui.words import find_tone, format_name
 

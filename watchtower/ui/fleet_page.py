@@ -7,18 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from watchtower.core.text import count_ranks
 from watchtower.fair_order import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
-from watchtower.ui.words import (
-    count,
-    find_tone,
-    format_step_time,
-    list_labels,
-    rank_severity,
-    stamp,
-)
+from watchtower.ui.words import find_tone, format_step_time, list_labels, rank_severity, stamp
 from watchtower.wire.verdict import Status
 
 MAX_JOBS = 200
@@ -111,7 +105,7 @@ def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
 
 def show_row(job: FleetJob) -> JobRow:
     """Return one row of the table."""
-    about = [*list_labels(job.labels), count(job.world_size, "rank")]
+    about = [*list_labels(job.labels), count_ranks(job.world_size)]
     if job.attempt > 1:
         about.append(f"attempt {job.attempt}")
     return JobRow(

@@ -21,7 +21,7 @@ from watchtower.alerts.message import (
 from watchtower.core.cause_names import write_candidate
 from watchtower.core.headline import write_headline
 from watchtower.core.ranksets import name_ranks, parse_ranks
-from watchtower.core.text import capitalise
+from watchtower.core.text import capitalise, format_count
 from watchtower.store.values import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.incident_overviews import IncidentOverview
@@ -30,7 +30,7 @@ from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, list_labels, stamp
+from watchtower.ui.words import list_labels, stamp
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Cause, KillLoss, Status, Verdict
 
@@ -190,7 +190,7 @@ def list_facts(facts: JobFacts) -> list[str]:
     """Return what is known of a job, in short."""
     about = list_labels({name: getattr(facts, name) for name in LABELS})
     sizes = {"node": facts.nodes, "rank": facts.ranks}
-    return [*about, *(count(number, word) for word, number in sizes.items() if number)]
+    return [*about, *(format_count(number, word) for word, number in sizes.items() if number)]
 
 
 def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:

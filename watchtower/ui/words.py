@@ -60,11 +60,6 @@ def format_name(name: str) -> str:
     return clean(name, 64).replace("_", " ")
 
 
-def count(number: int, word: str) -> str:
-    """Return "1 node" or "7 nodes"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def list_labels(labels: Mapping[str, str]) -> list[str]:
     """Return the labels of a job in short: "slurm 48213", "alice", "train"."""
     ident = labels.get("scheduler_id", "")

@@ -25,8 +25,8 @@ from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.timeline import format_at, format_clock, list_events
-from watchtower.core.ranksets import count_ranks, name_ranks, parse_ranks
-from watchtower.core.text import clean, clean_sentence, format_duration, format_percent
+from watchtower.core.ranksets import name_ranks, parse_ranks
+from watchtower.core.text import clean, clean_sentence, count_ranks, format_duration, format_percent
 from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import SOURCES
 from watchtower.wire.verdict import Cause, Status, Verdict

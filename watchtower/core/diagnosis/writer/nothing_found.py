@@ -15,10 +15,10 @@ from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
 from watchtower.core.diagnosis.writer.advice import Step
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
-from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import capitalise, clean, format_duration, join_sentences
+from watchtower.core.text import capitalise, clean, count_ranks, format_duration, join_sentences
 from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
