@@ -100,6 +100,12 @@ def test_cpu_or_storage_traffic_is_movement():
     assert not position_of(cpu=0.01, written=4096.0).moving
 
 
+def test_in_state_d_the_cpu_of_helper_threads_is_no_movement():
+    assert not position_of(FETCHING, state="D", cpu=0.9).moving
+    assert position_of(FETCHING, state="D", written=1e6).moving
+    assert position_of(FETCHING, state="D", dumps=1, cpu=0.9).moving
+
+
 def test_the_report_is_newer_than_the_dumps():
     position = position_of(state="T")
     later = picture_of([a_rank(0, state="T", **{"presence": Presence.LIVE})])

@@ -37,8 +37,9 @@ class Diagnosis:
     lasting_steps: tuple[str, ...] = ()
     """Those of `next_steps` that stay useful when the processes of the suspects have ended."""
     suspects_moving: bool = False
-    """At least one suspect computes or moves bytes. If the confidence is below `MIN_CONFIDENCE`,
-    this is about the candidates."""
+    """At least one suspect computes or moves bytes. Of several faults, this is about one without
+    movement, if there is one. If the confidence is below `MIN_CONFIDENCE`, it is about the
+    candidates."""
     suspects_transfer: bool = False
     """At least one suspect moves bytes through the network."""
     peers_waiting: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
@@ -68,14 +71,20 @@ def watch(name: str, culprit: int, environment: Environment, folder: Path) -> di
     """
     client = TowerClient(environment.tower_url)
     with launched(name, culprit, folder):
-        until = time.monotonic() + DEADLINE_S
-        while True:
+        until, verdict = time.monotonic() + DEADLINE_S, None
+        while time.monotonic() < until:
             with contextlib.suppress(NotFoundError):
                 verdict = client.verdict(name)
                 if verdict["incident"]:
                     return verdict
-            assert time.monotonic() < until, f"no incident within {DEADLINE_S:.0f} s"
             time.sleep(0.2)
+        pytest.fail(f"no incident within {DEADLINE_S:.0f} s: {_describe(verdict, name, folder)}")
+
+
+def _describe(verdict: dict | None, name: str, folder: Path) -> str:
+    """Return what was known last, and what the ranks wrote."""
+    ranks = [(folder / f"{name}-{rank}.log").read_text("utf-8", "replace") for rank in range(RANKS)]
+    return json.dumps({"verdict": verdict, "stderr": [text[-2000:] for text in ranks]}, indent=1)
 
 
 @contextlib.contextmanager

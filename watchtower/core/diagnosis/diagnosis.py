@@ -117,8 +117,10 @@ def _accuse(
     chosen = _join_faults(sure)
     accused = [item for each in chosen for item in each.suspects]
     written = write_together(picture, chosen)
+    # Each fault holds up the job by itself. One that does not move will not end by itself.
+    still = (s for each in chosen if (s := each.suspects) and not _are_moving(picture, s))
     return replace(
-        _make_diagnosis(picture, chosen[0].cause, written, accused),
+        _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused)),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
@@ -168,7 +170,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
             next_steps=first.next_steps if first else advise_by_hand(picture),
         )
     return replace(
-        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates),
+        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, candidates),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=alternatives,
@@ -176,9 +178,16 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
 
 
 def _make_diagnosis(
-    picture: Picture, cause: Cause, written: Written, accused: Sequence[Position]
+    picture: Picture,
+    cause: Cause,
+    written: Written,
+    accused: Sequence[Position],
+    timed_by: Sequence[Position],
 ) -> Diagnosis:
-    """Return what is known of the accused, or of the candidates, and of those that wait."""
+    """Return what is known of the accused, or of the candidates, and of those that wait.
+
+    `timed_by`: those of them whose movement decides how long the stall may last.
+    """
     waiting = picture.waiting_without(item.rank for item in accused)
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
     links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
@@ -200,11 +209,11 @@ def _make_diagnosis(
         evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
         next_steps=tuple(step.text for step in written.next_steps),
         lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
-        suspects_moving=any(_is_moving(picture, item) for item in accused),
-        suspects_transfer=any(item.transfers for item in accused),
+        suspects_moving=_are_moving(picture, timed_by),
+        suspects_transfer=any(item.transfers for item in timed_by),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
-        suspect_class=_name_class(cause, accused),
+        suspect_class=_name_class(cause, timed_by),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
@@ -221,6 +230,10 @@ def _name_place(position: Position) -> str:
     if position.waits:
         return "device" if position.waits_for_device else "waiting"
     return "elsewhere"
+
+
+def _are_moving(picture: Picture, positions: Sequence[Position]) -> bool:
+    return any(_is_moving(picture, item) for item in positions)
 
 
 def _is_moving(picture: Picture, position: Position) -> bool:

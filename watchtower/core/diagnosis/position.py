@@ -6,7 +6,7 @@ treat it as innocent. A lower step accuses no rank: neighbours in a ring stall o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -153,9 +153,7 @@ class Position:
 
         One sample in state D is ordinary disk access.
         """
-        seen = [dump.kernel.state for dump in self.evidence.dumps[-2:]] + [self.state]
-        is_same = all(state is ProcessState.UNINTERRUPTIBLE for state in seen)
-        return is_same and len(seen) > 2 and not self.is_frozen
+        return stays_in_d(self.evidence.dumps, self.state) and not self.is_frozen
 
     @property
     def spins(self) -> bool:
@@ -261,10 +259,11 @@ def take_position(
         placed = map(at_training_thread, evidence.dumps, threads)
         evidence = evidence.with_dumps(tuple(placed))
     native = evidence.dumps[-1].native if evidence.dumps else None
+    state = _last_state(evidence, kernel)
     position = Position(
         evidence=evidence,
         place=Place.UNSEEN,
-        state=_last_state(evidence, kernel),
+        state=state,
         kernel=kernel,
         # The kernel is asked about the main thread only; of another one just the state counts.
         wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
@@ -272,7 +271,9 @@ def take_position(
         movement=read_movement(
             evidence.movement,
             case.moving_cpu_cores,
-            waits=waits_for_device(evidence.dumps) or stays_blocked(evidence.dumps),
+            waits=waits_for_device(evidence.dumps)
+            or stays_blocked(evidence.dumps)
+            or stays_in_d(evidence.dumps, state),
         ),
         active=thread is not None and thread.active,
         age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
@@ -284,6 +285,12 @@ def take_position(
         native=native,
     )
     return position.moved_to(_find_place(position))
+
+
+def stays_in_d(dumps: Sequence[RankDump], state: ProcessState) -> bool:
+    """Return whether the last two dumps and the report, which has `state`, show it in state D."""
+    seen = [dump.kernel.state for dump in dumps[-2:]]
+    return len(seen) == 2 and {*seen, state} == {ProcessState.UNINTERRUPTIBLE}
 
 
 def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
