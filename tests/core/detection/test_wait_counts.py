@@ -19,6 +19,7 @@ from watchtower.core.detection.wait_counts import (
     WaitCounts,
 )
 from watchtower.core.diagnosis.rules.straggler import OTHERS_WAIT
+from watchtower.wire.dumps import NativeKind, NativePlace
 
 JOB = JobKey("j")
 
@@ -104,6 +105,18 @@ def test_backward_waits_when_it_sleeps_and_works_when_it_runs():
     wait_counts = WaitCounts(since=0.0)
     count(
         wait_counts, a_rank(0, IN_DDP_BACKWARD), a_rank(1, IN_DDP_BACKWARD, state="R", active=True)
+    )
+    assert [count.waits for count in wait_counts.by_rank.values()] == [2, 0]
+
+
+def test_a_wait_for_the_device_waits_whatever_the_line_is():
+    wait_counts = WaitCounts(since=0.0)
+    polls = NativePlace(kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1", running=True)
+    works = NativePlace(kind=NativeKind.PYTHON, library="libpython3.11.so.1.0", running=True)
+    count(
+        wait_counts,
+        a_rank(0, IN_USER_CODE, state="R", active=True, native=polls),
+        a_rank(1, IN_USER_CODE, state="R", active=True, native=works),
     )
     assert [count.waits for count in wait_counts.by_rank.values()] == [2, 0]
 

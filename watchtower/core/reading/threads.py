@@ -13,6 +13,7 @@ from watchtower.core.reading.frames import (
     read_stack,
 )
 from watchtower.core.reading.kernel import ASLEEP
+from watchtower.core.reading.native import at_training_thread, waits_for_device
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
@@ -148,13 +149,16 @@ def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
 def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None:
     """Return whether a rank waited for other ranks when it was dumped; None without a stack.
 
-    One sample does not distinguish a stuck rank from a slow one. Many samples show which rank waits
+    A wait for the device counts: in a job that queues its collectives, that is how hosts wait. One
+    sample does not distinguish a stuck rank from a slow one. Many samples show which rank waits
     least.
     """
     thread = find_thread(dump, stacks)
     known = stacks.get(thread.digest) if thread else None
     if thread is None or known is None or known.reading is None:
         return None
+    if waits_for_device([at_training_thread(dump, thread)]):
+        return True
     frame_class = known.reading.frame_class
     if frame_class in SLEEP_IS_WAIT:
         return dump.kernel.state in ASLEEP and not thread.active
