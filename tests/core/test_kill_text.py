@@ -2,7 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
+from watchtower.core.kill_text import (
+    KillFacts,
+    find_kill_loss,
+    find_timeout_at,
+    write_steps_lost,
+)
+from watchtower.wire.verdict import Status, Verdict
 
 FACTS = KillFacts(
     ranks=512,
@@ -16,6 +22,10 @@ FACTS = KillFacts(
     cause="dataloader_stall",
     domain="storage",
 )
+
+AT = 1.7e9
+"""22:13:20 UTC on 2023-11-14."""
+NOW, HOUR, DAY = AT - 400, 3600, 86_400
 
 COMPLETE = "A kill loses no evidence (stacks of 512 of 512 ranks are collected)."
 NOT_KNOWN = "It is not known whether a kill loses evidence."
@@ -53,7 +63,7 @@ STEPS = " It loses up to 33 steps (13 s of training): checkpoint at step 1200."
         ({"dumps_in": None}, NOT_KNOWN + STEPS),
         ({"dumps_wanted": 0}, NOT_KNOWN + STEPS),
         ({"dumps_in": -1}, NOT_KNOWN + STEPS),
-        ({"never_started": True, "step": None}, f"{COMPLETE} It loses no steps."),
+        ({"status": "never_started", "step": None}, f"{COMPLETE} It loses no steps."),
         (
             {"cause": "uninterruptible_io"},
             f"{COMPLETE}{STEPS} Rank 37 is in state D: a kill may not end it until its IO returns.",
@@ -68,23 +78,58 @@ STEPS = " It loses up to 33 steps (13 s of training): checkpoint at step 1200."
             f"{COMPLETE}{STEPS} Rank 37 is frozen: a kill may not end it until its cgroup is "
             "thawed.",
         ),
-        (
-            {"timeout_s": 600.0, "timeout_at": 1.7e9},
-            f"{COMPLETE}{STEPS} The job's own timeout (10 min) should end it at about 22:13 UTC.",
-        ),
-        ({"timeout_s": 600.0}, COMPLETE + STEPS),
     ],
 )
 def test_what_a_kill_loses_is_the_missing_stacks_and_the_steps_since_the_checkpoint(
     changes, sentence
 ):
-    assert " ".join(find_kill_loss(replace(FACTS, **changes)).sentences) == sentence
+    assert " ".join(find_kill_loss(replace(FACTS, **changes), NOW).sentences) == sentence
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (AT - 400, "should end it at about 22:13 UTC."),
+        (AT, "should have ended it at about 22:13 UTC."),
+        (AT - DAY, "should end it at about 2023-11-14 22:13 UTC."),
+        (AT + 2 * HOUR, "should have ended it at about 2023-11-14 22:13 UTC."),
+        (None, "expires at about 2023-11-14 22:13 UTC."),
+    ],
+)
+def test_the_end_of_the_timeout_is_a_prediction_until_it_has_passed(now, words):
+    loss = find_kill_loss(replace(FACTS, timeout_s=600.0, timeout_at=AT), now)
+    assert loss.timeout_text == f"The job's own timeout (10 min) {words}"
+
+
+def test_without_a_known_end_the_timeout_is_left_out():
+    assert find_kill_loss(replace(FACTS, timeout_s=600.0), NOW).timeout_text == ""
+
+
+@pytest.mark.parametrize(
+    ("as_of", "before", "at"),
+    [
+        (AT, None, AT + 580),
+        (AT, AT + 560, AT + 560),  # an inexact clock: a message must not change for it
+        (AT, AT + 500, AT + 580),
+    ],
+)
+def test_the_end_of_the_timeout_counts_from_the_begin_of_the_stall(as_of, before, at):
+    verdict = Verdict(
+        job="llama",
+        generation=1,
+        status=Status.HUNG,
+        summary="",
+        stalled_for_s=20.0,
+        collective_timeout_s=600.0,
+    )
+    assert find_timeout_at(verdict, as_of, before) == at
+    assert find_timeout_at(replace(verdict, collective_timeout_s=None), as_of, before) is None
 
 
 def test_the_same_facts_are_values_for_programs():
-    loss = find_kill_loss(FACTS)
+    loss = find_kill_loss(FACTS, NOW)
     assert (loss.loses_evidence, loss.lost_steps) == (False, 33)
-    loss = find_kill_loss(KillFacts())
+    loss = find_kill_loss(KillFacts(), NOW)
     assert (loss.loses_evidence, loss.lost_steps) == (None, None)
 
 
@@ -98,7 +143,8 @@ def test_the_same_facts_are_values_for_programs():
         ),
         ({"checkpoint_step": None}, "The lost steps are not known: no checkpoint was seen."),
         ({"step": None}, "All steps after the checkpoint at step 1200 were lost."),
-        ({"never_started": True}, "No step was lost: there was none."),
+        ({"status": "never_started"}, "No step was lost: there was none."),
+        ({"step": 1200}, "No step was lost after the checkpoint seen at step 1200."),
     ],
 )
 def test_what_the_end_of_a_job_has_lost(changes, sentence):

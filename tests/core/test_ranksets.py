@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks, parse_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 
 ranks = st.frozensets(st.integers(0, 5000), max_size=200)
 
@@ -31,8 +31,6 @@ def test_nonsense_names_the_part_that_is_wrong():
         parse_ranks("0-3,x-2")
 
 
-def test_ranks_are_counted_and_named():
-    assert count_ranks(1) == "1 rank"
-    assert count_ranks(7) == "7 ranks"
+def test_ranks_are_named():
     assert name_ranks([3]) == "rank 3"
     assert name_ranks([5, 3, 6]) == "ranks 3,5-6"

@@ -1,7 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.core.text import capitalise, clean, format_duration, join_words
+from watchtower.core.text import (
+    capitalise,
+    clean,
+    count_ranks,
+    format_count,
+    format_duration,
+    join_words,
+)
 
 
 def test_control_characters_colours_and_line_breaks_do_not_get_through():
@@ -41,3 +48,12 @@ def test_words_are_joined():
 def test_only_the_first_letter_is_raised():
     assert capitalise("has NCCL") == "Has NCCL"
     assert capitalise("") == ""
+
+
+def test_a_number_of_things_has_digits_and_a_plural():
+    assert [format_count(number, "step") for number in (0, 1, 7)] == [
+        "0 steps",
+        "1 step",
+        "7 steps",
+    ]
+    assert count_ranks(1) == "1 rank"

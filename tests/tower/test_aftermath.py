@@ -248,7 +248,7 @@ def test_recovered_is_an_event_and_then_the_job_is_healthy_again(tell):
         assert detail.verdict.cause is Cause.DATALOADER_STALL
         text = render_text(detail.verdict)
         assert "and recovered at 2023-" in text
-        assert "Rank 2 (n1) held it up: dataloader_stall" in text
+        assert "Rank 2 (n1) held it up: waiting for input data (" in text
         assert "next:" not in text
         assert "waits" not in text
 

@@ -34,7 +34,7 @@ def test_it_is_the_same_document_after_a_kill_a_restart_and_later(tell):
         kill(sim, 0, 1, 2, 3, code=signal.SIGTERM)
         await sim.report(60)
         after = await text_of(sim)
-        assert f"Rank {SUSPECT} on n1 was the cause: dataloader_stall" in after
+        assert f"Rank {SUSPECT} on n1 was the cause: waiting for input data" in after
         assert "The job ended at " in after
         assert "ranks 0-3: ended by SIGTERM" in after
         assert "4 ranks x " in after

@@ -7,6 +7,7 @@ import pytest
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
+from watchtower.core.text import format_percent
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
@@ -19,7 +20,7 @@ from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.nodes_page import show_nodes
 from watchtower.ui.pages import Reader
-from watchtower.ui.words import format_percent, format_step_time, stamp
+from watchtower.ui.words import format_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,
@@ -86,7 +87,7 @@ def an_overview(**changes) -> IncidentOverview:
 
 
 def show(overview: IncidentOverview):
-    return show_incident(overview, NO_LINKS, {})
+    return show_incident(overview, NO_LINKS, {}, now=1.7e9 + 60)
 
 
 def render(template: str, **values) -> str:
@@ -373,7 +374,7 @@ def test_numbers_in_words():
 
 def test_the_cause_links_to_its_runbook_where_runbooks_are_published():
     links = AlertLinks(runbooks_url="https://runbooks.example")
-    shown = show_incident(an_overview(), links, {})
+    shown = show_incident(an_overview(), links, {}, now=1.7e9 + 60)
     cause = an_overview().verdict.cause
     assert shown.runbook == f"https://runbooks.example/causes/{cause.value}.md"
     assert show(an_overview()).runbook == ""

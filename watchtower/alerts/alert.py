@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label_alert
 from watchtower.alerts.links import AlertLinks
@@ -12,6 +12,7 @@ from watchtower.core.ranksets import parse_ranks
 from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.kill_losses import gather_kill_facts
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 
@@ -19,9 +20,6 @@ SHOWN_AFTERMATH = 3
 """Most events after the opening in one message. A kill of all ranks is often two: some ranks lose
 their connections before the signal reaches them."""
 
-
-CLOCK_S = 30.0
-"""Seconds by which the estimated end of a timeout may change without a new message."""
 
 NOTHING_KNOWN = AlertFacts()
 
@@ -167,32 +165,18 @@ def describe_incident(
     stays as before."""
     verdict = incident.verdict
     first = verdict.suspects[0] if verdict.suspects else None
-    stalled_at = incident.updated_at - verdict.stalled_for_s
+    kill = gather_kill_facts(incident, _join_facts(job, before))
     return AlertFacts(
+        **{each.name: getattr(kill, each.name) for each in fields(kill)},
         job=incident.job,
         scheduler=job.scheduler or before.scheduler,
         scheduler_id=job.scheduler_id or before.scheduler_id,
         user=job.user or before.user,
-        ranks=job.ranks or before.ranks,
-        status=incident.identity.kind.value,
         stalled_s=verdict.stalled_for_s,
-        rank=first.rank if first else None,
         node=label(first.node) if first else "",
         what=first.why if first else verdict.summary,
-        suspects=len(verdict.suspects),
         waiting=len(parse_ranks(verdict.waiting)) or None,
-        cause=verdict.cause.value if verdict.cause else "",
-        domain=(verdict.domain or incident.identity.domain).value,
         confidence=verdict.confidence,
-        step=verdict.step,
-        dumps_in=job.dumps_in if job.dumps_wanted else before.dumps_in,
-        dumps_wanted=job.dumps_wanted or before.dumps_wanted,
-        checkpoint_step=(
-            before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
-        ),
-        step_s=job.step_s if before.step_s is None else before.step_s,
-        timeout_s=verdict.collective_timeout_s,
-        timeout_at=_find_timeout(verdict, stalled_at, before.timeout_at),
         advice=verdict.next_steps[0] if verdict.next_steps else "",
         incident=incident.id,
         state=_find_state(incident),
@@ -201,13 +185,19 @@ def describe_incident(
     )
 
 
-def _find_timeout(verdict: Verdict, stalled_at: float, before: float | None) -> float | None:
-    """Return when the job's own timeout is over. A small change is an inexact clock: a message must
-    not change for it."""
-    if verdict.collective_timeout_s is None:
-        return None
-    at = stalled_at + verdict.collective_timeout_s
-    return before if before is not None and abs(at - before) < CLOCK_S else at
+def _join_facts(job: JobFacts, before: AlertFacts) -> JobFacts:
+    """Return the facts about a job. The usual length of a step stays as it was first known: a
+    message must not change for it."""
+    return replace(
+        job,
+        ranks=job.ranks or before.ranks,
+        dumps_in=job.dumps_in if job.dumps_wanted else before.dumps_in,
+        dumps_wanted=job.dumps_wanted or before.dumps_wanted,
+        checkpoint_step=(
+            before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
+        ),
+        step_s=job.step_s if before.step_s is None else before.step_s,
+    )
 
 
 def _find_state(incident: Incident) -> AlertState:

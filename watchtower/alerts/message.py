@@ -17,15 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.amounts import (
-    find_count,
-    find_seconds,
-    find_step,
-    format_count,
-    format_short,
-)
-from watchtower.core.kill_text import KillFacts, find_kill_loss
-from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
+from watchtower.core.amounts import find_count, find_seconds, find_step, format_short
+from watchtower.core.kill_text import NEVER_STARTED, KillFacts, find_kill_loss
+from watchtower.core.text import capitalise, clean, clean_sentence, format_count, format_duration
 from watchtower.wire.verdict import KillLoss
 
 MAX_LINE = 300
@@ -63,7 +57,7 @@ class AlertState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertFacts:
+class AlertFacts(KillFacts):
     """The known facts of an incident. An empty text or None: not known."""
 
     job: str = ""
@@ -71,42 +65,17 @@ class AlertFacts:
     """"slurm"."""
     scheduler_id: str = ""
     user: str = ""
-    ranks: int | None = None
-    """World size."""
     gpus: int | None = None
     """GPUs of the job, only if they were measured."""
-    status: str = ""
-    """"hung", "never_started", "slow"."""
     stalled_s: float | None = None
-    rank: int | None = None
-    """The first suspect."""
     node: str = ""
     what: str = ""
     """The suspect's sentence without its rank, such as `Suspect.why`: "Is stopped (state T).".
     Without a suspect: the sentence of the verdict."""
-    suspects: int | None = None
-    """Number of ranks that the verdict names."""
     waiting: int | None = None
     """Number of ranks that wait for the suspects."""
-    cause: str = ""
-    """Cause of the verdict."""
-    domain: str = ""
-    """Whom to call: a key of `_TEAMS`, or "user_code"."""
     confidence: float | None = None
     """Confidence of the verdict: 0 to 1."""
-    step: int | None = None
-    dumps_in: int | None = None
-    """Reporting ranks of which a dump of this stall has arrived."""
-    dumps_wanted: int | None = None
-    """Ranks that report."""
-    checkpoint_step: int | None = None
-    """Step of the last complete checkpoint."""
-    step_s: float | None = None
-    """Seconds that a step usually takes."""
-    timeout_s: float | None = None
-    """The job's own timeout of the collective in which its ranks wait."""
-    timeout_at: float | None = None
-    """UNIX seconds at which it is over."""
     advice: str = ""
     """The first of the next steps of the verdict."""
     url: str = ""
@@ -141,8 +110,7 @@ _TEAMS = {
 }
 """Whom to call, by domain. The owner of a job answers for its code."""
 
-_NEVER_STARTED = "never_started"
-_STUCK = frozenset({"hung", _NEVER_STARTED})
+_STUCK = frozenset({"hung", NEVER_STARTED})
 """Statuses of a job that makes no steps. To end any other job loses its work since the last
 checkpoint."""
 
@@ -163,27 +131,11 @@ def mark_drill(lines: tuple[str, ...]) -> tuple[str, ...]:
     return (f"[DRILL] {lines[0]}"[:MAX_LINE].rstrip(), *lines[1:2], DRILL_TEXT)
 
 
-def find_loss(facts: AlertFacts) -> KillLoss | None:
-    """Return what a kill of the job loses now; None if the job is not stuck."""
-    if facts.status not in _STUCK or _is_over(facts):
-        return None
-    return find_kill_loss(
-        KillFacts(
-            never_started=facts.status == _NEVER_STARTED,
-            ranks=facts.ranks,
-            dumps_in=facts.dumps_in,
-            dumps_wanted=facts.dumps_wanted,
-            step=facts.step,
-            checkpoint_step=facts.checkpoint_step,
-            step_s=facts.step_s,
-            rank=facts.rank,
-            suspects=facts.suspects,
-            cause=facts.cause,
-            domain=facts.domain,
-            timeout_s=facts.timeout_s,
-            timeout_at=facts.timeout_at,
-        )
-    )
+def find_loss(facts: AlertFacts, now: float | None) -> KillLoss | None:
+    """Return what a kill of the job loses now; None if the job is not stuck. `now`: as in
+    `find_kill_loss`."""
+    is_stuck = facts.status in _STUCK and not _is_over(facts)
+    return find_kill_loss(facts, now) if is_stuck else None
 
 
 def _is_over(facts: AlertFacts) -> bool:
@@ -192,7 +144,7 @@ def _is_over(facts: AlertFacts) -> bool:
 
 def _write_open(facts: AlertFacts) -> tuple[str, str]:
     status = " ".join(clean(facts.status, MAX_SHORT_NAME).replace("_", " ").upper().split())
-    stalled = ": ranks missing for " if facts.status == _NEVER_STARTED else ": no step for "
+    stalled = ": ranks missing for " if facts.status == NEVER_STARTED else ": no step for "
     stall = _write_stall(facts, stalled) if facts.status in _STUCK else ""
     if stall and (usual_s := find_seconds(facts.step_s)):
         stall += f", usually one in {format_short(usual_s)}"
@@ -206,7 +158,7 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call, loss = write_whom_to_call(facts), find_loss(facts)
+    call, loss = write_whom_to_call(facts), find_loss(facts, now=None)
     own = [
         _write_stop(facts),
         *((loss.evidence_text, loss.steps_text, loss.process_text) if loss else ()),

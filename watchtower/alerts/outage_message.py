@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.alerts.message import AlertFacts, AlertState, write_whom_to_call
-from watchtower.core.text import clean
+from watchtower.core.text import clean, format_count
 
 MAX_CAUSE, MAX_JOB = 80, 32
 """Most characters of the shared cause and of the name of a job."""
@@ -74,12 +74,12 @@ def write_outage(facts: OutageFacts) -> tuple[str, ...]:
 def _write_open(facts: OutageFacts) -> str:
     verb = "is" if facts.open_count == 1 else "are"
     if facts.open_count == facts.job_count:
-        return f"{_write_jobs(facts.job_count)} {verb} hung"
-    return f"{facts.open_count} of {_write_jobs(facts.job_count)} {verb} still hung"
+        return f"{format_count(facts.job_count, 'job')} {verb} hung"
+    return f"{facts.open_count} of {format_count(facts.job_count, 'job')} {verb} still hung"
 
 
 def _write_outcome(facts: OutageFacts) -> str:
-    jobs = _write_jobs(facts.job_count)
+    jobs = format_count(facts.job_count, "job")
     if facts.recovered_count == facts.job_count:
         return f"all {jobs} make steps again"
     return f"the incidents of {jobs} are closed, {facts.recovered_count} make steps again"
@@ -101,7 +101,3 @@ def _name_jobs(facts: OutageFacts) -> str:
     names = ", ".join(clean(job, MAX_JOB) or "unnamed job" for job in facts.jobs[:MAX_NAMED])
     more = facts.job_count - min(len(facts.jobs), MAX_NAMED)
     return f"{names} and {more} more" if more else names
-
-
-def _write_jobs(count: int) -> str:
-    return f"{count} job{'' if count == 1 else 's'}"

@@ -14,10 +14,11 @@ from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, write_feedback
-from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, number_of
+from watchtower.commands.empty import explain_no_incidents, explain_no_jobs
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
+from watchtower.core.text import format_count
 from watchtower.core.times import format_time
 from watchtower.core.verdict_text import SHOWN_AFTERMATH
 
@@ -129,7 +130,7 @@ def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
 def _healthy_text(jobs: list[dict[str, Any]]) -> str:
     ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
     lines = [
-        f"None of {number_of(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
+        f"None of {format_count(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
         "Describe one of them: watchtower why JOB"
     ]
     if ended:

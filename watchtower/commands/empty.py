@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from watchtower.commands.client import TowerClient
+from watchtower.core.text import count_ranks, format_count
 
 MAX_NAMED = 5
 """Nodes in one sentence: a fleet may have thousands without ranks."""
@@ -25,28 +26,23 @@ def explain_no_incidents(client: TowerClient, chosen: str) -> str:
 
 def _describe_agents(answer: dict[str, Any]) -> str:
     number, silent = int(answer["connected"]), int(answer["silent"])
-    lost = f" {number_of(silent, 'agent')} stopped reporting." if silent else ""
+    lost = f" {format_count(silent, 'agent')} stopped reporting." if silent else ""
     if not number:
         return f"No agent is connected.{lost}"
     names = _list_names(list_connected(answer), number)
     is_one, ranks = number == 1, int(answer["rank_count"])
     if ranks:
-        seen = f"{'watches' if is_one else 'watch'} {number_of(ranks, 'rank')}"
+        seen = f"{'watches' if is_one else 'watch'} {count_ranks(ranks)}"
     else:
         seen = f"{'it has' if is_one else 'they have'} found no ranks"
     verb = "is" if is_one else "are"
-    return f"{number_of(number, 'agent')} {verb} connected ({names}) and {seen}.{lost}"
+    return f"{format_count(number, 'agent')} {verb} connected ({names}) and {seen}.{lost}"
 
 
 def list_connected(answer: dict[str, Any]) -> list[str]:
     """Return the nodes whose agents report, of those that the tower lists, by name."""
     items = (one for one in answer["items"] if one["has_agent"] and not one["is_silent"])
     return sorted(str(one["node"]) for one in items)
-
-
-def number_of(number: int, noun: str) -> str:
-    """Return "1 agent" or "3 agents"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _list_names(names: Sequence[str], number: int) -> str:

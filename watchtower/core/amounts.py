@@ -40,11 +40,6 @@ def find_moment(value: float | None) -> float | None:
     return value if is_known else None
 
 
-def format_count(number: int, unit: str) -> str:
-    """Return "no ranks", "1 rank" or "3 ranks"."""
-    return f"{number or 'no'} {unit}{'' if number == 1 else 's'}"
-
-
 def format_short(seconds: float) -> str:
     """Return a duration that may be shorter than a second: "0.4 s", "13 s", "4 min"."""
     return f"{max(seconds, 0.01):.2g} s" if seconds < 10 else format_duration(seconds)

@@ -12,8 +12,7 @@ from html import escape
 from textwrap import wrap
 
 from watchtower.core.case_summary import STATE_WORDS, WaitArrow, WaitBox, WaitBoxes
-from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import clean
+from watchtower.core.text import clean, count_ranks
 
 BOX_WIDTH = 216
 COLUMN = BOX_WIDTH + 24

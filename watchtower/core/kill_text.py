@@ -9,15 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from watchtower.core.amounts import (
-    find_count,
-    find_moment,
-    find_seconds,
-    find_step,
-    format_count,
-    format_short,
-)
-from watchtower.core.text import capitalise
+from watchtower.core.amounts import find_count, find_moment, find_seconds, find_step, format_short
+from watchtower.core.text import count_ranks, format_count
 from watchtower.wire.verdict import Cause, Domain, KillLoss, Verdict
 
 
@@ -25,7 +18,8 @@ from watchtower.wire.verdict import Cause, Domain, KillLoss, Verdict
 class KillFacts:
     """The known facts of a stuck job. None or empty: not known."""
 
-    never_started: bool = False
+    status: str = ""
+    """"hung", "never_started", "slow"."""
     ranks: int | None = None
     """World size."""
     dumps_in: int | None = None
@@ -44,21 +38,19 @@ class KillFacts:
     cause: str = ""
     """Cause of the verdict."""
     domain: str = ""
+    """Whom to call, such as "storage" or "user_code"."""
     timeout_s: float | None = None
     """The job's own timeout of the collective in which its ranks wait."""
     timeout_at: float | None = None
-    """UNIX seconds at which it is over."""
+    """UNIX seconds at which it expires."""
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> KillFacts:
-        """Return what a verdict contains. The facts about its job are not known then."""
-        return cls(
-            step=verdict.step,
-            rank=verdict.suspects[0].rank if verdict.suspects else None,
-            suspects=len(verdict.suspects),
-            cause=verdict.cause.value if verdict.cause else "",
-            domain=verdict.domain.value if verdict.domain else "",
-        )
+
+NEVER_STARTED = "never_started"
+"""Status of a job of which not all ranks were started."""
+
+CLOCK_S = 30.0
+"""Seconds by which the end of a timeout may seem to move, because a clock is inexact. A message
+must not change for that."""
 
 
 _HELD = {
@@ -73,30 +65,45 @@ NO_CHECKPOINT = "The lost steps are not known: no checkpoint was seen."
 _IN_DRIVER = _HELD[Cause.GPU_DRIVER_STUCK.value]
 
 
-def find_kill_loss(facts: KillFacts) -> KillLoss:
-    """Return what a kill of the job loses now."""
+def find_timeout_at(verdict: Verdict, as_of: float, before: float | None) -> float | None:
+    """Return the UNIX seconds at which the job's own timeout expires; None if it has none.
+
+    `as_of`: the time of the verdict. `before`: the result for the verdict before.
+    """
+    if verdict.collective_timeout_s is None:
+        return None
+    at = as_of - verdict.stalled_for_s + verdict.collective_timeout_s
+    return before if before is not None and abs(at - before) < CLOCK_S else at
+
+
+def find_kill_loss(facts: KillFacts, now: float | None) -> KillLoss:
+    """Return what a kill of the job loses now.
+
+    `now`: UNIX seconds. None if the text is read later, as a message is: it must stay true.
+    """
     return KillLoss(
         loses_evidence=_loses_evidence(facts),
         lost_steps=_count_steps(facts),
         evidence_text=_write_evidence(facts),
         steps_text=_write_steps(facts),
         process_text=_write_held(facts),
-        timeout_text=_write_timeout(facts),
+        timeout_text=_write_timeout(facts, now),
     )
 
 
 def write_steps_lost(facts: KillFacts) -> str:
     """Return what the end of the job has lost, in the past tense."""
     lost, checkpoint = _count_steps(facts), find_step(facts.checkpoint_step)
-    if facts.never_started:
+    if facts.status == NEVER_STARTED:
         return "No step was lost: there was none."
     if checkpoint is None:
         return NO_CHECKPOINT
     if lost is None:
         return f"All steps after the checkpoint at step {checkpoint} were lost."
-    most = "up to " if lost else ""
-    since = f"{most}{_write_lost(lost, facts)} since the checkpoint seen at step {checkpoint}"
-    return capitalise(f"{since} were lost unless the job saved them later.")
+    if not lost:
+        return f"No step was lost after the checkpoint seen at step {checkpoint}."
+    since = f"{_write_lost(lost, facts)} since the checkpoint seen at step {checkpoint}"
+    return f"Up to {since} were lost unless the job saved them later."
 
 
 def _loses_evidence(facts: KillFacts) -> bool | None:
@@ -108,7 +115,7 @@ def _write_evidence(facts: KillFacts) -> str:
     wanted, arrived = find_count(facts.dumps_wanted), find_count(facts.dumps_in)
     if not wanted or arrived is None:
         return "It is not known whether a kill loses evidence."
-    ranks = format_count(wanted, "rank")
+    ranks = count_ranks(wanted)
     whole = ranks if wanted == find_count(facts.ranks) else f"the {ranks} that agents report"
     stacks = f"{min(arrived, wanted)} of {whole}"
     if arrived < wanted:
@@ -118,26 +125,27 @@ def _write_evidence(facts: KillFacts) -> str:
 
 def _count_steps(facts: KillFacts) -> int | None:
     step, checkpoint = find_step(facts.step), find_step(facts.checkpoint_step)
-    if facts.never_started:
+    if facts.status == NEVER_STARTED:
         return 0
     return None if step is None or checkpoint is None else max(0, step - checkpoint)
 
 
 def _write_steps(facts: KillFacts) -> str:
     lost, checkpoint = _count_steps(facts), find_step(facts.checkpoint_step)
-    if facts.never_started:
+    if facts.status == NEVER_STARTED:
         return "It loses no steps."
     if checkpoint is None:
         return NO_CHECKPOINT
     if lost is None:
         return f"It loses the steps after the last checkpoint seen, at step {checkpoint}."
-    most = "up to " if lost else ""  # a checkpoint shorter than a report may not be seen
-    return f"It loses {most}{_write_lost(lost, facts)}: checkpoint at step {checkpoint}."
+    # A checkpoint shorter than a report may not be seen.
+    steps = f"up to {_write_lost(lost, facts)}" if lost else "no steps"
+    return f"It loses {steps}: checkpoint at step {checkpoint}."
 
 
 def _write_lost(lost: int, facts: KillFacts) -> str:
     usual_s = find_seconds(facts.step_s)
-    training = f" ({format_short(lost * usual_s)} of training)" if usual_s and lost else ""
+    training = f" ({format_short(lost * usual_s)} of training)" if usual_s else ""
     return f"{format_count(lost, 'step')}{training}"
 
 
@@ -152,10 +160,19 @@ def _write_held(facts: KillFacts) -> str:
     return f"Rank {rank} is {what}: a kill may not end it until its {until}."
 
 
-def _write_timeout(facts: KillFacts) -> str:
-    """Return when the job's own timeout ends it."""
+def _write_timeout(facts: KillFacts, now: float | None) -> str:
+    """Return when the job's own timeout ends it, or when it should have."""
     timeout_s, at = find_seconds(facts.timeout_s), find_moment(facts.timeout_at)
     if not timeout_s or at is None:
         return ""
-    clock = f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-    return f"The job's own timeout ({format_short(timeout_s)}) should end it at about {clock}."
+    verb = "expires" if now is None else "should end it" if now < at else "should have ended it"
+    return (
+        f"The job's own timeout ({format_short(timeout_s)}) {verb} at about {_write_at(at, now)}."
+    )
+
+
+def _write_at(at: float, now: float | None) -> str:
+    """Return "22:13 UTC", with the date unless it is that of `now`."""
+    moment = datetime.fromtimestamp(at, UTC)
+    is_today = now is not None and datetime.fromtimestamp(now, UTC).date() == moment.date()
+    return f"{moment:%H:%M} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -31,9 +31,11 @@ def parse_ranks(text: str) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def count_ranks(count: int) -> str:
-    """Return "1 rank" or "7 ranks"."""
-    return "1 rank" if count == 1 else f"{count} ranks"
+def measure(text: str) -> int:
+    """Return the number of ranks of a text that `format_ranks` has written, without a set of
+    them."""
+    ends = (run.partition("-") for run in text.split(",") if run)
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def name_ranks(ranks: Iterable[int]) -> str:

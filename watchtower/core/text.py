@@ -39,6 +39,21 @@ def format_duration(seconds: float) -> str:
     return f"{round(seconds / 3600)} h"
 
 
+def format_count(number: int, unit: str) -> str:
+    """Return "0 ranks", "1 rank" or "7 ranks"."""
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+def count_ranks(number: int) -> str:
+    """Return "1 rank" or "7 ranks"."""
+    return format_count(number, "rank")
+
+
+def format_percent(share: float) -> str:
+    """Return "97 %". No verdict is certain, so the largest number is 99."""
+    return f"{min(int(share * 100 + 0.5), 99)} %"
+
+
 ANOTHER_KIND = 20.0
 """If steps are at least so many times slower, no rank is a straggler: the steps do other work, such
 as generation or evaluation."""

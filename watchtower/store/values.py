@@ -89,6 +89,9 @@ class JobFacts:
     """Seconds that a step usually takes."""
     founder: str = ""
     """Node that reported it first."""
+    timeout_at: float | None = None
+    """When its own timeout of the collective in which its ranks wait expires. The update of an
+    incident sets it."""
 
     def or_before(self, before: JobFacts) -> JobFacts:
         """Return these facts. What is not known any more stays as before.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.fleet.job import Job
+from watchtower.core.headline import write_headline
 from watchtower.store.values import Incident
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.live import LiveJob
@@ -90,10 +91,11 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
 
 def _find_sentence(live: LiveJob, incident: Incident | None) -> str:
     if incident is not None:
-        return incident.verdict.summary
+        is_open = incident.closed_at is None
+        return write_headline(incident.verdict) if is_open else incident.verdict.summary
     status, diagnosis = live.watch.status, live.watch.diagnosis
     if status in _IN_DOUBT and diagnosis is not None:
-        return diagnosis.summary
+        return write_headline(diagnosis)
     return "" if status is Status.HEALTHY else live.watch.reason
 
 

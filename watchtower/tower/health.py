@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtower.core.text import format_count
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
@@ -88,7 +89,7 @@ def describe_state(tower: Tower) -> str:
     live_jobs = {name: live for name, live in tower.live.items() if not is_drill(name)}
     jobs, nodes = len(live_jobs), len(tower.fleet.nodes)
     hung = sorted(name for name, live in live_jobs.items() if live.watch.status is Status.HUNG)
-    counts = f"{jobs} job{'' if jobs == 1 else 's'} on {nodes} node{'' if nodes == 1 else 's'}"
+    counts = f"{format_count(jobs, 'job')} on {format_count(nodes, 'node')}"
     return f"{counts}; hung: {', '.join(hung)}" if hung else counts
 
 

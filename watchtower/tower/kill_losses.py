@@ -1,4 +1,4 @@
-"""The losses of a kill of a live job, for its verdict."""
+"""The losses of a kill of a job: its facts from the incident, and the answer for a live job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from watchtower.core.fleet.job import Job
 from watchtower.core.kill_text import KillFacts, find_kill_loss
-from watchtower.store.values import IncidentKind
+from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import KillLoss, Verdict
@@ -18,18 +18,24 @@ def find_live_loss(job: Job, live: LiveJob, verdict: Verdict, wall: float) -> Ki
     if incident is None or incident.closed_at is not None:
         return None
     facts = find_job_facts(job, live).or_before(incident.facts)
-    timeout_s = verdict.collective_timeout_s
-    return find_kill_loss(
-        replace(
-            KillFacts.of(verdict),
-            never_started=incident.identity.kind is IncidentKind.NEVER_STARTED,
-            ranks=facts.ranks,
-            dumps_in=facts.dumps_in,
-            dumps_wanted=facts.dumps_wanted,
-            checkpoint_step=facts.checkpoint_step,
-            step_s=facts.step_s,
-            domain=(verdict.domain or incident.identity.domain).value,
-            timeout_s=timeout_s,
-            timeout_at=None if timeout_s is None else wall - verdict.stalled_for_s + timeout_s,
-        )
+    return find_kill_loss(gather_kill_facts(replace(incident, verdict=verdict), facts), wall)
+
+
+def gather_kill_facts(incident: Incident, job: JobFacts) -> KillFacts:
+    """Return the facts about an incident, and what is known of its job."""
+    verdict = incident.verdict
+    return KillFacts(
+        status=incident.identity.kind.value,
+        ranks=job.ranks,
+        dumps_in=job.dumps_in,
+        dumps_wanted=job.dumps_wanted,
+        step=verdict.step,
+        checkpoint_step=job.checkpoint_step,
+        step_s=job.step_s,
+        rank=verdict.suspects[0].rank if verdict.suspects else None,
+        suspects=len(verdict.suspects),
+        cause=verdict.cause.value if verdict.cause else "",
+        domain=(verdict.domain or incident.identity.domain).value,
+        timeout_s=verdict.collective_timeout_s,
+        timeout_at=incident.facts.timeout_at,
     )

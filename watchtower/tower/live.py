@@ -16,6 +16,7 @@ from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
+from watchtower.core.kill_text import find_timeout_at
 from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
 from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
@@ -109,7 +110,11 @@ class LiveJob:
 
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
-        self.incident = replace(incident, evidence=None)  # the store has it
+        self.incident = replace(
+            incident,
+            evidence=None,  # the store has it
+            facts=_date_timeout(incident.facts, incident.verdict, incident.updated_at),
+        )
         self.tracing.resume(incident.id, choose_suspects(incident.verdict))
         if incident.closed_at is not None:
             self.watch.status = Status.ENDED  # the verdict on its end was already published
@@ -265,7 +270,7 @@ class LiveJob:
             evidence=self.diagnoses.hand_over_evidence(),
             summary=self.diagnoses.summary,
             sharer=sharer,
-            facts=facts,
+            facts=_date_timeout(facts, verdict, wall),
         )
         self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
@@ -298,7 +303,7 @@ class LiveJob:
             if _find_only_node(verdict.suspects) == incident.only_node
             else "",
             evidence=None,
-            facts=facts.or_before(incident.facts),
+            facts=_date_timeout(facts.or_before(incident.facts), verdict, wall),
         )
         self.incident = self.shadow_mode.settle(self.incident)
         if is_same or evidence is None:
@@ -337,6 +342,11 @@ def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
     elif verdict.cause is Cause.NEVER_STARTED:
         kind = IncidentKind.NEVER_STARTED
     return Identity(kind=kind, domain=domain, user=user)
+
+
+def _date_timeout(facts: JobFacts, verdict: Verdict, wall: float) -> JobFacts:
+    """Return the facts with the time at which the job's own timeout expires."""
+    return replace(facts, timeout_at=find_timeout_at(verdict, wall, facts.timeout_at))
 
 
 def _find_only_node(suspects: Sequence[Suspect]) -> str:

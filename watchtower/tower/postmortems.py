@@ -20,6 +20,7 @@ from watchtower.core.postmortem.writer import write_postmortem
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.incident_verdicts import verdict_of
+from watchtower.tower.kill_losses import gather_kill_facts
 from watchtower.tower.owners import owner_of_incident
 from watchtower.tower.stack_views import list_main_stacks
 from watchtower.tower.stored_incidents import read_incident, read_summary
@@ -61,6 +62,10 @@ def gather_facts(
 ) -> PostmortemFacts:
     """Return the facts. `case` is None if the evidence was deleted."""
     job, ack = incident.facts, incident.ack
+    # Incidents of earlier releases have no facts about their job.
+    ranks = job.ranks or (case.world_size if case else None)
+    step_s = job.step_s or (case.typical_step_s if case else None) or None
+    kill = gather_kill_facts(replace(incident, verdict=verdict), job)
     return PostmortemFacts(
         verdict=verdict,
         kind=incident.identity.kind.value,
@@ -73,12 +78,9 @@ def gather_facts(
         link=link,
         verdicts=incident.verdicts,
         ack=Acknowledged(at=ack.at, by=ack.by, note=ack.note) if ack else None,
-        # Incidents of earlier releases have no facts about their job.
-        ranks=job.ranks or (case.world_size if case else None),
-        dumps_in=job.dumps_in,
-        dumps_wanted=job.dumps_wanted,
-        checkpoint_step=job.checkpoint_step,
-        step_s=job.step_s or (case.typical_step_s if case else None) or None,
+        ranks=ranks,
+        kill=replace(kill, ranks=ranks, step_s=step_s),
+        step_s=step_s,
         stacks=None if case is None else _stacks(case),
     )
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 
+from watchtower.core.cause_names import format_cause
 from watchtower.core.detection.aftermath import Loss, LossGroup
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.text import clean, format_duration
+from watchtower.core.text import capitalise, clean, format_duration, format_percent
 from watchtower.core.times import format_moment
 from watchtower.tower.clock import rfc3339
 from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
@@ -135,12 +136,11 @@ def add_entry(
 
 
 def _describe_cause(verdict: Verdict) -> str:
-    """Return "Rank 5 (gpu-042) held it up: process_stopped (96%)."."""
+    """Return "Rank 5 (gpu-042) held it up: the process is stopped (96 %)."."""
     if not verdict.suspects:
-        cause = verdict.cause.value if verdict.cause else Cause.UNKNOWN.value
-        return f"No rank was named; cause: {cause}."
+        return f"No rank was named: {format_cause(verdict.cause or Cause.UNKNOWN)}."
     first = verdict.suspects[0]
     ranks = name_ranks(suspect.rank for suspect in verdict.suspects)
     place = f" ({clean(first.node, 64)})" if len(verdict.suspects) == 1 else ""
-    cause = first.cause.value
-    return f"{ranks[:1].upper()}{ranks[1:]}{place} held it up: {cause} ({verdict.confidence:.0%})."
+    sure = f"{format_cause(first.cause)} ({format_percent(verdict.confidence)})"
+    return f"{capitalise(ranks)}{place} held it up: {sure}."

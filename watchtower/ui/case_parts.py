@@ -19,12 +19,12 @@ from watchtower.core.case_summary import (
 )
 from watchtower.core.graph_svg import MAX_LABELS, describe_box
 from watchtower.core.reading.frames import last_component, name_line
+from watchtower.core.text import count_ranks, format_count
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import find_job_summary
 from watchtower.tower.tower import Tower
-from watchtower.ui.words import count
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Status
 
@@ -226,8 +226,9 @@ def show_stacks(tree: StackTree) -> StacksShown | None:
     if not tree.rank_count:
         return None
     different = _count_endings(tree.branches) + tree.stacks_left_out
+    stacks = format_count(different, "different stack")
     return StacksShown(
-        about=f"{count(tree.rank_count, 'rank')}, {count(different, 'different stack')}",
+        about=f"{count_ranks(tree.rank_count)}, {stacks}",
         branches=[_show_branch(tree, branch) for branch in tree.branches],
         stacks_left_out=tree.stacks_left_out,
         ranks_left_out=tree.ranks_left_out,
@@ -243,14 +244,14 @@ def _show_branch(tree: StackTree, branch: StackBranch) -> BranchShown:
     is_long = len(frames) > SHOWN_FRAMES
     ending = branch.ending.count if branch.branches else 0
     return BranchShown(
-        count=count(branch.rank_set.count, "rank"),
+        count=count_ranks(branch.rank_set.count),
         percent=max(1, round(100 * branch.rank_set.count / tree.rank_count)),
         ranks=cut_set(branch.rank_set),
         first=frames[:OUTERMOST] if is_long else frames,
         hidden=len(frames) - SHOWN_FRAMES if is_long else 0,
         last=frames[OUTERMOST - SHOWN_FRAMES :] if is_long else [],
         is_suspect=branch.has_suspect,
-        ending=f"{count(ending, 'rank')} of them end here" if ending else "",
+        ending=f"{count_ranks(ending)} of them end here" if ending else "",
         branches=[_show_branch(tree, each) for each in branch.branches],
     )
 

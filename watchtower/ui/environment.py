@@ -12,12 +12,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from watchtower.core.case_summary import WaitBoxes
+from watchtower.core.cause_names import format_cause
 from watchtower.core.graph_svg import draw_graph
-from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import capitalise, clean, clean_sentence, format_duration
+from watchtower.core.text import (
+    capitalise,
+    clean,
+    clean_sentence,
+    count_ranks,
+    format_duration,
+    format_percent,
+)
 from watchtower.core.times import format_moment
-from watchtower.ui.headline import drop_ages
-from watchtower.ui.words import find_tone, format_cause, format_name, format_percent
+from watchtower.ui.words import find_tone, format_name
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""
@@ -39,7 +45,6 @@ def make_environment() -> Environment:
         "moment": mark_moment,
         "clock": mark_clock,
         "cause": format_cause,
-        "ageless": drop_ages,
         "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,

@@ -7,19 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from watchtower.core.text import count_ranks
 from watchtower.fair_order import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
-from watchtower.ui.headline import drop_ages
-from watchtower.ui.words import (
-    count,
-    find_tone,
-    format_step_time,
-    list_labels,
-    rank_severity,
-    stamp,
-)
+from watchtower.ui.words import find_tone, format_step_time, list_labels, rank_severity, stamp
 from watchtower.wire.verdict import Status
 
 MAX_JOBS = 200
@@ -112,7 +105,7 @@ def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
 
 def show_row(job: FleetJob) -> JobRow:
     """Return one row of the table."""
-    about = [*list_labels(job.labels), count(job.world_size, "rank")]
+    about = [*list_labels(job.labels), count_ranks(job.world_size)]
     if job.attempt > 1:
         about.append(f"attempt {job.attempt}")
     return JobRow(
@@ -120,7 +113,7 @@ def show_row(job: FleetJob) -> JobRow:
         status=job.status.value,
         tone=find_tone(job.status) if job.acked_by is None else "warn",
         about=about,
-        sentence=drop_ages(job.sentence)[:MAX_SENTENCE],
+        sentence=job.sentence[:MAX_SENTENCE],
         since=stamp(job.since),
         pace=format_step_time(job.typical_step_s) if job.has_steps else "",
         incident=job.incident,

@@ -18,20 +18,21 @@ from watchtower.alerts.message import (
     write_whom_to_call,
     write_whom_to_call_again,
 )
+from watchtower.core.cause_names import write_candidate
+from watchtower.core.headline import write_headline
 from watchtower.core.ranksets import name_ranks, parse_ranks
-from watchtower.core.text import capitalise
+from watchtower.core.text import capitalise, format_count
 from watchtower.store.values import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
-from watchtower.ui.headline import write_headline
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
-from watchtower.ui.words import count, format_cause, format_percent, list_labels, stamp
+from watchtower.ui.words import list_labels, stamp
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Alternative, Cause, KillLoss, Status, Verdict
+from watchtower.wire.verdict import Cause, KillLoss, Status, Verdict
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""
@@ -64,6 +65,8 @@ class IncidentShown:
     """Of an incident that is over."""
     diagnosed_at: str | None
     sentence: str
+    detail: str
+    """The summary of the verdict as it was at `diagnosed_at`; empty if it is `sentence`."""
     cause: str
     runbook: str
     """Address of the runbook of the cause; empty without the setting."""
@@ -100,19 +103,17 @@ class IncidentShown:
 
 
 def show_incident(
-    overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str]
+    overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str], now: float
 ) -> IncidentShown:
-    """Return what the page shows of an incident."""
+    """Return what the page shows of an incident. `now`: UNIX seconds."""
     incident, verdict, facts = overview.incident, overview.verdict, overview.facts
     alert = describe_incident(replace(incident, verdict=verdict), facts)
-    timeout_s, since = verdict.collective_timeout_s, overview.stalled_at
-    alert = replace(
-        alert,
-        stalled_s=alert.stalled_s if overview.is_over else None,
-        timeout_at=None if timeout_s is None or since is None else since + timeout_s,
-    )
+    alert = replace(alert, stalled_s=alert.stalled_s if overview.is_over else None)
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
+    has_hung = overview.is_over and incident.identity.kind is not IncidentKind.ENDED
+    summary = capitalise(verdict.summary)
+    sentence = summary if has_hung else write_headline(verdict)
     commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)
     steps = () if is_recovered else verdict.next_steps
     return IncidentShown(
@@ -129,7 +130,8 @@ def show_incident(
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
-        sentence=write_headline(verdict),
+        sentence=sentence,
+        detail="" if sentence == summary else summary,
         cause=verdict.cause.value if verdict.cause else "",
         runbook=links.cause(verdict.cause.value) if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
@@ -145,12 +147,12 @@ def show_incident(
         outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
-        kill=find_loss(alert),
+        kill=find_loss(alert, now),
         step=verdict.step,
         evidence=show_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
-        alternatives=[_write_alternative(each) for each in verdict.alternatives[:MAX_LINES]],
+        alternatives=[write_candidate(each) for each in verdict.alternatives[:MAX_LINES]],
         events=list_events(overview),
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=overview.silence,
@@ -188,7 +190,7 @@ def list_facts(facts: JobFacts) -> list[str]:
     """Return what is known of a job, in short."""
     about = list_labels({name: getattr(facts, name) for name in LABELS})
     sizes = {"node": facts.nodes, "rank": facts.ranks}
-    return [*about, *(count(number, word) for word, number in sizes.items() if number)]
+    return [*about, *(format_count(number, word) for word, number in sizes.items() if number)]
 
 
 def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
@@ -213,11 +215,6 @@ def _write_shared(verdict: Verdict) -> str:
         return ""
     others = "1 other job hangs" if number == 1 else f"{number} other jobs hang"
     return f"{others} on the same {cause.kind} {cause.name}"
-
-
-def _write_alternative(other: Alternative) -> str:
-    ranks = f"{name_ranks(other.suspects)}, " if other.suspects else ""
-    return f"{format_cause(other.cause)} ({ranks}{format_percent(other.confidence)})"
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import count_ranks, format_count
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.fleet_page import JobRow, show_row
-from watchtower.ui.words import count, format_step_time, stamp
+from watchtower.ui.words import format_step_time, stamp
 from watchtower.wire.verdict import Progress, Status, Verdict
 
 MAX_NODES = 64
@@ -102,9 +103,9 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         pace=_write_pace(overview),
         size=_list_sizes(overview),
         evidence_health=[] if has_ended else _show_health(overview),
-        dumps=f"{facts.dumps_in} of {count(facts.dumps_wanted or 0, 'rank')}" if is_stalled else "",
+        dumps=f"{facts.dumps_in} of {count_ranks(facts.dumps_wanted or 0)}" if is_stalled else "",
         trained=_write_trained(overview),
-        phases=[f"{phase}: {count(ranks, 'rank')}" for phase, ranks in _list_phases(overview)],
+        phases=[f"{phase}: {count_ranks(ranks)}" for phase, ranks in _list_phases(overview)],
         hung_at=stamp(overview.hung_at),
         hung_because=overview.hung_because,
         silence=overview.silence,
@@ -130,13 +131,16 @@ def _write_pace(overview: JobOverview) -> str:
 
 
 def _list_sizes(overview: JobOverview) -> list[str]:
-    sizes = [count(overview.summary.world_size, "rank"), count(overview.facts.nodes or 0, "node")]
+    sizes = [
+        count_ranks(overview.summary.world_size),
+        format_count(overview.facts.nodes or 0, "node"),
+    ]
     if overview.ended:
         has = "has" if overview.ended == 1 else "have"
-        sizes.append(f"{count(overview.ended, 'rank')} {has} ended")
+        sizes.append(f"{count_ranks(overview.ended)} {has} ended")
     if overview.missing:
         is_not = "is" if overview.missing == 1 else "are"
-        sizes.append(f"{count(overview.missing, 'rank')} {is_not} not reported")
+        sizes.append(f"{count_ranks(overview.missing)} {is_not} not reported")
     if overview.rivals:
         sizes.append(f"{overview.rivals} more processes claim a rank of this job")
     return sizes
@@ -175,7 +179,7 @@ def _find_trouble(node: NodeOfJob, accused: Sequence[int]) -> list[str]:
     if accused:
         trouble.append(f"suspect: {name_ranks(accused)}")
     if node.ended:
-        trouble.append(f"{count(node.ended, 'rank')} ended")
+        trouble.append(f"{count_ranks(node.ended)} ended")
     return [*trouble, *node.limits]
 
 
@@ -186,7 +190,7 @@ def _show_node(node: NodeOfJob, accused: Sequence[int]) -> NodeRow:
     ranks = name_ranks(range(node.first_rank, node.last_rank + 1))
     return NodeRow(
         node=node.node,
-        ranks=ranks if is_whole else f"{count(node.ranks, 'rank')}, first {node.first_rank}",
+        ranks=ranks if is_whole else f"{count_ranks(node.ranks)}, first {node.first_rank}",
         steps=steps,
         trouble=_find_trouble(node, accused),
         silent_since=stamp(node.silent_since),

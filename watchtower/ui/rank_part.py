@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
-from watchtower.core.text import join_words
+from watchtower.core.text import count_ranks, format_count, join_words
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment
-from watchtower.ui.words import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +75,11 @@ def show_ranks(path: str, grid: RankGrid) -> RanksShown | None:
         return None
     states = Counter(grid.cells[::CELL_BYTES])
     numbers = [f"{states[n]} {STATE_WORDS[state]}" for n, state in enumerate(STATES) if states[n]]
-    nodes = count(sum(bool(node.node) for node in grid.nodes), "node")
+    nodes = format_count(sum(bool(node.node) for node in grid.nodes), "node")
     described = (grid.nodes, grid.phases, grid.step if grid.step is None else 0)
     return RanksShown(
         path=f"api/v1/{path}/ranks",
-        about=f"{count(grid.count, 'rank')} on {nodes}: {join_words(numbers)}",
+        about=f"{count_ranks(grid.count)} on {nodes}: {join_words(numbers)}",
         cells=_digest(grid.cells),
         description=_digest(repr(described).encode()),
         groups=[_show_group(group) for group in grid.groups],
@@ -95,7 +94,7 @@ def show_ranks(path: str, grid: RankGrid) -> RanksShown | None:
 def _show_group(group: RankGroup) -> GroupShown:
     lag = "newest step"
     if group.lag != 0:
-        lag = "not known" if group.lag is None else f"{count(group.lag, 'step')} behind"
+        lag = "not known" if group.lag is None else f"{format_count(group.lag, 'step')} behind"
     return GroupShown(
         ranks=cut_set(group.rank_set),
         count=group.rank_set.count,

@@ -84,7 +84,7 @@ class _Collector:
         overview = await find_incident_overview(tower, self._wall, ident) if ident else None
         if overview is None:
             raise HTTPException(404, f"there is no incident {wanted!r}")
-        page = show_incident(overview, self._links, self._settings.links)
+        page = show_incident(overview, self._links, self._settings.links, tower.clock.wall())
         parts = await fill_parts(tower, overview, PARTS)
         values = {"page": page, "parts": parts}
         if not overview.is_over:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from watchtower.core.cause_names import format_cause
 from watchtower.core.detection.step_history import FINE_POINTS
 from watchtower.core.text import format_duration
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
-from watchtower.ui.words import format_cause
 from watchtower.wire.verdict import Cause, Status
 
 LEAST_POINTS = 6

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from watchtower.core.cause_names import format_cause
+from watchtower.core.text import format_percent
 from watchtower.store.values import IncidentKind
 from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.ui.words import format_cause, format_percent, stamp
+from watchtower.ui.words import stamp
 from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
 
 _ENDS = {

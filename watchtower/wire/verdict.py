@@ -176,7 +176,7 @@ class KillLoss:
     process_text: str = ""
     """Why a kill may not end a suspect; empty if nothing is known against it."""
     timeout_text: str = ""
-    """When the job's own timeout ends it; empty if that is not known."""
+    """When the job's own timeout should end it, or should have ended it; empty if not known."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ def test_a_post_mortem_is_written_as_markdown_and_html(hung_tower: RunningTower,
     assert f"{path}: " in capsys.readouterr().out
     text = path.read_text("utf-8")
     assert text.startswith("# Post-mortem: job llama hung on 20")
-    assert "Rank 1 on node-of-llama was the cause: process_stopped" in text
+    assert "Rank 1 on node-of-llama was the cause: the process is stopped" in text
     assert "watchtower drill sigstop" in text
     assert main(["postmortem", incident["id"], "--format", "html", *tower]) == 0
     assert "<h2>Timeline</h2>" in capsys.readouterr().out

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import count_ranks
 
 
 class ConditionKind(Enum):

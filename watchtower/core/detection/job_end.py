@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import Generation, RankRecord
-from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import describe_ending
+from watchtower.core.text import count_ranks
 from watchtower.wire.report import Ending, EndingKind
 
 SIGTERM = 15

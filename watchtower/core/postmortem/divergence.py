@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from watchtower.core.postmortem.facts import StackGroup
-from watchtower.core.ranksets import count_ranks, parse_ranks
-from watchtower.core.text import capitalise, clean
+from watchtower.core.ranksets import parse_ranks
+from watchtower.core.text import capitalise, clean, count_ranks
 from watchtower.wire.stacks import Frame
 
 MAX_FRAMES = 24

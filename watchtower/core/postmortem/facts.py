@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watchtower.core.kill_text import KillFacts
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Verdict, VerdictEntry
 
@@ -55,6 +56,8 @@ class PostmortemFacts:
     now: float
     as_of: float
     """Time of `verdict.stalled_for_s`."""
+    kill: KillFacts
+    """What a kill of the job loses, or the end of the job has lost."""
     suspect_at: float | None = None
     owner: str = ""
     link: str = ""
@@ -63,12 +66,6 @@ class PostmortemFacts:
     alerts: tuple[Sent, ...] = ()
     ranks: int | None = None
     """World size."""
-    dumps_in: int | None = None
-    """Ranks of which a dump had arrived when the incident opened."""
-    dumps_wanted: int | None = None
-    """Ranks that agents reported when the incident opened."""
-    checkpoint_step: int | None = None
-    """Step of the last complete checkpoint before the incident."""
     step_s: float | None = None
     """Seconds that a step usually took."""
     stacks: tuple[StackGroup, ...] | None = None

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from watchtower.core.cause_names import format_cause
 from watchtower.core.postmortem.facts import PostmortemFacts
-from watchtower.core.text import clean, format_duration
+from watchtower.core.text import clean, format_duration, format_percent
 from watchtower.wire.verdict import Cause, Status, VerdictEntry
 
 MAX_ALERTS = 8
@@ -68,12 +69,12 @@ def _describe(entry: VerdictEntry) -> str:
     if entry.cause is Cause.UNKNOWN:
         return "the cause was unknown"
     name = "rank" if entry.suspects.isdigit() else "ranks"
-    of = f" of {name} {clean(entry.suspects, 120)}" if entry.suspects else ""
-    return f"{entry.cause.value}{of} ({entry.confidence:.0%})"
+    ranks = f"{name} {clean(entry.suspects, 120)}, " if entry.suspects else ""
+    return f"{format_cause(entry.cause)} ({ranks}{format_percent(entry.confidence)})"
 
 
 def _opening(facts: PostmortemFacts) -> Iterator[Event]:
-    wanted, arrived = facts.dumps_wanted, facts.dumps_in
+    wanted, arrived = facts.kill.dumps_wanted, facts.kill.dumps_in
     dumps = ""
     if wanted and arrived is not None:
         dumps = f"; dumps of {min(arrived, wanted)} of {wanted} ranks were there"

@@ -7,8 +7,8 @@ They are quoted with the time at which they were true.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from watchtower.core.cause_names import format_cause, write_candidate
 from watchtower.core.documents import (
     Code,
     Document,
@@ -20,13 +20,13 @@ from watchtower.core.documents import (
     Part,
     Table,
 )
-from watchtower.core.kill_text import KillFacts, find_kill_loss, write_steps_lost
+from watchtower.core.kill_text import find_kill_loss, write_steps_lost
 from watchtower.core.postmortem.divergence import find_divergence, show_frames
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.core.postmortem.timeline import format_at, format_clock, list_events
-from watchtower.core.ranksets import count_ranks, name_ranks, parse_ranks
-from watchtower.core.text import clean, clean_sentence, format_duration
+from watchtower.core.ranksets import name_ranks, parse_ranks
+from watchtower.core.text import clean, clean_sentence, count_ranks, format_duration, format_percent
 from watchtower.core.times import format_moment
 from watchtower.core.verdict_text import SOURCES
 from watchtower.wire.verdict import Cause, Status, Verdict
@@ -91,9 +91,10 @@ def _write_what(facts: PostmortemFacts) -> str:
     if verdict.cause in (None, Cause.UNKNOWN):
         return f"{start} The cause was not found."
     if not verdict.suspects:
-        return f"{start} No single rank caused it: {verdict.cause.value}."
+        return f"{start} No single rank caused it: {format_cause(verdict.cause)}."
     verb = "was" if len(verdict.suspects) == 1 else "were"
-    return f"{start} {named} {verb} the cause: {verdict.cause.value} ({verdict.confidence:.0%})."
+    sure = f"{format_cause(verdict.cause)} ({format_percent(verdict.confidence)})"
+    return f"{start} {named} {verb} the cause: {sure}."
 
 
 def _name_suspects(verdict: Verdict) -> str:
@@ -138,23 +139,11 @@ def _impact(facts: PostmortemFacts) -> Iterator[Part]:
 def _write_lost_steps(facts: PostmortemFacts) -> str:
     """Return what was lost, or what a kill loses now."""
     if facts.is_open:
-        loss = facts.verdict.kill or find_kill_loss(_find_kill_facts(facts))
+        loss = facts.verdict.kill or find_kill_loss(facts.kill, facts.now)
         return " ".join(loss.sentences)
     if facts.verdict.status is Status.RECOVERED:
         return "No step was lost: the job went on."
-    return write_steps_lost(_find_kill_facts(facts))
-
-
-def _find_kill_facts(facts: PostmortemFacts) -> KillFacts:
-    return replace(
-        KillFacts.of(facts.verdict),
-        never_started=facts.kind == "never_started",
-        ranks=facts.ranks,
-        dumps_in=facts.dumps_in,
-        dumps_wanted=facts.dumps_wanted,
-        checkpoint_step=facts.checkpoint_step,
-        step_s=facts.step_s,
-    )
+    return write_steps_lost(facts.kill)
 
 
 def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
@@ -232,17 +221,14 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
         words = f"Seen while it hung: {_sentence(text)}"
     else:
         words = f"The verdict: {_sentence(verdict.summary)}"
-    yield Paragraph(f"`{cause.value}`, with a confidence of {verdict.confidence:.0%}. {words}")
+    yield Paragraph(
+        f"`{cause.value}`, with a confidence of {format_percent(verdict.confidence)}. {words}"
+    )
     if verdict.doubts:
         yield Paragraph("Not certain because:")
         yield Listing(tuple(_sentence(doubt.text) for doubt in verdict.doubts))
     if verdict.alternatives and cause is not Cause.UNKNOWN:  # else the summary names them
-        others = [
-            f"{other.cause.value}"
-            f"{f' of {name_ranks(other.suspects)}' if other.suspects else ''}"
-            f" ({other.confidence:.0%})"
-            for other in verdict.alternatives[:MAX_ITEMS]
-        ]
+        others = [write_candidate(other) for other in verdict.alternatives[:MAX_ITEMS]]
         yield Paragraph(f"Also possible: {', '.join(others)}.")
 
 

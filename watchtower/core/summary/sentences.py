@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.case_summary import RankState, WaitArrow, WaitBox, WaitBoxes
-from watchtower.core.ranksets import count_ranks
-from watchtower.core.text import capitalise, join_words
+from watchtower.core.text import capitalise, count_ranks, join_words
 
 MAX_SENTENCE = 450
 """Characters. The picture shows the rest."""

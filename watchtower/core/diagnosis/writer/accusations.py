@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from watchtower.core.cause_names import format_cause
 from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
@@ -66,7 +67,7 @@ def write_together(picture: Picture, accusations: Sequence[Accusation]) -> Writt
     """Make the sentences of several faults: each suspect keeps its own cause."""
     first, *others = (write_accusation(picture, each) for each in accusations)
     also = "".join(
-        f" Also {each.cause.value} of {name_ranks(each.ranks)}." for each in accusations[1:]
+        f" Also {name_ranks(each.ranks)}: {format_cause(each.cause)}." for each in accusations[1:]
     )
     return Written(
         suspects=tuple(each for one in (first, *others) for each in one.suspects),

@@ -59,9 +59,10 @@ from watchtower.core.diagnosis.writer.words import (
     write_unanswered,
     write_wait,
 )
-from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import (
     clean,
+    count_ranks,
     format_duration,
     join_sentences,
     join_words,

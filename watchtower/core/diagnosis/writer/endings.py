@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from watchtower.core.diagnosis.deaths import Death, is_before
 from watchtower.core.diagnosis.subjects import Lingering
 from watchtower.core.diagnosis.writer.words import where_of
-from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.exits import DeathKind, signal_name
 from watchtower.core.reading.frames import last_component
-from watchtower.core.text import clean, format_duration, join_sentences, join_words
+from watchtower.core.text import clean, count_ranks, format_duration, join_sentences, join_words
 
 AFTERMATH = {
     DeathKind.CONSEQUENTIAL: "ended after losing their connection",

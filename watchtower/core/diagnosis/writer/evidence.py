@@ -62,11 +62,11 @@ from watchtower.core.diagnosis.writer.words import (
     write_timer,
     write_unanswered,
 )
-from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.gpus import EccErrors, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import clean, format_duration, join_words
+from watchtower.core.text import clean, count_ranks, format_duration, join_words
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
-from watchtower.core.ranksets import count_ranks
 from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
-from watchtower.core.text import clean, format_duration, join_words
+from watchtower.core.text import clean, count_ranks, format_duration, join_words
 
 AT_ONCE_S = 1.0
 """An error this close to the last step came "at the last step": reports are a second apart."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from watchtower.core.cause_names import write_candidate
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
 from watchtower.core.diagnosis.writer.advice import Step
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
-from watchtower.core.ranksets import count_ranks, format_ranks, name_ranks
+from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
-from watchtower.core.text import capitalise, clean, format_duration, join_sentences
+from watchtower.core.text import capitalise, clean, count_ranks, format_duration, join_sentences
 from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
@@ -51,16 +52,11 @@ def _is_finished(picture: Picture) -> bool:
 def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> str:
     """Return what is seen when no accusation is sure enough, with the likeliest candidates."""
     seen = _write_seen(picture)
-    candidates = [_write_candidate(each) for each in alternatives[:MAX_CANDIDATES]]
+    candidates = [write_candidate(each) for each in alternatives[:MAX_CANDIDATES]]
     if not candidates:
         return f"{capitalise(seen)}."
     likely = f"most likely: {' or '.join(candidates)}"
     return f"{capitalise(join_sentences(seen, 'the cause is not certain', likely))}."
-
-
-def _write_candidate(candidate: Alternative) -> str:
-    whom = f" of {name_ranks(candidate.suspects)}" if candidate.suspects else ""
-    return f"{candidate.cause.value}{whom} ({candidate.confidence:.0%})"
 
 
 def _write_seen(picture: Picture) -> str:

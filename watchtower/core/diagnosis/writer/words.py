@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.points import name_point
-from watchtower.core.ranksets import count_ranks, name_ranks
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.frames import (
     WAITING_CLASSES,
     FrameClass,
@@ -25,7 +25,7 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import classify_wait
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
-from watchtower.core.text import clean, format_duration, join_words, write_slower
+from watchtower.core.text import clean, count_ranks, format_duration, join_words, write_slower
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause

@@ -1,0 +1,41 @@
+"""When the job's own timeout expires: one time, which the incident keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.core.detection.scenes import JOB
+from tests.tower.simulator import Simulation, hang
+from watchtower.alerts.alert import describe_incident
+from watchtower.core.fleet.pace import Pauses
+from watchtower.store.values import JobFacts
+from watchtower.tower.diagnosis_result import DiagnosisResult
+from watchtower.tower.live import LiveJob
+
+
+def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell):
+    async def story(sim: Simulation) -> None:
+        await hang(sim)
+        diagnosis = replace(sim.live.watch.diagnosis, collective_timeout_s=600.0)
+        sim.live.take_diagnosis(DiagnosisResult(diagnosis=diagnosis, evidence=None), 0.0, 0.0)
+        wall = sim.tower.clock.wall()
+        sim.live.update_incident(sim.world.now, wall)
+        at = wall - sim.verdict.stalled_for_s + 600
+        incident = sim.live.incident
+        assert incident.facts.timeout_at == pytest.approx(at, abs=0.1)
+        page = describe_incident(incident, incident.facts)
+        assert page.timeout_at == incident.facts.timeout_at
+        assert "should end it at about" in sim.verdict.kill.timeout_text
+        await asyncio.wrap_future(sim.store.save_incident(incident))
+        await sim.restart_tower()
+        stored = await asyncio.wrap_future(sim.store.incident(incident.id, with_case=False))
+        assert stored.facts.timeout_at == incident.facts.timeout_at
+        earlier_release = replace(stored, facts=JobFacts())
+        live = LiveJob.begin(JOB, 1, Pauses(), sim.world.policy)
+        live.resume(earlier_release, sim.world.now, wall)
+        assert live.incident.facts.timeout_at == pytest.approx(at, abs=0.1)
+
+    tell(story)
