@@ -141,6 +141,7 @@ def test_no_link_is_dead(story, visit):
 def test_pages_are_accessible_in_both_schemes_and_never_scroll_sideways(story, visit):
     for path in paths_of(story):
         visit.open(path)
+        visit.page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
         for scheme in ("light", "dark"):
             visit.page.emulate_media(color_scheme=scheme)
             for size in (PHONE, DESKTOP):
