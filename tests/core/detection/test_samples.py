@@ -71,8 +71,7 @@ def test_a_sample_without_a_dump_of_every_rank_does_not_count():
 def test_a_failed_dump_is_not_a_sample_unless_the_rank_is_held():
     samples = sampled(SAME)
     assert sample(samples, 20.0, *SAME, failure=FAILED) == 0
-    assert sample(samples, 40.0, "", "", failure=FAILED, state="D") == 0
-    assert sample(samples, 60.0, "", "", failure=FAILED, state="D") == 20
+    assert sample(samples, 40.0, "", "", failure=FAILED, state="D") == 20
 
 
 @pytest.mark.parametrize(
@@ -84,6 +83,16 @@ def test_collectives_and_transfers_that_change_are_progress_at_the_same_line(rec
     sample(samples, 0.0, *SAME, collectives=RankCollectives(logs=("a",)))
     assert sample(samples, 20.0, *SAME, collectives=RankCollectives(logs=("a",))) == 20
     assert sample(samples, 40.0, *SAME, collectives=records) == 0
+
+
+def test_a_log_that_is_not_read_now_and_then_is_no_change():
+    samples = Samples()
+    unread = RankCollectives(failure="It gave no answer.")
+    found = [RankCollectives(logs=("a",)), unread, RankCollectives(logs=("a",)), None]
+    for number, records in enumerate(found):
+        assert sample(samples, 20.0 * number, *SAME, collectives=records) == 20.0 * number
+    moved = RankCollectives(logs=("b",))
+    assert sample(samples, 80.0, *SAME, collectives=moved) == 0, "compared with the last one read"
 
 
 def test_several_samples_without_any_stack_are_blind():

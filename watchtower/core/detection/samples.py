@@ -43,13 +43,26 @@ BLIND_AFTER = 3
 
 
 class RankSample(NamedTuple):
-    """The position of one process in one sample."""
+    """The position of one process in one sample. Parts that were not read are None."""
 
     pid: int
     start_time: int
-    position: bytes
-    """A hash over the stack of the training thread, the collective log and the transfers. A hash is
-    enough, because they are only compared and may be long."""
+    stack: str | None
+    """Digest of the stack of the training thread."""
+    calls: bytes | None
+    """A hash over the collective log and the transfers. A hash is enough, because they are only
+    compared and may be long."""
+
+    def join(self, newer: RankSample) -> RankSample | None:
+        """Return what is known of a position that both show; None if they show different ones.
+
+        On a busy machine a part is not read now and then. That is no change.
+        """
+        stack = self.stack if newer.stack is None else newer.stack
+        calls = self.calls if newer.calls is None else newer.calls
+        is_known = self.stack in (None, stack) and self.calls in (None, calls)
+        joined = newer._replace(stack=stack, calls=calls)
+        return joined if is_known and self[:2] == newer[:2] else None
 
 
 class RankActivity(NamedTuple):
@@ -156,10 +169,10 @@ class Samples:
             is_held = dump.kernel.state in HELD | {ProcessState.UNINTERRUPTIBLE}
             if (read is None or dump.failure is not None) and not is_held:
                 continue  # the position is not known, so nothing follows about progress
-            collectives = dump.collectives
             # The stack of a held process may be unreadable. Its position counts nevertheless.
-            stack = read.stack.digest if read else ""
-            sample = RankSample(dump.pid, dump.start_time, _hash_position(stack, collectives))
+            stack = read.stack.digest if read else None
+            calls = _hash_calls(dump.collectives)
+            sample = RankSample(dump.pid, dump.start_time, stack, calls)
             reading = read.reading if read else None
             activity = RankActivity(
                 frame_class=reading.frame_class if reading else FrameClass.NONE,
@@ -214,9 +227,10 @@ class Samples:
         before = self.latest.get(rank)
         if before is not None and at < before.at:
             return  # an older dump that arrived late
-        if before is not None and before.sample == sample:
+        joined = before.sample.join(sample) if before is not None else None
+        if before is not None and joined is not None:
             before.stays_blocked = is_same_block(before.activity.block, activity.block)
-            before.at, before.activity = at, activity
+            before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at
             self.latest[rank] = LatestSample(sample, at, activity, changed_at=changed_at)
@@ -240,7 +254,8 @@ class Samples:
         self._agreed, self._agreed_s, self._still_s = 0, 0.0, 0.0
 
 
-def _hash_position(stack: str, collectives: RankCollectives | None) -> bytes:
-    position = (stack, collectives.logs, collectives.peers) if collectives else (stack, (), ())
-    text = repr(position).encode("utf-8", "surrogatepass")
+def _hash_calls(collectives: RankCollectives | None) -> bytes | None:
+    if collectives is None or collectives.failure:
+        return None
+    text = repr((collectives.logs, collectives.peers)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).digest()
