@@ -95,6 +95,16 @@ def test_a_log_that_is_not_read_now_and_then_is_no_change():
     assert sample(samples, 80.0, *SAME, collectives=moved) == 0, "compared with the last one read"
 
 
+def test_a_rank_that_stays_in_state_d_is_still():
+    samples = Samples()
+    sample(samples, 0.0, *SAME, state="D")
+    assert not samples.is_still(0)
+    sample(samples, 20.0, *SAME, state="D")
+    assert samples.is_still(0)
+    sample(samples, 40.0, *SAME, state="S")
+    assert not samples.is_still(0)
+
+
 def test_several_samples_without_any_stack_are_blind():
     samples = Samples()
     for number in range(3):

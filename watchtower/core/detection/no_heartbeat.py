@@ -110,7 +110,7 @@ def _needed_s(
 ) -> float:
     """Return for how many seconds the samples must agree: the fewest if a rank cannot run."""
     interval_s = policy.no_heartbeat_sample_s
-    if any(_is_held(record, policy, now) for record in reporting):
+    if any(_is_held(record, samples, policy, now) for record in reporting):
         return interval_s
     once_s = policy.learned_factor * samples.longest_s(still=not working) - interval_s
     if not working:
@@ -178,10 +178,10 @@ def _moved_at(record: RankRecord, samples: Samples) -> float:
     return record.moved_at(waits=samples.is_still(record.vitals.rank))
 
 
-def _is_held(record: RankRecord, policy: Policy, now: float) -> bool:
+def _is_held(record: RankRecord, samples: Samples, policy: Policy, now: float) -> bool:
     """Return whether a rank could not run between the last two samples."""
     held = record.vitals.state in HELD | {ProcessState.UNINTERRUPTIBLE}
-    return held and now - record.moved_at() >= policy.no_heartbeat_sample_s
+    return held and now - _moved_at(record, samples) >= policy.no_heartbeat_sample_s
 
 
 def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:

@@ -73,6 +73,13 @@ class RankActivity(NamedTuple):
     """Where its training thread is blocked; null if it, or what it may wait for, runs."""
     waits_for_device: bool = False
     waits_for_client: bool = False
+    is_uninterruptible: bool = False
+    """It is in state D. Where such a thread is blocked cannot be read without risk."""
+
+    def is_same_wait(self, newer: RankActivity) -> bool:
+        """Return whether the thread did not run between two samples at one position."""
+        in_d = self.is_uninterruptible and newer.is_uninterruptible
+        return in_d or is_same_block(self.block, newer.block)
 
 
 @dataclass(slots=True)
@@ -179,6 +186,7 @@ class Samples:
                 block=find_block(placed),
                 waits_for_device=waits_for_device([placed]),
                 waits_for_client=is_server_end(dump.kernel.target),
+                is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)
 
@@ -229,7 +237,7 @@ class Samples:
             return  # an older dump that arrived late
         joined = before.sample.join(sample) if before is not None else None
         if before is not None and joined is not None:
-            before.stays_blocked = is_same_block(before.activity.block, activity.block)
+            before.stays_blocked = before.activity.is_same_wait(activity)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at
