@@ -40,7 +40,7 @@ def ask_of_case(name, case):
 
 
 def abstains(name, built, **values):
-    """Return whether a rule accuses nobody, or has less than the least confidence of a verdict."""
+    """Return whether a rule accuses nobody, or is less sure than a verdict must be."""
     finding = ask(name, built, **values)
     return finding is None or finding.confidence < MIN_CONFIDENCE
 
