@@ -22,7 +22,7 @@ from agent.dumpers.freezer import is_frozen
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
 from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
-from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
+from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from agent.procfs import Proc, parse_fields, parse_stat
 from watchtower.printable import printable
@@ -90,7 +90,7 @@ FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",
     Ended.OUTPUT: "py-spy printed too much and was killed",
-    Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
+    Ended.MEMORY: f"py-spy needed more than {MAX_SYMBOLS_MEMORY_BYTES >> 20} MB and was ended",
     Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
 }
 
@@ -207,7 +207,7 @@ class NativeFunctionReader:
     def _read(self, pid: int, start_time: int, owner: str) -> NativeFunctions:
         command = [self._tool, "dump", "--json", "--native", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
+            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner, MAX_SYMBOLS_MEMORY_BYTES)
         except OSError as error:
             return failed(f"py-spy cannot be started: {error}")
         ended = outcome.ended

@@ -13,8 +13,13 @@ from functools import cache
 
 MAX_TOOL_MEMORY_BYTES = 128 << 20
 """Private memory of one tool. py-spy needs 3 MB, or 17 MB for 300 threads of 100 frames (it cannot
-read more before its deadline). The child that reads source needs 9 MB. Three py-spy at this limit
-and the agent fit into the MemoryMax of its unit.
+read more before its deadline). The child that reads source needs 9 MB.
+"""
+
+MAX_SYMBOLS_MEMORY_BYTES = 512 << 20
+"""The same for a py-spy that reads native functions. It loads the symbols of each library on the
+stack: 185 MB with those of libtorch_cpu.so. Three py-spy at this limit and the agent fit into the
+MemoryMax of its unit.
 """
 
 
@@ -23,23 +28,18 @@ log = logging.getLogger(__name__)
 OOM_SCORE = 1000
 """oom_score_adj: if the node or the control group has no memory left, the tool is killed first."""
 
-_LIMITS = (
-    # Private memory: the heap, but not mapped files.
-    (resource.RLIMIT_DATA, MAX_TOOL_MEMORY_BYTES),
-    # A tool that aborts at that limit leaves no core file.
-    (resource.RLIMIT_CORE, 0),
-)
 
-
-def confine(pid: int) -> None:
+def confine(pid: int, memory_bytes: int = MAX_TOOL_MEMORY_BYTES) -> None:
     """Limit a child that was just started and not reaped yet.
 
     Memory that it has allocated before counts too. If a limit cannot be set, that is logged once
     and the tool runs without it.
     """
     try:
-        for what, limit in _LIMITS:
-            resource.prlimit(pid, what, (limit, limit))
+        # Private memory: the heap, but not mapped files.
+        resource.prlimit(pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        # A tool that aborts at that limit leaves no core file.
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
         with open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
             file.write(str(OOM_SCORE))
     except ProcessLookupError:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.dumpers.tool_limits import confine
+from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES, confine
 from watchtower.fair_places import has_share
 
 REAP_S = 0.5
@@ -43,7 +43,7 @@ class Ended(Enum):
     OUTPUT = "output"
     """It printed too much."""
     MEMORY = "memory"
-    """It needed more than `MAX_TOOL_MEMORY_BYTES`."""
+    """It needed more memory than its limit."""
     SIGNAL = "signal"
     """A signal of another process or of the kernel ended it, for example without free memory."""
 
@@ -75,9 +75,16 @@ class ChildRunner:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def run(self, command: Sequence[str], deadline_s: float, owner: str = "") -> Outcome:
+    def run(
+        self,
+        command: Sequence[str],
+        deadline_s: float,
+        owner: str = "",
+        memory_bytes: int = MAX_TOOL_MEMORY_BYTES,
+    ) -> Outcome:
         """Run a tool on a process of this owner; kill the tool and its children at the deadline.
 
+        `memory_bytes`: private memory that it may have.
         Raises OSError if it cannot be started.
         """
         self._check_left_behind(owner)
@@ -90,7 +97,7 @@ class ChildRunner:
             env={"PATH": os.environ.get("PATH", os.defpath), "RUST_BACKTRACE": "0"},
             process_group=0,
         )
-        confine(child.pid)
+        confine(child.pid, memory_bytes)
         with self._lock:
             self._running.add(child)
             if self._stopped:

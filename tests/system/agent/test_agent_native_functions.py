@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -110,6 +111,22 @@ def test_functions_of_a_thread_that_waits_in_a_library(start, runner, library):
     assert named["libnccl.so.2"] == "sleep_in_condition"
     assert any("pthread_cond_wait" in frame.function for frame in found.calls[:2])
     assert (state_of(victim.pid), tracer_of(victim.pid)) == ("S", "0")
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_functions_with_the_symbols_of_torch_on_the_stack(start, runner):
+    victim = start(RANK="0")
+    victim.do("import ctypes, torch")
+    victim.do("x = torch.ones(3, requires_grad=True)")
+    victim.do("handle = x.register_hook(lambda gradient: ctypes.CDLL(None).sleep(1000))")
+    victim.begin("print('begun', flush=True); (2 * x).sum().backward()")
+    victim.wait_for("begun")
+    wait_until(lambda: b"nanosleep" in PROC.try_read(victim.pid, "wchan"), "it sleeps")
+    found = read(runner, victim.pid)
+    assert not found.failure
+    assert found.is_whole
+    assert "sleep" in found.calls[1].function or "sleep" in found.calls[0].function
 
 
 @needs_compiler
