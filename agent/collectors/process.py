@@ -10,6 +10,7 @@ from itertools import islice
 
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, Stat, parse_stat
+from agent.tracers import see_past_own_tools
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
 
@@ -29,7 +30,7 @@ class OpenFiles:
     """
 
     def __init__(self, proc: Proc, pid: int) -> None:
-        self._proc, self._pid = proc, pid
+        self.proc, self.pid = proc, pid
         self._descriptors: dict[str, int] = {}
 
     def __del__(self) -> None:
@@ -39,7 +40,7 @@ class OpenFiles:
     def read(self, name: str) -> bytes:
         """Return the content of a file from its beginning. Raises OSError."""
         if name not in self._descriptors:
-            path = self._proc.file(self._pid, name)
+            path = self.proc.file(self.pid, name)
             self._descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(self._descriptors[name], 4096, 0)
 
@@ -133,6 +134,7 @@ def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
     """Return the main thread's state and the kernel function in which it sleeps."""
     stat = files.stat()
     state = ProcessState(stat.state) if stat is not None else ProcessState.GONE
+    state = see_past_own_tools(files.proc, files.pid, state)
     try:
         wchan = files.read("wchan").decode("ascii", "replace").strip()
     except OSError:

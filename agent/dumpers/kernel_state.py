@@ -10,7 +10,8 @@ from importlib import resources
 from agent.dumpers.freezer import is_frozen
 from agent.dumpers.sockets import SocketTables
 from agent.mounts import MountTables
-from agent.procfs import Proc, parse_fields, parse_stat
+from agent.procfs import Proc, parse_stat
+from agent.tracers import find_foreign_tracer, see_past_own_tools
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
@@ -106,8 +107,8 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
     calls = load_system_calls(platform.machine())
     call = proc.try_read(pid, "syscall", 256)
     name, descriptor = parse_syscall(call, calls)
-    tracer = _tracer_of(proc, pid)
-    state = ProcessState(stat.state)
+    tracer = find_foreign_tracer(proc, pid)
+    state = see_past_own_tools(proc, pid, ProcessState(stat.state))
     target = describe_target(proc, pid, descriptor, tables.sockets)
     if polls_one_descriptor(call, name):
         # The call does not show the descriptor. In set-up it is the connection.
@@ -135,11 +136,6 @@ def describe_target(proc: Proc, pid: int, descriptor: int, tables: SocketTables)
     if link.startswith("socket:["):
         return tables.describe(pid, int(link[len("socket:[") : -1])) or link
     return link
-
-
-def _tracer_of(proc: Proc, pid: int) -> int:
-    text = parse_fields(proc.try_read(pid, "status", 8192)).get("TracerPid", "0")
-    return int(text) if text.isdigit() else 0
 
 
 def _name_of(proc: Proc, pid: int) -> str:

@@ -24,7 +24,8 @@ from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
 from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
 from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
-from agent.procfs import Proc, parse_fields, parse_stat
+from agent.procfs import Proc, parse_stat
+from agent.tracers import find_tracer
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
@@ -294,9 +295,8 @@ def find_obstacle(proc: Proc, pid: int) -> str:
 def _find_obstacle(proc: Proc, pid: int) -> str:
     if is_frozen(proc, pid):
         return FROZEN_HELP
-    tracer = parse_fields(proc.try_read(pid, "status", 8192)).get("TracerPid", "0")
-    if tracer.isdigit() and int(tracer):
-        return TRACED_HELP.format(name=printable(proc.name(int(tracer)), MAX_LIBRARY))
+    if tracer := find_tracer(proc, pid):
+        return TRACED_HELP.format(name=printable(proc.name(tracer), MAX_LIBRARY))
     try:
         tids = os.listdir(proc.file(pid, "task"))
     except OSError:
