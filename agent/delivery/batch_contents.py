@@ -74,11 +74,15 @@ class GroupSet:
             return None
         taken = [self._take(group, log) for group, log in found.logs[:MAX_GROUPS_PER_RANK]]
         digests = {log.digest: None for log in taken if log is not None}
+        oldest = (log.digest for log in taken if log is not None and log.group == found.oldest_open)
         failures = list(found.failures)
         if left_out := len(found.logs) - len(digests):
             failures.append(f"{left_out} process groups were dropped: there are too many")
         return RankCollectives(
-            logs=tuple(digests), peers=found.peers, failure="; ".join(failures)[:MAX_TEXT]
+            logs=tuple(digests),
+            peers=found.peers,
+            oldest_open=next(oldest, ""),
+            failure="; ".join(failures)[:MAX_TEXT],
         )
 
     def groups(self) -> tuple[ProcessGroup, ...]:

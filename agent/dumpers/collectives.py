@@ -48,7 +48,20 @@ class RankRecords:
 
     logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
     peers: tuple[PeerTransfers, ...] = ()
+    oldest_open: str = ""
+    """Id of the group whose open call was made before all other open calls."""
     failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """One recorder's records, as they are sent."""
+
+    logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
+    oldest_open: str = ""
+    """As in `RankRecords`. Empty for gloo, which executes every call at once."""
+    missing: str = ""
+    """What is missing, as a sentence."""
 
 
 def read_collectives(
@@ -68,10 +81,12 @@ def read_collectives(
         except BadGroups as error:
             failures.append(f"its process groups are not known to the agent, because {error}")
     logs: list[tuple[ProcessGroup, GroupLog]] = []
+    oldest_open = ""
     for recorder, records in asked.records:
-        found, missing = trim(recorder, records, groups)
-        logs += found
-        failures.append(missing)
+        trimmed = trim(recorder, records, groups)
+        logs += trimmed.logs
+        oldest_open = oldest_open or trimmed.oldest_open
+        failures.append(trimmed.missing)
     if groups and all(records.is_blank for _, records in asked.records):
         failures.append(BLANK)
     if view.transfers_left_out > 0:
@@ -79,20 +94,20 @@ def read_collectives(
     return RankRecords(
         logs=tuple(logs),
         peers=tuple(_as_peers(view)),
+        oldest_open=oldest_open,
         failures=tuple(filter(None, failures)),
     )
 
 
-def trim(
-    recorder: str, records: TorchRecords, groups: tuple[Membership, ...]
-) -> tuple[list[tuple[ProcessGroup, GroupLog]], str]:
-    """Return a log for each group with known members, and a sentence about what is missing."""
+def trim(recorder: str, records: TorchRecords, groups: tuple[Membership, ...]) -> Trimmed:
+    """Return a log for each group with known members."""
     if records.is_blank:
-        return [], ""
+        return Trimmed()
     known = groups or _groups_of_config(records)
     called = {group.name: group for group in records.groups}
     unknown = sorted(called.keys() - {each.name for each in known})
     logs: list[tuple[ProcessGroup, GroupLog]] = []
+    opened: dict[str, int] = {}
     forgotten = mixed = 0
     limit = MAX_RANK_RECORDS
     for membership in known:
@@ -107,7 +122,14 @@ def trim(
         log = _as_log(recorder, group.id, calls.calls if calls else (), limit)
         limit -= len(log.records)
         logs.append((group, log))
-    return logs, "; ".join(_explain_missing(unknown, forgotten, mixed))
+        if calls is not None and recorder != GLOO:
+            found = next((call for call in calls.calls if call.number > log.completed), None)
+            opened |= {group.id: found.made_at} if found is not None else {}
+    return Trimmed(
+        logs=tuple(logs),
+        oldest_open=min(opened, key=opened.__getitem__, default=""),
+        missing="; ".join(_explain_missing(unknown, forgotten, mixed)),
+    )
 
 
 def _explain_missing(unknown: list[str], forgotten: int, mixed: int) -> Iterator[str]:

@@ -133,6 +133,11 @@ class TorchCall:
     entry: _Entry
 
     @property
+    def made_at(self) -> int:
+        """Position among all calls of the process."""
+        return self.entry.record_id
+
+    @property
     def timeout_s(self) -> float:
         """Seconds after which the library gives up this call; 0 if that is not known."""
         seconds = self.entry.timeout_ms / 1000

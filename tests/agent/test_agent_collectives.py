@@ -17,6 +17,7 @@ from watchtower_heartbeat.page import Transfers
 from agent.delivery.batch_contents import GroupSet
 from agent.dumpers.collectives import (
     RankRecords,
+    Trimmed,
     count_completed,
     read_collectives,
     trim,
@@ -42,9 +43,9 @@ def logs_of(
     recorder: str, records: TorchRecords, groups: tuple[Membership, ...] = GROUPS
 ) -> dict[str, GroupLog]:
     """Logs by the name of their group."""
-    logs, missing = trim(recorder, records, groups)
-    assert missing == ""
-    return {group.name: log for group, log in logs}
+    trimmed = trim(recorder, records, groups)
+    assert trimmed.missing == ""
+    return {group.name: log for group, log in trimmed.logs}
 
 
 def an_entry(number: int, *, over: bool = True, **more: Any) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def test_a_group_never_used_has_a_log_that_says_so() -> None:
 
 
 def test_every_member_names_a_group_alike_whatever_its_process_calls_it() -> None:
-    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
+    logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
     assert [group.id for group, _ in logs] == [
         name_group("0-3", 0),
         name_group("0-1", 0),
@@ -96,18 +97,18 @@ def test_every_member_names_a_group_alike_whatever_its_process_calls_it() -> Non
 
 
 def test_a_group_whose_members_nobody_knows_is_left_out_and_said() -> None:
-    logs, missing = trim("gloo", recorded("gloo_rank0_waits"), GROUPS[:1])
-    assert [group.name for group, _ in logs] == ["world"]
-    assert "1 process groups (1)" in missing
+    trimmed = trim("gloo", recorded("gloo_rank0_waits"), GROUPS[:1])
+    assert [group.name for group, _ in trimmed.logs] == ["world"]
+    assert "1 process groups (1)" in trimmed.missing
 
 
 def test_groups_that_the_ring_may_have_forgotten_are_left_out_and_said() -> None:
     groups = number_groups([("0", "world", "0-1"), ("1", "early", "0-1"), ("2", "no", "0-1")])
-    logs, missing = trim("gloo", recorded("gloo_ring_overwritten"), groups)
-    ((group, log),) = logs
+    trimmed = trim("gloo", recorded("gloo_ring_overwritten"), groups)
+    ((group, log),) = trimmed.logs
     assert (group.name, log.called, log.completed) == ("world", 12, 12)
-    assert "2 process groups" in missing
-    assert "TORCH_FR_BUFFER_SIZE" in missing
+    assert "2 process groups" in trimmed.missing
+    assert "TORCH_FR_BUFFER_SIZE" in trimmed.missing
 
 
 AGAIN = number_groups([("0", "world", "0-3"), ("0", "world", "0-3")])
@@ -124,16 +125,16 @@ def test_after_joining_anew_only_the_new_groups_calls_count() -> None:
 
 
 def test_calls_that_may_be_an_earlier_groups_are_left_out_and_said() -> None:
-    logs, missing = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
-    assert logs == []
-    assert "1 process groups have the name of an earlier one" in missing
+    trimmed = trim("gloo", a_reply(an_entry(5, pg_id=0)), AGAIN)
+    assert trimmed.logs == ()
+    assert "1 process groups have the name of an earlier one" in trimmed.missing
 
 
 def test_a_recorder_that_is_off_does_not_say_that_nothing_was_called() -> None:
     """As torch 2.13 answers with TORCH_FR_BUFFER_SIZE=0; with it on, `pg_config` has a key."""
     off = {"comm_lib_version": "", "nccl_comm_state": {}, "pg_config": {}, "pg_status": {}}
     unused = {**off, "pg_config": {"": {"desc": "", "name": "", "ranks": "[0]"}}}
-    assert trim("gloo", parse_records(json.dumps(off).encode()), GROUPS) == ([], "")
+    assert trim("gloo", parse_records(json.dumps(off).encode()), GROUPS) == Trimmed()
     logs = logs_of("gloo", parse_records(json.dumps(unused).encode()))
     assert {log.called for log in logs.values()} == {0}
 
@@ -152,7 +153,7 @@ def test_on_nccl_a_scheduled_call_is_not_entered() -> None:
 
 
 def test_nccl_knows_the_members_of_its_groups_itself() -> None:
-    logs, _ = trim("nccl", recorded("nccl_from_documentation"), ())
+    logs = trim("nccl", recorded("nccl_from_documentation"), ()).logs
     groups = {group.name: group for group, _ in logs}
     assert {name: (each.members, each.order) for name, each in groups.items()} == {
         "default_pg": ("0-3", 0),
@@ -168,11 +169,8 @@ def test_without_a_known_start_nobody_says_how_far_it_entered() -> None:
 
 def test_one_group_used_by_two_libraries_is_two_groups() -> None:
     reply = calls(True)
-    ids = {trim(recorder, reply, GROUPS)[0][0][0].id for recorder in ("gloo", "nccl")}
+    ids = {trim(recorder, reply, GROUPS).logs[0][0].id for recorder in ("gloo", "nccl")}
     assert len(ids) == 2
-
-
-# Exactly how far
 
 
 @given(over=st.lists(st.booleans(), min_size=1, max_size=20), first=st.integers(1, 50))
@@ -202,8 +200,8 @@ def test_calls_handed_in_as_one_are_over_when_all_are() -> None:
 
 def test_ranks_at_the_same_place_share_a_log() -> None:
     groups = GroupSet()
-    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
-    first, second = (groups.add(RankRecords(logs=tuple(logs))) for _ in range(2))
+    logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
+    first, second = (groups.add(RankRecords(logs=logs)) for _ in range(2))
     assert first is not None
     assert first == second
     assert len(first.logs) == len(groups.logs()) == 3
@@ -214,8 +212,8 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
 ) -> None:
     monkeypatch.setattr("agent.delivery.batch_contents.MAX_GROUPS", 2)
     groups = GroupSet()
-    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
-    known = groups.add(RankRecords(logs=tuple(logs)))
+    logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
+    known = groups.add(RankRecords(logs=logs))
     assert known is not None
     assert len(known.logs) == len(groups.logs()) == len(groups.groups()) == 2
     assert known.failure == "1 process groups were dropped: there are too many"
@@ -224,8 +222,8 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.delivery.batch_contents.MAX_BATCH_LOG_BYTES", 450)
     groups = GroupSet()
-    logs, _ = trim("gloo", recorded("gloo_rank0_waits"), GROUPS)
-    first, second = (groups.add(RankRecords(logs=tuple(logs))) for _ in range(2))
+    logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
+    first, second = (groups.add(RankRecords(logs=logs)) for _ in range(2))
     assert first is not None
     assert first == second
     assert first.failure == ""

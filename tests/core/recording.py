@@ -87,7 +87,10 @@ def a_recorded_case(
     transfers: Mapping[int, Sequence[PeerTransfers]] | None = None,
     **values: object,
 ) -> Case:
-    """Make a case in which the ranks of `made` gave records; the others gave none."""
+    """Make a case in which the ranks of `made` gave records; the others gave none.
+
+    Of calls that are queued, a rank has made those of its first group first.
+    """
     known = make_groups(groups)
     logs: dict[str, GroupLog] = {}
     recorded = []
@@ -98,8 +101,15 @@ def a_recorded_case(
             continue
         own = [a_log(known[name], each) for name, each in made[rank].items()]
         logs |= {log.digest: log for log in own}
+        opened = (
+            log.digest
+            for log, each in zip(own, made[rank].values(), strict=True)
+            if each.queued and log.completed < log.called
+        )
         collectives = RankCollectives(
-            logs=tuple(log.digest for log in own), peers=tuple((transfers or {}).get(rank, ()))
+            logs=tuple(log.digest for log in own),
+            peers=tuple((transfers or {}).get(rank, ())),
+            oldest_open=next(opened, ""),
         )
         dumps = tuple(replace(dump, collectives=collectives) for dump in item.evidence.dumps)
         recorded.append(replace(item, evidence=replace(item.evidence, dumps=dumps)))

@@ -137,6 +137,10 @@ class RankCollectives:
     logs: tuple[str, ...] = ()
     """Digests of its `GroupLog`s."""
     peers: tuple[PeerTransfers, ...] = ()
+    oldest_open: str = ""
+    """Digest of the log whose open call is the first of all open calls that this process has made.
+    On a device, calls of its other groups may be queued behind it. Empty if none is open, or if the
+    library executes calls at once (gloo)."""
     failure: str = ""
     """Why the library's records could not be read and what to do, as a sentence. Empty if they were
     read, or if the process has none."""
@@ -145,6 +149,7 @@ class RankCollectives:
         """Check the bounds."""
         check_count("logs", len(self.logs), MAX_GROUPS_PER_RANK)
         check_count("peers", len(self.peers), MAX_PEERS)
+        check_text("oldest_open", self.oldest_open)
         check_text("failure", self.failure, MAX_TEXT)
 
 

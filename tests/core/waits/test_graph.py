@@ -127,3 +127,46 @@ def test_a_neighbour_that_stalled_a_number_earlier_is_not_the_end():
     made = {0: {"w": thirteen}, 1: {"w": thirteen}, 2: {"w": twelve}}
     graph = graph_of({"w": [0, 1, 2, 3]}, made, absent=[3])
     assert ends_of(graph) == [("rank", (3,))]
+
+
+# Calls that are queued: each rank executes its calls in the order in which it made them
+
+
+def queued_graph_of(groups, made, *, count):
+    case = a_recorded_case(ranks_in(count), groups, made)
+    logs = read_collective_logs(case)
+    assert logs is not None
+    return build_wait_graph(logs, (), (), in_order=True)
+
+
+def test_calls_queued_in_two_orders_are_a_cycle_although_every_rank_has_made_them():
+    made = {0: {"a": QUEUED, "b": QUEUED}, 1: {"b": QUEUED, "a": QUEUED}}
+    graph = queued_graph_of({"a": [0, 1], "b": [0, 1]}, made, count=2)
+    assert ends_of(graph) == [("cycle", (0, 1))]
+    assert [(point.waiting, point.missing) for point in graph.points] == [
+        ((0,), (1,)),
+        ((1,), (0,)),
+    ]
+
+
+def test_calls_queued_in_three_orders_of_three_pairs_are_a_cycle():
+    groups = {"a": [0, 1], "b": [1, 2], "c": [0, 2]}
+    made = {
+        0: {"a": QUEUED, "c": QUEUED},
+        1: {"b": QUEUED, "a": QUEUED},
+        2: {"c": QUEUED, "b": QUEUED},
+    }
+    assert ends_of(queued_graph_of(groups, made, count=3)) == [("cycle", (0, 1, 2))]
+
+
+def test_calls_queued_in_one_order_wait_for_no_rank():
+    made = {rank: {"a": QUEUED, "b": QUEUED} for rank in (0, 1)}
+    graph = queued_graph_of({"a": [0, 1], "b": [0, 1]}, made, count=2)
+    assert ends_of(graph) == [("point", (0, 1))]
+
+
+def test_a_rank_that_has_completed_a_call_does_not_hold_it_up():
+    over = calls("all_reduce all_reduce", queued=True)
+    made = {0: {"a": QUEUED, "b": QUEUED}, 1: {"b": QUEUED, "a": over}}
+    graph = queued_graph_of({"a": [0, 1], "b": [0, 1]}, made, count=2)
+    assert ends_of(graph) == [("point", (0,))]

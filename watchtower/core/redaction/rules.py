@@ -137,6 +137,7 @@ RULES: dict[tuple[type, str], Rule] = {
     (NativePlace, "thread"): _of_text,
     (NativePlace, "libraries"): _texts,
     (RankCollectives, "logs"): _logs,
+    (RankCollectives, "oldest_open"): lambda redactor, value: value and redactor.log_digest(value),
     (RankCollectives, "failure"): _removed,
     (DumpBatch, "id"): _named("batch"),
     (DumpBatch, "node"): _named("node"),

@@ -58,6 +58,8 @@ class CollectiveLogs:
     in_group: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """By group and digest of a log: the ranks that have this log."""
     transfers: Mapping[int, tuple[PeerTransfers, ...]] = field(default_factory=dict)
+    oldest_open: Mapping[int, str] = field(default_factory=dict)
+    """By rank, the id of the group whose open call is the oldest of its open calls, if known."""
     advancing: frozenset[int] = frozenset()
     """Ranks whose logs changed between their last two dumps."""
 
@@ -68,6 +70,10 @@ class CollectiveLogs:
     def log_of(self, rank: int, group: str) -> GroupLog | None:
         """Return the log of a rank in one group; null without one."""
         return next((log for log in self.logs_of(rank) if log.group == group), None)
+
+    def is_queued(self, rank: int, group: str) -> bool:
+        """Return whether a rank's open call in this group is behind one in another group."""
+        return self.oldest_open.get(rank, group) != group
 
     def transfers_with(self, rank: int, peer: int) -> PeerTransfers | None:
         """Return the sends and receives of a rank with a peer; null without any."""
@@ -101,6 +107,13 @@ def read_collective_logs(case: Case) -> CollectiveLogs | None:
         },
         transfers={
             rank: dump.collectives.peers for rank, dump in dumps.items() if dump.collectives
+        },
+        oldest_open={
+            rank: log.group
+            for rank, dump in dumps.items()
+            if dump.collectives
+            and (log := logs.get(dump.collectives.oldest_open))
+            and log.digest in of_rank[rank]
         },
         advancing=frozenset(item.rank for item in case.ranks if advances(item.dumps)),
     )

@@ -109,18 +109,23 @@ class WaitGraph:
 
 
 def build_wait_graph(
-    logs: CollectiveLogs, elsewhere: Collection[int], absent: Collection[int]
+    logs: CollectiveLogs,
+    elsewhere: Collection[int],
+    absent: Collection[int],
+    *,
+    in_order: bool = False,
 ) -> WaitGraph:
     """Build the graph.
 
     `elsewhere`: ranks whose stack shows that they are not in any call that waits, so that a call of
     theirs still under way in the background does not block them. `absent`: ranks that cannot enter
-    any call (dead, stopped, never started).
+    any call (dead, stopped, never started). `in_order`: each rank executes its calls in the order
+    in which it made them.
     """
     absent = frozenset(absent)
     free = absent.union(elsewhere)
     points = [
-        *collective_points(logs, free, absent),
+        *collective_points(logs, free, absent, in_order=in_order),
         *transfer_points(logs, free, absent),
     ]
     blocked_in: dict[int, list[int]] = {}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
-from watchtower.core.diagnosis.waits.graph import WaitGraph, build_wait_graph
+from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, MAY_BE_THE_CALL
 from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
@@ -40,12 +40,20 @@ def find_waits_in_logs(positions: Known) -> Known:
 
 
 def _build_graph(by_rank: Mapping[int, Position], logs: CollectiveLogs) -> WaitGraph:
-    items = by_rank.values()
-    return build_wait_graph(
-        logs,
-        elsewhere=[item.rank for item in items if _is_elsewhere(item)],
-        absent=[item.rank for item in items if item.place in ABSENT],
-    )
+    """Build the graph.
+
+    Where every member has made each call that is waited for, the calls may be queued on devices in
+    orders that wait for each other. Only such a cycle shows that the order matters: calls of
+    several groups may also be executed side by side.
+    """
+    elsewhere = [item.rank for item in by_rank.values() if _is_elsewhere(item)]
+    absent = [item.rank for item in by_rank.values() if item.place in ABSENT]
+    graph = build_wait_graph(logs, elsewhere, absent)
+    if not logs.oldest_open or any(end.kind is not EndKind.POINT for end in graph.ends):
+        return graph
+    ordered = build_wait_graph(logs, elsewhere, absent, in_order=True)
+    is_cycle = any(end.kind is EndKind.CYCLE for end in ordered.ends)
+    return ordered if is_cycle else graph
 
 
 def _place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Position:

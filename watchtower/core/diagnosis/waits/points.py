@@ -68,11 +68,13 @@ class WaitPoint:
 
 
 def collective_points(
-    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int]
+    logs: CollectiveLogs, free: frozenset[int], absent: frozenset[int], *, in_order: bool
 ) -> Iterator[WaitPoint]:
     """Yield the points of all collectives that some rank is blocked in.
 
-    `free` ranks are not blocked in any call, `absent` ranks cannot enter any.
+    `free` ranks are not blocked in any call, `absent` ranks cannot enter any. `in_order`: a rank
+    executes its calls in the order in which it made them, so it is blocked in the oldest open one
+    and has not come to those after it.
     """
     for name, by_log in logs.in_group.items():
         group = logs.groups[name]
@@ -83,7 +85,12 @@ def collective_points(
                 opened.setdefault(number, []).append(digest)
         silent: tuple[int, ...] | None = None
         waits = {
-            number: [r for digest in digests for r in by_log[digest] if r not in free]
+            number: [
+                rank
+                for digest in digests
+                for rank in by_log[digest]
+                if rank not in free and not (in_order and logs.is_queued(rank, name))
+            ]
             for number, digests in opened.items()
         }
         for number in _most_waited(waits):
@@ -91,7 +98,7 @@ def collective_points(
             if silent is None:
                 heard = {rank for ranks in by_log.values() for rank in ranks}
                 silent = tuple(rank for rank in group.members if rank not in heard)
-            yield _collective_point(logs, group, number, waiting, silent, absent)
+            yield _collective_point(logs, group, number, waiting, silent, absent, in_order)
 
 
 def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
@@ -107,6 +114,7 @@ def _collective_point(
     waiting: Sequence[int],
     silent: Sequence[int],
     absent: frozenset[int],
+    in_order: bool,
 ) -> WaitPoint:
     missing: list[int] = []
     unknown: list[int] = []
@@ -121,7 +129,9 @@ def _collective_point(
         if entered is Entered.NO:
             missing += ranks
         elif entered is Entered.UNKNOWN:
-            unknown += [rank for rank in ranks if rank not in there]
+            queued = {rank for rank in ranks if in_order and logs.is_queued(rank, group.id)}
+            missing += queued
+            unknown += [rank for rank in ranks if rank not in there and rank not in queued]
     for rank in silent:
         (missing if rank in absent else unknown).append(rank)
     return WaitPoint(
