@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from types import FrameType
 
@@ -139,7 +140,7 @@ def _prepare_run(
 ) -> tuple[DrillRun, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
-    step = settings.warmup_steps * drill.warmups + random.randrange(CHANCE_STEPS + 1)
+    step = _count_first_steps(request) + random.randrange(CHANCE_STEPS + 1)
     name = f"drill-{secrets.token_hex(4)}"
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
     job = TrainingJob(
@@ -158,6 +159,19 @@ def _prepare_run(
     watch = Watch(client, name, drill.expected.statuses, alone=alone)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
     return DrillRun(drill, variables, environment, job, watch, display), watch
+
+
+def _count_first_steps(request: Request) -> int:
+    """Return how many steps the job makes before the fault.
+
+    A job without heartbeats has then passed its startup grace, so that the delay of the verdict is
+    that of the detection.
+    """
+    drill, settings = request.drill, request.config.drill
+    steps = settings.warmup_steps * drill.warmups
+    if not drill.sampled:
+        return steps
+    return max(steps, ceil(settings.sampled_s / settings.step_s))
 
 
 def _act(request: Request, run: DrillRun, before_end: Callable[[DrillRun], None] | None) -> None:

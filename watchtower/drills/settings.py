@@ -37,7 +37,11 @@ class DrillSettings:
     linger_s: float = 1.0
     """How long a verdict must stay unchanged before the drill judges it."""
     startup_grace_s: float = 15.0
-    """The tower's `startup_grace_s` in drills in which a rank never begins to train."""
+    """The tower's `startup_grace_s` in drills in which a rank never begins to train, and in those
+    without heartbeats."""
+    sampled_s: float = 66.0
+    """Seconds for which a job without heartbeats trains before the fault: it has passed its startup
+    grace, and two samples of the tower saw it at work."""
     calm_s: float = 20.0
     """How long a healthy job is watched after an interruption."""
     rounds: int = 2

@@ -115,6 +115,8 @@ class DrillSetup:
     """How many ranks the fault needs."""
     warmups: int = 1
     """How many warm-ups come before the fault: a slower pace is detected from an earlier one."""
+    sampled: bool = False
+    """Whether the job has no heartbeats: the fault comes after two samples that saw it at work."""
     whole_pairs: bool = False
     """Whether ranks come in pairs, so that their number must be even."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watchtower.drills.catalogue import collectives, groups, kernel, outside, stalls
+from watchtower.drills.catalogue.startup import short_grace
 from watchtower.drills.drill import Drill
 from watchtower.drills.setup import Plan, Variables
 
@@ -20,6 +21,8 @@ def without_heartbeats(drill: Drill) -> Drill:
         name=f"{drill.name}_no_heartbeat",
         shows=f"{drill.shows}; no heartbeats",
         plan=make_plan,
+        detection=short_grace,
+        sampled=True,
     )
 
 
