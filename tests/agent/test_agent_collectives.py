@@ -310,9 +310,9 @@ def test_any_reply_gives_an_error_with_a_name_or_words_of_the_wire(
         records = parse_records(json.dumps(reply).encode("utf-8", "surrogatepass"))
     except BadRecords:
         return
-    logs, missing = trim(recorder, records, GROUPS if known else ())
+    trimmed = trim(recorder, records, GROUPS if known else ())
     groups = GroupSet()
-    text = groups.add(RankRecords(logs=tuple(logs), failures=(missing,)))
+    text = groups.add(RankRecords(logs=trimmed.logs, failures=(trimmed.missing,)))
     assert text is not None
     empty = msgspec.json.encode({"groups": groups.groups(), "group_logs": groups.logs()})
     fields = {"version": 1, "id": "x", "node": "n", "job": "j", "round": 1, "reason": "deadline"}

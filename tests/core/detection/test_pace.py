@@ -79,6 +79,15 @@ def test_a_job_slow_for_long_has_a_new_usual_pace():
     assert pace.slowdown == 1.0
 
 
+@pytest.mark.parametrize("step_s", [0.01, 0.2, 0.5])
+def test_a_job_of_short_steps_stays_slow_for_five_minutes(step_s):
+    """Enough to count which rank its peers wait for, which takes seconds whatever the steps."""
+    usual, slow_s = [step_s] * 40, 3 * step_s
+    counted_s = max(slow_s, 0.5)
+    assert paced(*usual, *[slow_s] * int(290 / counted_s)).slowdown == pytest.approx(3)
+    assert paced(*usual, *[slow_s] * int(310 / counted_s)).slowdown == 1
+
+
 def test_a_job_of_long_steps_that_became_slower_has_a_new_usual_pace_after_half_an_hour():
     assert paced(*[60.0] * 12, *[180.0] * 15).slowdown == 3.0
     pace = paced(*[60.0] * 12, *[180.0] * 30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,32 +111,3 @@ def test_a_stopped_process_says_so(start: Start) -> None:
     victim = start()
     os.kill(victim.pid, signal.SIGSTOP)
     waits_in(victim.pid, lambda wait: wait.state is ProcessState.STOPPED)
-
-
-TRACER = """
-import ctypes, sys, time
-libc = ctypes.CDLL(None, use_errno=True)
-libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-print(libc.ptrace(16, int(sys.argv[1]), None, None), flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.usefixtures("ptrace")
-def test_a_tracer_is_named(start: Start) -> None:
-    import sys
-
-    victim = start()
-    tracer = subprocess.Popen(
-        [sys.executable, "-c", TRACER, str(victim.pid)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert tracer.stdout is not None
-        if tracer.stdout.readline().strip() != "0":
-            pytest.skip("PTRACE_ATTACH is not allowed here")
-        wait = waits_in(victim.pid, lambda wait: wait.tracer_pid == tracer.pid)
-        assert wait.tracer_name.startswith("python")
-        waits_in(victim.pid, lambda wait: wait.state is ProcessState.TRACED)
-    finally:
-        tracer.kill()
-        tracer.communicate()

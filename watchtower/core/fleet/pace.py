@@ -49,8 +49,14 @@ BACK_TO_USUAL = 1.5
 
 SLOW_FOR_S = 1800.0
 SLOW_STEPS = 20
-"""After this many seconds and samples the slow length becomes the usual one; after `SAMPLES` in any
-case. The time is enough for three counts of waiting ranks (see `wait_counts`)."""
+"""After this many seconds and samples the slow length becomes the usual one."""
+
+SLOW_AT_LEAST_S = 300.0
+"""After `SAMPLES` samples it does so earlier, but not before this many seconds: enough for three
+counts of waiting ranks (see `wait_counts`), however short the steps are."""
+
+SAMPLE_S = 0.5
+"""Seconds that a sample of shorter steps counts: samples come with reports of agents."""
 
 
 @dataclass(slots=True)
@@ -77,7 +83,7 @@ class Pace:
     _slow_for: int = 0
     """Number of samples since the steps became slower."""
     _slow_for_s: float = 0.0
-    """The sum of these samples, in seconds."""
+    """The sum of these samples, in seconds, each at least `SAMPLE_S`."""
 
     @property
     def is_learned(self) -> bool:
@@ -147,9 +153,11 @@ class Pace:
             self._end_slowness()
             return
         self.most_slowdown = max(self.most_slowdown, self.slowdown)
-        self._slow_for, self._slow_for_s = self._slow_for + 1, self._slow_for_s + sample
+        self._slow_for += 1
+        self._slow_for_s += max(sample, SAMPLE_S)
         is_long = self._slow_for_s >= SLOW_FOR_S and self._slow_for > SLOW_STEPS
-        if is_long or self._slow_for > SAMPLES:
+        is_steady = self._slow_for_s >= SLOW_AT_LEAST_S and self._slow_for > SAMPLES
+        if is_long or is_steady:
             self._end_slowness()
             self.plain.clear()  # the slow length is the usual one now
             self.plain.extend(samples[-RECENT:])
