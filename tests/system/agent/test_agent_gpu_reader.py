@@ -13,7 +13,7 @@ import pytest
 
 from agent.collectors.nvml_process import PACKAGES, find_abandoned
 from agent.gpu_reader.program import NAME
-from tests.agent.agent_scene import RecordingTower, wait_until
+from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
 from tests.system.agent.agent_processes import STOPS_S, Victim
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
 from watchtower.drills.compiling import find_compiler
@@ -115,7 +115,7 @@ def test_an_agent_reports_on_time_and_stops_in_time_while_one_of_eight_gpus_hang
         last = tower.reports[-1]["observations"] if tower.reports else []
         return sum(each["name"] == name for each in last)
 
-    wait_until(lambda: count("gpu_pattern.working") == 8, "all GPUs are reported")
+    wait_until(lambda: count("gpu_pattern.working") == 8, "all GPUs are reported", 2 * PATIENCE_S)
     gpus.be(works + "hang.power 3 1\n")
     wait_until(lambda: count("nvml_stuck") == 1, "the stuck call is reported")
     wait_until(lambda: count("gpu_pattern.working") == 7, "the GPU has no pattern any more")
