@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read
 from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_graph
 from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, MAY_BE_THE_CALL
 from watchtower.core.diagnosis.waits.positions import Known
+from watchtower.core.diagnosis.waits.queued_messages import limit_to_sent
 from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
 
 BUSY_ELSEWHERE = frozenset(
@@ -33,6 +34,8 @@ def find_waits_in_logs(positions: Known) -> Known:
     logs = read_collective_logs(positions.case)
     if logs is None:
         return positions
+    queued = {rank for rank, item in positions.by_rank.items() if item.waits_for_device}
+    logs = replace(logs, transfers=limit_to_sent(logs.transfers, queued))
     graph = _build_graph(positions.by_rank, logs)
     by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
     found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)

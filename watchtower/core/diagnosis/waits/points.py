@@ -159,12 +159,12 @@ def transfer_points(
             if row.receives_begun > row.receives_done:
                 came = _count_sends(logs, row, rank)
                 yield _transfer_point(
-                    PointKind.RECEIVE, "recv", rank, row.peer, row.receives_begun, came, absent
+                    PointKind.RECEIVE, "recv", rank, row.peer, row.receives_done + 1, came, absent
                 )
             if row.sends_begun > row.sends_done:
                 came = _count_receives(logs, row, rank)
                 yield _transfer_point(
-                    PointKind.SEND, "send", rank, row.peer, row.sends_begun, came, absent
+                    PointKind.SEND, "send", rank, row.peer, row.sends_done + 1, came, absent
                 )
 
 
