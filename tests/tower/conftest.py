@@ -13,6 +13,7 @@ from tests.core.detection.scenes import World
 from tests.diagnosers import InThread
 from tests.shared_parts import share_parts
 from tests.tower.simulator import Simulation
+from tests.tower.watching import Watching, without_heartbeats
 from watchtower.app import make_app
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -42,6 +43,17 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 await simulation.close()
 
         asyncio.run(whole())
+
+    return run
+
+
+@pytest.fixture
+def tell_no_heartbeat(tell):
+    def run(story, **policy: float) -> None:
+        async def whole(sim: Simulation) -> None:
+            await story(sim, Watching(sim))
+
+        tell(whole, without_heartbeats(**policy))
 
     return run
 

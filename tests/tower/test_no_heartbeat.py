@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING, a_native
-from tests.core.detection.scenes import World
+from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
 from tests.properties import is_thorough
 from tests.tower.simulator import Simulation
-from watchtower.core.detection.condition import ConditionKind
-from watchtower.core.policy import Policy
-from watchtower.wire.dumps import NativeKind
+from tests.tower.watching import LINES, Watching
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause
 
@@ -20,73 +15,6 @@ COMPILING = (
     "Popen.wait @subprocess.py:1264 < compile @torch/_inductor/codecache.py:1800"
     " < train /home/ann/job/main.py:42 < <module> main.py:80"
 )
-LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for line in range(9)]
-
-
-def without_heartbeats(**policy: float) -> World:
-    """Return four ranks on two nodes without heartbeat files. Only samples make them suspect."""
-    base = Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400)
-    world = World(policy=replace(base, **policy))
-    for rank in world.ranks.values():
-        rank.has_page = False
-    return world
-
-
-class Watching:
-    """Answers the tower's samples and dumps as agents would."""
-
-    def __init__(self, sim: Simulation) -> None:
-        self.sim, self.samples, self.dumps = sim, 0, 0
-        self.statuses: list[str] = []
-
-    async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
-        """Let time pass while rank `behind` has another stack and the others wait in all_reduce."""
-        for _ in range(seconds):
-            await self.sim.report(1)
-            for node, (order,) in self.orders().items():
-                self.samples += order.glance
-                self.dumps += not order.glance
-                for number in (1,) if order.glance else (1, 2):
-                    batch = self.sim.batch(node, number, behind, stack)
-                    await self.sim.take(replace(batch, glance=order.glance))
-            await self.sim.settle()
-            if self.statuses[-1:] != [self.sim.status]:
-                self.statuses.append(self.sim.status)
-
-    async def until(self, status: str, **where) -> int:
-        """Let time pass until the job has this status. Returns the seconds."""
-        for second in range(1, 1000):
-            await self.go(1, **where)
-            if self.sim.status == status:
-                return second
-        raise AssertionError(f"never {status}: {self.statuses}")
-
-    def orders(self) -> dict:
-        book = self.sim.tower.effects.orders
-        now = self.sim.world.now
-        return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
-
-    async def work(self, seconds: int) -> None:
-        """Let time pass in a job that trains: every sample finds another line."""
-        for second in range(seconds):
-            for rank in self.sim.world.ranks.values():
-                rank.cpu_cores = 1.0
-            await self.go(1, behind=second % 4, stack=LINES[second // 7 % len(LINES)])
-
-    def be_still(self) -> None:
-        for rank in self.sim.world.ranks.values():
-            rank.cpu_cores = 0.0
-
-
-@pytest.fixture
-def tell_no_heartbeat(tell):
-    def run(story, **policy: float) -> None:
-        async def whole(sim: Simulation) -> None:
-            await story(sim, Watching(sim))
-
-        tell(whole, without_heartbeats(**policy))
-
-    return run
 
 
 def test_a_hung_job_without_heartbeat_files_is_suspect_and_then_an_incident(tell_no_heartbeat):
@@ -137,110 +65,6 @@ def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
         assert sim.status == "suspect"
 
     tell_no_heartbeat(story)
-
-
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
-BLOCKED = a_native("python", library="python3.11", run_ns=5_000_000, switches=80)
-
-
-def wait_for_devices(sim: Simulation) -> None:
-    """Let all hosts poll for their devices. Helper threads use CPU, too."""
-    for rank in sim.world.ranks.values():
-        rank.cpu_cores = 1.0
-    sim.natives = dict.fromkeys(sim.world.ranks, POLLS)
-
-
-def test_hosts_that_poll_for_devices_do_not_hide_a_rank_that_is_blocked(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        wait_for_devices(sim)
-        sim.natives[2] = BLOCKED  # only the second sample shows that it stays blocked
-        assert 60 <= await watch.until("suspect") <= 82
-        await watch.go(20)
-        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
-
-    tell_no_heartbeat(story)
-
-
-def block(sim: Simulation, rank: int) -> None:
-    """Let the main thread of a rank stop running, as its agent sees it."""
-    sim.natives[rank] = BLOCKED
-    sim.world.ranks[rank].blocked_at = sim.world.now
-
-
-def test_a_thread_that_does_not_run_is_sampled_more_often_and_sooner_suspect(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        wait_for_devices(sim)
-        block(sim, 2)
-        assert 30 <= await watch.until("suspect") <= 37  # the first sample shows no block
-        await watch.go(12)
-        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
-
-    tell_no_heartbeat(story)
-
-
-def test_a_job_that_stays_blocked_is_not_sampled_more_often_for_ever(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        block(sim, 2)
-        await watch.go(80, behind=-1)
-        before = watch.samples
-        await watch.go(200, behind=-1)
-        assert watch.samples - before <= 2 * 11  # for two nodes
-
-    tell_no_heartbeat(story)
-
-
-def test_blocked_waits_for_devices_are_not_sooner_suspect(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        watch.be_still()
-        asleep = replace(BLOCKED, kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1")
-        for rank in sim.world.ranks:
-            block(sim, rank)
-            sim.natives[rank] = asleep
-        assert 40 <= await watch.until("suspect", behind=-1) <= 62
-
-    tell_no_heartbeat(story)
-
-
-def test_a_rank_that_runs_now_and_then_at_one_line_needs_more_samples(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        wait_for_devices(sim)
-        for second in range(150):
-            sim.natives[2] = replace(BLOCKED, switches=second)
-            await watch.go(1, stack=IN_USER_CODE)
-        assert watch.statuses == ["healthy"]
-
-    tell_no_heartbeat(story)
-
-
-def test_devices_may_work_for_long_while_all_hosts_wait_for_them(tell_no_heartbeat):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        wait_for_devices(sim)
-        await watch.go(150, behind=-1)
-        assert watch.statuses == ["healthy"]
-        await watch.go(60, behind=-1)
-        assert sim.status == "suspect"
-
-    tell_no_heartbeat(story)
-
-
-@pytest.mark.parametrize("target", ["unix socket /run/requests", "tcp 0.0.0.0:8000 listening"])
-def test_a_server_without_requests_is_not_hung(tell_no_heartbeat, target):
-    async def story(sim: Simulation, watch: Watching) -> None:
-        await watch.work(200)
-        wait_for_devices(sim)
-        sim.natives[2], sim.targets[2] = BLOCKED, target
-        await watch.go(400, stack=IN_USER_CODE)
-        assert watch.statuses == ["healthy"]
-        assert sim.live.watch.kind is ConditionKind.IDLE
-        assert sim.live.watch.reason.startswith("rank 2 waits for clients")
-
-    tell_no_heartbeat(story, no_step_floor_s=60)  # else unchanged samples alone are suspect
 
 
 def test_a_job_unchanged_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):

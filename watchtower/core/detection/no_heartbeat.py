@@ -170,8 +170,13 @@ def _working(
     working = [record for record in reporting if now - _moved_at(record, samples) < within_s]
     if working or _any_stays_blocked(reporting, samples):
         return working
-    # If all wait for their devices, these may work for long.
-    return [record for record in reporting if now - record.moved_at() < within_s]
+    # If all wait for their devices, these may work for long. A thread that does not run is in one
+    # wait. A thread that polls may be in many, one after the other.
+    return [
+        record
+        for record in reporting
+        if not samples.stays_blocked(record.vitals.rank) and now - record.moved_at() < within_s
+    ]
 
 
 def _moved_at(record: RankRecord, samples: Samples) -> float:

@@ -1,0 +1,128 @@
+"""Jobs without heartbeats whose hosts wait for their devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.builders import IN_USER_CODE, a_native
+from tests.tower.simulator import Simulation
+from tests.tower.watching import Watching
+from watchtower.core.detection.condition import ConditionKind
+from watchtower.wire.dumps import NativeKind
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+BLOCKED = a_native("python", library="python3.11", run_ns=5_000_000, switches=80)
+
+ASLEEP = replace(BLOCKED, kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1")
+
+
+def wait_for_devices(sim: Simulation) -> None:
+    """Let all hosts poll for their devices. Helper threads use CPU, too."""
+    for rank in sim.world.ranks.values():
+        rank.cpu_cores = 1.0
+    sim.natives = dict.fromkeys(sim.world.ranks, POLLS)
+
+
+def test_hosts_that_poll_for_devices_do_not_hide_a_rank_that_is_blocked(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2] = BLOCKED  # only the second sample shows that it stays blocked
+        assert 60 <= await watch.until("suspect") <= 82
+        await watch.go(20)
+        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
+
+    tell_no_heartbeat(story)
+
+
+def block(sim: Simulation, rank: int) -> None:
+    """Let the main thread of a rank stop running, as its agent sees it."""
+    sim.natives[rank] = BLOCKED
+    sim.world.ranks[rank].blocked_at = sim.world.now
+
+
+def test_a_thread_that_does_not_run_is_sampled_more_often_and_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        block(sim, 2)
+        assert 30 <= await watch.until("suspect") <= 37  # the first sample shows no block
+        await watch.go(12)
+        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])
+
+    tell_no_heartbeat(story)
+
+
+def test_a_job_that_stays_blocked_is_not_sampled_more_often_for_ever(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        block(sim, 2)
+        await watch.go(80, behind=-1)
+        before = watch.samples
+        await watch.go(200, behind=-1)
+        assert watch.samples - before <= 2 * 11  # for two nodes
+
+    tell_no_heartbeat(story)
+
+
+def test_blocked_waits_for_devices_are_not_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        watch.be_still()
+        for rank in sim.world.ranks:
+            block(sim, rank)
+            sim.natives[rank] = ASLEEP
+        assert 40 <= await watch.until("suspect", behind=-1) <= 62
+
+    tell_no_heartbeat(story)
+
+
+def test_helper_threads_do_not_hide_blocked_waits_for_devices(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        for rank in sim.world.ranks:
+            sim.natives[rank] = ASLEEP
+        assert 40 <= await watch.until("suspect", behind=-1) <= 82
+
+    tell_no_heartbeat(story)
+
+
+def test_a_rank_that_runs_now_and_then_at_one_line_needs_more_samples(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        for second in range(150):
+            sim.natives[2] = replace(BLOCKED, switches=second)
+            await watch.go(1, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+
+    tell_no_heartbeat(story)
+
+
+def test_devices_may_work_for_long_while_all_hosts_wait_for_them(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        await watch.go(150, behind=-1)
+        assert watch.statuses == ["healthy"]
+        await watch.go(60, behind=-1)
+        assert sim.status == "suspect"
+
+    tell_no_heartbeat(story)
+
+
+@pytest.mark.parametrize("target", ["unix socket /run/requests", "tcp 0.0.0.0:8000 listening"])
+def test_a_server_without_requests_is_not_hung(tell_no_heartbeat, target):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2], sim.targets[2] = BLOCKED, target
+        await watch.go(400, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+        assert sim.live.watch.kind is ConditionKind.IDLE
+        assert sim.live.watch.reason.startswith("rank 2 waits for clients")
+
+    tell_no_heartbeat(story, no_step_floor_s=60)  # else unchanged samples alone are suspect

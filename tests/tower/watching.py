@@ -1,0 +1,67 @@
+"""Answers the tower's samples of a job without heartbeats, as agents would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.builders import FETCHING
+from tests.core.detection.scenes import World
+from tests.tower.simulator import Simulation
+from watchtower.core.policy import Policy
+
+LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for line in range(9)]
+
+
+def without_heartbeats(**policy: float) -> World:
+    """Return four ranks on two nodes without heartbeat files. Only samples make them suspect."""
+    base = Policy(no_heartbeat_sample_s=20, no_step_floor_s=86400)
+    world = World(policy=replace(base, **policy))
+    for rank in world.ranks.values():
+        rank.has_page = False
+    return world
+
+
+class Watching:
+    """Answers the tower's samples and dumps as agents would."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim, self.samples, self.dumps = sim, 0, 0
+        self.statuses: list[str] = []
+
+    async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
+        """Let time pass while rank `behind` has another stack and the others wait in all_reduce."""
+        for _ in range(seconds):
+            await self.sim.report(1)
+            for node, (order,) in self.orders().items():
+                self.samples += order.glance
+                self.dumps += not order.glance
+                for number in (1,) if order.glance else (1, 2):
+                    batch = self.sim.batch(node, number, behind, stack)
+                    await self.sim.take(replace(batch, glance=order.glance))
+            await self.sim.settle()
+            if self.statuses[-1:] != [self.sim.status]:
+                self.statuses.append(self.sim.status)
+
+    async def until(self, status: str, **where) -> int:
+        """Let time pass until the job has this status. Returns the seconds."""
+        for second in range(1, 1000):
+            await self.go(1, **where)
+            if self.sim.status == status:
+                return second
+        raise AssertionError(f"never {status}: {self.statuses}")
+
+    def orders(self) -> dict:
+        book = self.sim.tower.effects.orders
+        now = self.sim.world.now
+        return {node: found for node in ("n0", "n1") if (found := book.collect((node, node), now))}
+
+    async def work(self, seconds: int) -> None:
+        """Let time pass in a job that trains: every sample finds another line."""
+        for second in range(seconds):
+            for rank in self.sim.world.ranks.values():
+                rank.cpu_cores = 1.0
+            await self.go(1, behind=second % 4, stack=LINES[second // 7 % len(LINES)])
+
+    def be_still(self) -> None:
+        for rank in self.sim.world.ranks.values():
+            rank.cpu_cores = 0.0
