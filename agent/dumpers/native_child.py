@@ -35,8 +35,12 @@ MAX_MAPS_BYTES = 8 << 20
 """Bytes of one memory map. A process with torch has 60 kB, one with many files some hundred."""
 
 ENOUGH_SAMPLES = 24
-LONGEST_SAMPLING_S = 0.25
-"""Samples stop when each thread has enough, or at this time: a thread may get little CPU."""
+LEAST_SAMPLES = 4
+"""With fewer samples, the place of a running thread is not known."""
+
+USUAL_SAMPLING_S, LONGEST_SAMPLING_S = 0.25, 1.5
+"""Samples stop when each thread has enough. After the first time, the least number is enough: a
+thread of low priority gets little CPU on a busy machine."""
 
 POLL_S = 0.01
 
@@ -120,6 +124,13 @@ class Thread:
         self.ends_in_s: float | None = None
         """Seconds until the call that it is blocked in ends by itself."""
 
+    def become(self, other: Thread) -> None:
+        """Take over what another reading of the same thread has found."""
+        self.running, self.failure = other.running, other.failure
+        self.leaves, self.chains = other.leaves, other.chains
+        self.run_ns, self.switches = other.run_ns, other.switches
+        self.ends_in_s = other.ends_in_s
+
     def add(self, chain: Sequence[str]) -> None:
         """Count one sample."""
         self.leaves[chain[0]] += 1
@@ -185,17 +196,34 @@ def sample(threads: Sequence[tuple[Process, Thread]]) -> None:
             clocks.append((process, thread, PerfClock(thread.tid)))
         except PerfError as error:
             thread.failure = f"perf: {error}"
-    until = time.monotonic() + LONGEST_SAMPLING_S
-    while time.monotonic() < until and not all(
-        each.count() >= ENOUGH_SAMPLES for *_, each in clocks
-    ):
-        time.sleep(POLL_S)
+    wait_for_samples([clock for *_, clock in clocks])
     taken: list[tuple[Process, Thread, list[Sample]]] = []
     for process, thread, clock in clocks:
         taken.append((process, thread, clock.close()))
     for process, thread, samples in taken:
         for each in samples[:ENOUGH_SAMPLES]:
             thread.add(process.find_chain(each.pc, each.registers, each.stack))
+        if len(samples) < LEAST_SAMPLES:
+            read_again(process, thread)
+
+
+def wait_for_samples(clocks: Sequence[PerfClock]) -> None:
+    """Wait until each clock has enough samples, as far as there is time."""
+    began = time.monotonic()
+    while (passed_s := time.monotonic() - began) < LONGEST_SAMPLING_S:
+        wanted = ENOUGH_SAMPLES if passed_s < USUAL_SAMPLING_S else LEAST_SAMPLES
+        if all(clock.count() >= wanted for clock in clocks):
+            return
+        time.sleep(POLL_S)
+
+
+def read_again(process: Process, thread: Thread) -> None:
+    """Read the place of a thread that hardly ran. If it is blocked now, that is its place."""
+    again = Thread(thread.pid, thread.tid, thread.name)
+    with _failing(again):
+        read_blocked(process, again)
+    if not again.running and not again.failure:
+        thread.become(again)
 
 
 def find_backward_threads(pid: int) -> list[tuple[int, str]]:

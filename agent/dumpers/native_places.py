@@ -18,7 +18,7 @@ from importlib import resources
 
 import msgspec
 
-from agent.dumpers.native_child import BACKWARD_THREAD
+from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
 from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
@@ -27,7 +27,8 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
 NATIVE_DEADLINE_S = 3.0
-"""Seconds for all ranks of a round: 50 ms for blocked threads, and 300 ms for running ones."""
+"""Seconds for all ranks of a round: 50 ms for blocked threads, and 300 ms for running ones. With
+little CPU, running ones take 1.5 s."""
 
 MAX_NATIVE_OUTPUT_BYTES = 1 << 20
 """Bytes of a round: a thousand ranks with some threads have 500 kB."""
@@ -38,9 +39,6 @@ spins in a native wait has none there."""
 
 STRAY_SHARE = 0.05
 """Samples outside of the C library and the device libraries that a device wait may have."""
-
-LEAST_SAMPLES = 4
-"""With fewer samples, the place of a running thread is not known."""
 
 PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
 DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"

@@ -47,6 +47,7 @@ FAULTS = {
     "tower_restart": "dataloader_stall",
     "tower_restart_suspect": "dataloader_stall",
     "straggler": "straggler",
+    "slow_device": "job_slow",
     "cpu_limit": "straggler",
     "throttled_straggler": "straggler",
     "symmetric": "symmetric_hang",

@@ -93,7 +93,7 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
         verdict=live.verdict(None if step < 0 else step, now),
         progress=progress.progress,
         step=None if step < 0 else step,
-        slowdown=gen.pace("").slowdown,
+        slowdown=gen.slowness.slowdown,
         phases=dict(Counter(beat.phase for beat in alive if beat is not None)),
         ended=len(gen.ranks) - len(alive),
         missing=max(0, gen.world_size - len(gen.ranks)),

@@ -222,7 +222,7 @@ class Tower:
         """Check every job. An error in one job does not stop the checks of the others."""
         now = self.clock.now()
         for job in list(self.fleet.jobs.values()):
-            self._guard(job, "taking its step times", job.generation.end_tick)
+            self._guard(job, "taking its step times", partial(job.generation.end_tick, now))
             self._tick_job(job, now)
             self._guard(job, "counting its steps", partial(self._count, job, now))
             self._guard(job, "forgetting it", partial(self._forget_old, job, now))

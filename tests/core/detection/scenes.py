@@ -134,8 +134,7 @@ class World:
             self.fleet.take_report(self.make_report(node, f"a-{node}", missing), self.now)
         for rank in self.ranks.values():
             rank.advanced = 0
-        for pace in self.gen.paces.values():
-            pace.end_tick()
+        self.gen.end_tick(self.now)
         return self.judge()
 
     def make_report(self, node: str, agent_id: str, missing: tuple[ProcessId, ...]) -> Report:

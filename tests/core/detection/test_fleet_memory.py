@@ -206,7 +206,7 @@ def phases(fleet: Fleet) -> int:
                     10.0 * number + phase,
                 )
             for _ in range(20):
-                fleet.jobs[f"bad{number}"].generation.end_tick()
+                fleet.jobs[f"bad{number}"].generation.end_tick(10.0 * number + phase)
     return 60
 
 

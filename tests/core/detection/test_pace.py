@@ -32,32 +32,32 @@ def test_a_pause_does_not_count_as_a_step():
 def test_pauses_that_alternate_with_steps_stay_pauses():
     pace = paced(1.0, 1.0, 1.0, *[20.0, 1.0] * 20)
     assert pace.typical_s == 1.0
-    assert pace.slowdown == 1.0
+    assert pace.slowness.slowdown == 1.0
 
 
 def test_steps_that_all_become_slower_are_a_new_pace():
     pace = paced(*[1.0] * 10, *[10.0] * 6)
     assert pace.typical_s == 10.0
-    assert pace.slowdown == 10.0
+    assert pace.slowness.slowdown == 10.0
 
 
 def test_steps_three_times_as_long_are_slow_after_four_of_them():
-    assert paced(*[1.0] * 12, *[3.0] * 3).slowdown == 1.0
-    assert paced(*[1.0] * 12, *[3.0] * 4).slowdown == 3.0
+    assert paced(*[1.0] * 12, *[3.0] * 3).slowness.slowdown == 1.0
+    assert paced(*[1.0] * 12, *[3.0] * 4).slowness.slowdown == 3.0
 
 
 def test_the_usual_length_does_not_change_while_the_steps_are_slow():
-    assert paced(*[1.0] * 12, *[3.0] * 60).slowdown == 3.0
+    assert paced(*[1.0] * 12, *[3.0] * 60).slowness.slowdown == 3.0
 
 
 def test_the_most_slowdown_stays_until_the_steps_are_back_to_usual():
     pace = paced(*[1.0] * 12, *[2.2] * 7, *[1.8] * 7)
-    assert (pace.slowdown, pace.most_slowdown) == (1.8, 2.2)
-    assert paced(*[1.0] * 12, *[2.2] * 7, *[1.4] * 7).most_slowdown == 1.0
+    assert (pace.slowness.slowdown, pace.slowness.most) == (1.8, 2.2)
+    assert paced(*[1.0] * 12, *[2.2] * 7, *[1.4] * 7).slowness.most == 1.0
 
 
 def test_single_slow_steps_and_jitter_are_not_slow():
-    assert paced(*[1.0, 0.9, 1.1, 1.0, 3.0] * 30).slowdown == 1.0
+    assert paced(*[1.0, 0.9, 1.1, 1.0, 3.0] * 30).slowness.slowdown == 1.0
 
 
 def test_a_recalled_pace_is_the_usual_length():
@@ -66,17 +66,17 @@ def test_a_recalled_pace_is_the_usual_length():
     for _ in range(12):
         pace.note(3.0)
         pace.end_tick()
-    assert pace.slowdown == 3.0
+    assert pace.slowness.slowdown == 3.0
 
 
 def test_a_job_that_is_back_at_its_usual_pace_is_not_slow():
     pace = paced(*[1.0] * 10, *[10.0] * 6, *[1.0] * 20)
-    assert pace.slowdown == 1.0
+    assert pace.slowness.slowdown == 1.0
 
 
 def test_a_job_slow_for_long_has_a_new_usual_pace():
     pace = paced(*[1.0] * 10, *[10.0] * 200)
-    assert pace.slowdown == 1.0
+    assert pace.slowness.slowdown == 1.0
 
 
 @pytest.mark.parametrize("step_s", [0.01, 0.2, 0.5])
@@ -84,31 +84,31 @@ def test_a_job_of_short_steps_stays_slow_for_five_minutes(step_s):
     """Enough to count which rank its peers wait for, which takes seconds whatever the steps."""
     usual, slow_s = [step_s] * 40, 3 * step_s
     counted_s = max(slow_s, 0.5)
-    assert paced(*usual, *[slow_s] * int(290 / counted_s)).slowdown == pytest.approx(3)
-    assert paced(*usual, *[slow_s] * int(310 / counted_s)).slowdown == 1
+    assert paced(*usual, *[slow_s] * int(290 / counted_s)).slowness.slowdown == pytest.approx(3)
+    assert paced(*usual, *[slow_s] * int(310 / counted_s)).slowness.slowdown == 1
 
 
 def test_a_job_of_long_steps_that_became_slower_has_a_new_usual_pace_after_half_an_hour():
-    assert paced(*[60.0] * 12, *[180.0] * 15).slowdown == 3.0
+    assert paced(*[60.0] * 12, *[180.0] * 15).slowness.slowdown == 3.0
     pace = paced(*[60.0] * 12, *[180.0] * 30)
-    assert pace.slowdown == 1.0
-    assert paced(*[60.0] * 12, *[180.0] * 60).slowdown == 1.0
+    assert pace.slowness.slowdown == 1.0
+    assert paced(*[60.0] * 12, *[180.0] * 60).slowness.slowdown == 1.0
 
 
 def test_a_few_quick_steps_at_the_start_are_not_the_usual_length():
     pace = paced(*[1.0] * 3, *[238.0] * 60)
-    assert (pace.slowdown, pace.typical_s) == (1.0, 238.0)
-    assert paced(*[0.01] * 4, *[30.0] * 60).slowdown == 1.0
+    assert (pace.slowness.slowdown, pace.typical_s) == (1.0, 238.0)
+    assert paced(*[0.01] * 4, *[30.0] * 60).slowness.slowdown == 1.0
 
 
 def test_after_a_few_quick_steps_the_long_ones_are_the_usual_length():
-    assert paced(*[1.0] * 3, *[30.0] * 20, *[90.0] * 4).slowdown == 3.0
+    assert paced(*[1.0] * 3, *[30.0] * 20, *[90.0] * 4).slowness.slowdown == 3.0
 
 
 @pytest.mark.parametrize("cycle", [[1.0, 25.0], [1.0] * 6 + [25.0], [25.0] * 4 + [1.0]])
 def test_a_pause_that_keeps_coming_back_is_known(cycle):
     pace = paced(*[1.0] * 3, *cycle * 10)
-    assert (pace.typical_s, pace.pause_s, pace.slowdown) == (1.0, 25.0, 1.0)
+    assert (pace.typical_s, pace.pause_s, pace.slowness.slowdown) == (1.0, 25.0, 1.0)
 
 
 def test_a_pause_that_comes_once_or_twice_does_not_extend_the_deadline():

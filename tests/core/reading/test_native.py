@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import IN_LOCK, a_child, a_native, a_rank
+from tests.core.builders import IN_LOCK, IN_USER_CODE, a_child, a_native, a_rank
 from watchtower.core.reading.native import describe_native, stays_blocked, waits_for_device
 
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 
 
-def dumps_of(before, after, **values):
-    first, second = a_rank(0, IN_LOCK, **values).evidence.dumps
-    return [replace(first, native=before), replace(second, native=after)]
+def dumps_of(first, second, **values):
+    before, after = a_rank(0, IN_LOCK, **values).evidence.dumps
+    return [replace(before, native=first), replace(after, native=second)]
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -20,8 +20,15 @@ def test_only_the_last_dump_shows_a_wait_for_the_device(running):
     waiting = a_native("device_wait", library="libcuda.so.1", running=running)
     assert waits_for_device(dumps_of(None, waiting))
     assert not waits_for_device(dumps_of(waiting, BLOCKED))
-    assert not waits_for_device(dumps_of(waiting, None))
     assert not waits_for_device([])
+
+
+def test_where_the_last_dump_has_no_place_the_one_before_shows_it_at_the_same_line():
+    waiting = a_native("device_wait", library="libcuda.so.1", running=True)
+    assert waits_for_device(dumps_of(waiting, None))
+    assert not waits_for_device(dumps_of(waiting, None, before=IN_USER_CODE))
+    assert not waits_for_device(dumps_of(BLOCKED, None))
+    assert not waits_for_device(dumps_of(waiting, None)[1:])
 
 
 def test_a_thread_that_was_never_switched_stays_blocked():

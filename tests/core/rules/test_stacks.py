@@ -94,6 +94,14 @@ class TestDataloaderStall:
             in ask("dataloader_stall", built).summary
         )
 
+    def test_it_is_not_the_same_for_a_rank_in_another_place(self):
+        others = [a_rank(rank, FETCHING) for rank in range(1, 5)]
+        reads = a_rank(0, FETCHING, syscall="read", kernel={"wchan": "pipe_read"})
+        assert (
+            "Ranks 1-4 are also suspected, in another place. 3 ranks wait for ranks 0-4"
+            in ask("dataloader_stall", job_with(reads, *others)).summary
+        )
+
     def test_a_whole_job_in_its_data_loader_is_less_sure(self):
         assert ask("dataloader_stall", ranks_in(8, FETCHING)).confidence == 0.55
 

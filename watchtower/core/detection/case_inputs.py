@@ -64,13 +64,15 @@ def collect_case_inputs(
     for key, (vitals, _) in gen.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
     by_rank = wait_counts.by_rank if wait_counts else {}
+    slowdown = gen.slowness.slowdown if wait_counts else 1.0
+    slow_s = slowdown * gen.slowness.usual_s if slowdown > 1 else 0.0
     return CaseInputs(
         job=gen.job,
         generation=gen.number,
         world_size=gen.world_size,
         missing=gen.missing_ranks(),
-        typical_step_s=gen.pace("").typical_s,
-        slowdown=gen.pace("").slowdown if wait_counts else 1.0,
+        typical_step_s=slow_s or gen.pace("").typical_s,
+        slowdown=slowdown,
         records=tuple(record.copy() for record in gen.ranks.values()),
         rivals=rivals,
         nodes=dict(nodes),

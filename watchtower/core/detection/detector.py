@@ -180,9 +180,9 @@ class Detector:
             text = "too few steps were seen to know how long a step takes"
             text = text if gen.step() >= 0 else "the first steps are not done yet"
             return Condition(kind=ConditionKind.STARTING, reason=text)
-        pace = gen.pace("")
-        if pace.most_slowdown >= self.policy.slow_factor:
-            text = write_slower(pace.slowdown, pace.slowdown * pace.usual_s)
+        slowness = gen.slowness
+        if slowness.most >= self.policy.slow_factor:
+            text = write_slower(slowness.slowdown, slowness.slowdown * slowness.usual_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
         return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
 

@@ -12,6 +12,8 @@ from watchtower.core.fleet.checkpoints import Checkpoints
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.fleet.sizes import count_text, share_names, shorten
+from watchtower.core.fleet.slowness import Slowness
+from watchtower.core.fleet.throughput import Throughput
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
     EXIT_PHASE,
@@ -146,6 +148,8 @@ class Generation:
     """Second processes that claim a rank of another process, and when they were last reported."""
     paces: dict[str, Pace] = field(default_factory=dict)
     """Step times by phase; "" is training outside phases."""
+    throughput: Throughput = field(default_factory=Throughput)
+    """Time for many steps, in any phase."""
     dumps_bytes: int = 0
     """Bytes of all bodies that contain dumps of its ranks."""
     text_bytes: int = 0
@@ -191,10 +195,19 @@ class Generation:
             return self.pace("")
         return self.paces.setdefault(phase, Pace())
 
-    def end_tick(self) -> None:
+    def end_tick(self, now: float) -> None:
         """Add one sample to each phase, from the step times of this tick."""
+        if self.throughput.is_due(now):
+            self.throughput.take(self.step(), now)
         for pace in self.paces.values():
-            pace.end_tick()
+            pace.end_tick(self.throughput.latest)
+
+    @property
+    def slowness(self) -> Slowness:
+        """Whether its steps have become longer: by the single ones, or over many of them."""
+        return max(
+            self.pace("").slowness, self.throughput.slowness, key=lambda slowness: slowness.most
+        )
 
     @property
     def is_paced(self) -> bool:

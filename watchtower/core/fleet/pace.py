@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from watchtower.core.fleet.sizes import count_pause
+from watchtower.core.fleet.slowness import Slowness
 
 SAMPLES = 128
 """Number of plain samples that are stored: two minutes of 1 s steps, enough for a steady p95."""
@@ -44,20 +45,6 @@ REGIME_BASELINE = 10
 """Number of samples needed before steps become slower. A job that resumes skips batches and warms
 up, in some quick steps. After fewer samples, the new length is the usual one."""
 
-BACK_TO_USUAL = 1.5
-"""A step below this many usual steps is not slow. The usual length is updated again then."""
-
-SLOW_FOR_S = 1800.0
-SLOW_STEPS = 20
-"""After this many seconds and samples the slow length becomes the usual one."""
-
-SLOW_AT_LEAST_S = 300.0
-"""After `SAMPLES` samples it does so earlier, but not before this many seconds: enough for three
-counts of waiting ranks (see `wait_counts`), however short the steps are."""
-
-SAMPLE_S = 0.5
-"""Seconds that a sample of shorter steps counts: samples come with reports of agents."""
-
 
 @dataclass(slots=True)
 class Pace:
@@ -66,13 +53,8 @@ class Pace:
     plain: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     typical_s: float = 0.0
     """p95 of the plain samples, in seconds; 0 before `LEARNED_AFTER` samples."""
-    usual_s: float = 0.0
-    """Median of the samples before the recent ones. It does not change while the steps are slow."""
-    slowdown: float = 1.0
-    """Present length of a step divided by the usual length; 1 while they are not known."""
-    most_slowdown: float = 1.0
-    """The largest slowdown since the steps became slower; 1 once they are back to usual. With it, a
-    job whose slowdown is about a limit is slow all the time, not now and then."""
+    slowness: Slowness = field(default_factory=Slowness)
+    """By the median of the recent samples, against the median of those before them."""
     pause_s: float = 0.0
     """Length of the pause that comes regularly; 0 without one."""
     _tick: list[float] = field(default_factory=list)
@@ -80,10 +62,6 @@ class Pace:
     _pauses: deque[float] = field(default_factory=lambda: deque(maxlen=PAUSE_WINDOW))
     """The latest samples: the length of a pause, or 0 for a step."""
     _median: float = 0.0
-    _slow_for: int = 0
-    """Number of samples since the steps became slower."""
-    _slow_for_s: float = 0.0
-    """The sum of these samples, in seconds, each at least `SAMPLE_S`."""
 
     @property
     def is_learned(self) -> bool:
@@ -100,8 +78,11 @@ class Pace:
         """Add one rank's seconds per step since its previous report."""
         self._tick.append(interval_s)
 
-    def end_tick(self) -> None:
-        """Make one sample of the values of this tick; without values, none."""
+    def end_tick(self, overall: float = 1.0) -> None:
+        """Make one sample of the values of this tick; without values, none.
+
+        `overall`: the slowdown over some more steps, pauses included (see `throughput`).
+        """
         if not self._tick:
             return
         sample = median(self._tick)
@@ -115,7 +96,7 @@ class Pace:
             self.plain.append(sample)
         self.pause_s = sorted(self._pauses)[-COMES_BACK:][0] if self._comes_back() else 0.0
         self._measure()
-        self._compare(sample)
+        self._compare(sample, overall)
 
     def _comes_back(self) -> bool:
         return len(self._pauses) - self._pauses.count(0.0) >= COMES_BACK
@@ -124,11 +105,9 @@ class Pace:
         self._long.append(sample)
         if len(self._long) == REGIME:
             if len(self.plain) >= REGIME_BASELINE:
-                self.usual_s = self.usual_s or self._median
-                self._slow_for = self._slow_for or 1
+                self.slowness.begin(self._median)
             else:
-                self.usual_s = 0.0
-                self._end_slowness()
+                self.slowness = Slowness()
             self.plain.clear()
             self.plain.extend(self._long)
             self._long.clear()
@@ -140,31 +119,15 @@ class Pace:
         if self.is_learned:
             self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
-    def _compare(self, sample: float) -> None:
+    def _compare(self, sample: float, overall: float) -> None:
         """Compare the recent samples with those before them."""
         samples = list(self.plain)
-        if not self._slow_for:
+        if not self.slowness.is_slow:
             before = samples[:-RECENT]
-            self.usual_s = median(before) if len(before) >= BASELINE else 0.0
-        if not self.usual_s:
-            return
-        self.slowdown = median(samples[-RECENT:]) / self.usual_s
-        if self.slowdown < BACK_TO_USUAL:
-            self._end_slowness()
-            return
-        self.most_slowdown = max(self.most_slowdown, self.slowdown)
-        self._slow_for += 1
-        self._slow_for_s += max(sample, SAMPLE_S)
-        is_long = self._slow_for_s >= SLOW_FOR_S and self._slow_for > SLOW_STEPS
-        is_steady = self._slow_for_s >= SLOW_AT_LEAST_S and self._slow_for > SAMPLES
-        if is_long or is_steady:
-            self._end_slowness()
-            self.plain.clear()  # the slow length is the usual one now
+            self.slowness.usual_s = median(before) if len(before) >= BASELINE else 0.0
+        if self.slowness.take(median(samples[-RECENT:]), sample, overall):
+            self.plain.clear()
             self.plain.extend(samples[-RECENT:])
-
-    def _end_slowness(self) -> None:
-        self.slowdown = self.most_slowdown = 1.0
-        self._slow_for, self._slow_for_s = 0, 0.0
 
 
 MAX_PAUSES = 128

@@ -34,9 +34,21 @@ def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
 
 
 def waits_for_device(dumps: Sequence[RankDump]) -> bool:
-    """Return whether the last dump shows a wait for a device, asleep or by polling."""
-    native = dumps[-1].native if dumps else None
+    """Return whether the last dump shows a wait for a device, asleep or by polling.
+
+    On a busy machine a place is not sampled now and then. Then the dump before decides, if the main
+    thread was at the same line of the program.
+    """
+    last = dumps[-2:]
+    if len(last) == 2 and last[1].native is None and _is_at_one_line(*last):
+        last = last[:1]
+    native = last[-1].native if last else None
     return native is not None and native.kind is NativeKind.DEVICE_WAIT
+
+
+def _is_at_one_line(before: RankDump, after: RankDump) -> bool:
+    was, now = ([each.digest for each in dump.threads if each.main] for dump in (before, after))
+    return was == now != []
 
 
 def stays_blocked(dumps: Sequence[RankDump]) -> bool:

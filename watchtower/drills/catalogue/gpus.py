@@ -103,8 +103,6 @@ THROTTLED_STRAGGLER = Drill(
     ),
     plan=plan_straggler,
     warmups=3,
-    # On queued the beats of a slow job come in bursts, and its steps do not seem slower.
-    backends=("stdlib", "torch"),
     own_gpus=True,
     act=_change_gpus(THROTTLED, WORKS),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S
+from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, plan_straggler
 from watchtower.drills.catalogue.stalls import event, happen
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
@@ -120,6 +120,17 @@ DEVICE_STUCK = Drill(
     act=happen,
 )
 
+SLOW_DEVICE = Drill(
+    name="slow_device",
+    shows="one device takes three times as long for each step, and the hosts of all ranks wait",
+    expected=Expected(cause="job_slow", statuses=("slow",)),
+    plan=plan_straggler,
+    warmups=3,
+    backends=ONLY,
+    blames=lambda _: (),
+    act=happen,
+)
+
 LINK_CUT = Drill(
     name="link_cut",
     shows="the link of one rank is cut, and the hosts of all ranks wait (needs root)",
@@ -203,7 +214,7 @@ IDLE_SERVER = Drill(
     act=_serve,
 )
 
-QUEUED_FAULTS = (DEVICE_STUCK, LINK_CUT, RANK0_READS_LOSS_HUNG, FEWER_MICRO_BATCHES)
+QUEUED_FAULTS = (DEVICE_STUCK, SLOW_DEVICE, LINK_CUT, RANK0_READS_LOSS_HUNG, FEWER_MICRO_BATCHES)
 QUEUED_HEALTHY = (
     RANK0_READS_LOSS,
     GRAPH_REPLAY,

@@ -25,6 +25,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
 from watchtower.core.diagnosis.subjects import Deaths, Lingering, LingeringRanks
+from watchtower.core.diagnosis.waits.mismatches import Ground
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.frames import last_component
 from watchtower.core.reading.threads import KnownStack
@@ -129,12 +130,30 @@ def _accuse(
         )
     return Accusation(
         cause=cause,
-        tier=Tier.CANNOT_ANSWER,
+        tier=Tier.STACKS if _may_follow_mismatch(picture, dead) else Tier.CANNOT_ANSWER,
         suspects=suspects,
         reasons=tuple(reasons),
         doubts=(*why_not, *((doubts.SEVERAL_DEATHS,) if len(dead) > 1 else ())),
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
         about=Deaths(tuple(dead), others),
+    )
+
+
+def _may_follow_mismatch(picture: Picture, dead: Sequence[Death]) -> bool:
+    """Return whether the communication library may have ended these ranks because of another rank.
+
+    It aborts a process that received other sizes than it asked for, or that waited too long. If the
+    collective logs of other ranks disagree, that came before.
+    """
+    if any(death.kind is not DeathKind.ABORTED for death in dead):
+        return False
+    split = picture.split
+    accused = {death.rank for death in dead}
+    return (
+        split is not None
+        and split.ground is Ground.COLLECTIVE_LOGS
+        and split.certain
+        and accused.isdisjoint(item.rank for item in split.few)
     )
 
 

@@ -25,7 +25,14 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import classify_wait
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
-from watchtower.core.text import clean, count_ranks, format_duration, join_words, write_slower
+from watchtower.core.text import (
+    clean,
+    count_ranks,
+    format_duration,
+    join_sentences,
+    join_words,
+    write_slower,
+)
 from watchtower.wire.dumps import ChildDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -159,9 +166,23 @@ def name_some(positions: Sequence[Position]) -> str:
 
 
 def write_likewise(suspects: Sequence[Position]) -> str:
-    """Return "the same is true for ranks 4-6" of the suspects after the first."""
-    rest = suspects[1:]
-    return f"the same is true for {name_ranks(item.rank for item in rest)}" if rest else ""
+    """Return "the same is true for ranks 4-6" of the suspects after the first. Those that are in
+    another place have a clause of their own."""
+    first = _key_of_place(suspects[0])
+    alike = [item.rank for item in suspects[1:] if _key_of_place(item) == first]
+    others = [item.rank for item in suspects[1:] if _key_of_place(item) != first]
+    verb = "is" if len(others) == 1 else "are"
+    return join_sentences(
+        f"the same is true for {name_ranks(alike)}" if alike else "",
+        f"{name_ranks(others)} {verb} also suspected, in another place" if others else "",
+    )
+
+
+def _key_of_place(position: Position) -> tuple[str, ...]:
+    """Return what is equal for ranks at one line, in one kind of wait."""
+    reading = position.reading
+    at = (reading.function, reading.at) if reading else ()
+    return (position.place.value, position.wait.wait_class, *at)
 
 
 def name_wait(waiting: Sequence[Position]) -> str:
