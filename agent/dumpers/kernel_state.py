@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -21,6 +22,13 @@ RUNNING = "running"
 
 _COUNT = 2
 """Position in /proc/PID/syscall of a poll's number of descriptors."""
+
+EPOLL_CALLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+
+MAX_WATCHED, MAX_FDINFO_BYTES = 64, 16_384
+"""Descriptors of an epoll that are looked at: a server opens its socket before its clients come."""
+
+_WATCHED = re.compile(r"^tfd: +(\d{1,9}) ", re.MULTILINE)
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -109,6 +117,8 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
     name, descriptor = parse_syscall(call, calls)
     tracer = find_foreign_tracer(proc, pid)
     state = see_past_own_tools(proc, pid, ProcessState(stat.state))
+    if name in EPOLL_CALLS:
+        descriptor = find_listening(proc, pid, descriptor, tables.sockets)
     target = describe_target(proc, pid, descriptor, tables.sockets)
     if polls_one_descriptor(call, name):
         # The call does not show the descriptor. In set-up it is the connection.
@@ -126,6 +136,18 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
         frozen=is_frozen(proc, pid),
         mounts=tables.mounts.find(pid, descriptor) if is_file_call else (),
     )
+
+
+def find_listening(proc: Proc, pid: int, epoll: int, tables: SocketTables) -> int:
+    """Return the listening socket among those that an epoll descriptor watches; else that one.
+
+    An event loop that watches one is a server. Source: proc_pid_fdinfo(5).
+    """
+    text = proc.try_read(pid, f"fdinfo/{epoll}", MAX_FDINFO_BYTES).decode("ascii", "replace")
+    for watched in _WATCHED.findall(text)[:MAX_WATCHED]:
+        if describe_target(proc, pid, int(watched), tables).endswith(" listening"):
+            return int(watched)
+    return epoll
 
 
 def describe_target(proc: Proc, pid: int, descriptor: int, tables: SocketTables) -> str:

@@ -15,6 +15,7 @@ from watchtower.wire.dumps import NativeKind
 POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 BLOCKED = a_native("python", library="python3.11", run_ns=5_000_000, switches=80)
 
+SERVING = "select @selectors.py:415 < serve_forever @socketserver.py:233 < main serve.py:40"
 ASLEEP = replace(BLOCKED, kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1")
 
 
@@ -126,3 +127,15 @@ def test_a_server_without_requests_is_not_hung(tell_no_heartbeat, target):
         assert sim.live.watch.reason.startswith("rank 2 waits for clients")
 
     tell_no_heartbeat(story, no_step_floor_s=60)  # else unchanged samples alone are suspect
+
+
+def test_a_server_is_known_by_its_stack_too(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2] = BLOCKED
+        await watch.go(400, stack=SERVING)
+        assert watch.statuses == ["healthy"]
+        assert sim.live.watch.kind is ConditionKind.IDLE
+
+    tell_no_heartbeat(story)

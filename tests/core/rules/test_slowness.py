@@ -9,6 +9,7 @@ from tests.core.builders import (
     IN_ALL_REDUCE,
     IN_USER_CODE,
     a_case,
+    a_native,
     a_rank,
     ranks_in,
     with_rank,
@@ -45,10 +46,10 @@ def test_the_rank_that_waits_least_sets_the_pace():
     assert diagnosis.suspects[0].where == "loss.py:17 in score"
 
 
-def test_a_gpu_with_reduced_clocks_is_the_reason():
-    case = slow_case(*with_rank(ALIKE, SLOW))
-    plain, suspect = diagnose(case), case.ranks[5]
-    throttled = Observation(
+def throttled(case, rank):
+    """Let the GPU of this rank work with reduced clocks."""
+    suspect = case.ranks[rank]
+    seen = Observation(
         source="nvml",
         subject="pci:0000:3b:00",
         name="gpu_pattern.throttled",
@@ -57,17 +58,42 @@ def test_a_gpu_with_reduced_clocks_is_the_reason():
         pid=suspect.pid,
     )
     nodes = [
-        replace(node, observations=(throttled,) if node.node == suspect.node else ())
+        replace(node, observations=(seen,) if node.node == suspect.node else ())
         for node in case.nodes
     ]
-    diagnosis = diagnose(replace(case, nodes=tuple(nodes)))
+    return replace(case, nodes=tuple(nodes))
+
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+
+
+def test_where_all_hosts_wait_for_their_gpus_the_slow_gpu_is_the_reason():
+    polling = [
+        looked(rank, 6 + rank % 3, stack=IN_USER_CODE, native=POLLS, state="R") for rank in range(8)
+    ]
+    case = slow_case(*polling)
+    assert diagnose(case).cause.value == "job_slow"
+    diagnosis = diagnose(throttled(case, 5))
+    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("straggler", [5])
+    assert "waits for its GPU as often as the other ranks for theirs, and its GPU works with" in (
+        diagnosis.summary
+    )
+
+
+def test_a_slow_gpu_is_no_reason_where_ranks_wait_for_each_other_alike():
+    assert diagnose(throttled(slow_case(*ALIKE), 5)).cause.value == "job_slow"
+
+
+def test_a_gpu_with_reduced_clocks_is_the_reason():
+    case = slow_case(*with_rank(ALIKE, SLOW))
+    plain, throttled_case = diagnose(case), throttled(case, 5)
+    diagnosis = diagnose(throttled_case)
     assert [each.rank for each in diagnosis.suspects] == [5]
     assert diagnosis.domain is Domain.GPU
     assert diagnosis.confidence > plain.confidence
     assert "GPU 0000:3b:00" in diagnosis.next_steps[0]
     assert "reduced clocks" in " ".join(each.text for each in diagnosis.evidence)
-    others = [replace(node, observations=()) for node in nodes]
-    assert diagnose(replace(case, nodes=tuple(others))).domain is plain.domain
+    assert throttled_case.nodes != case.nodes
 
 
 def diagnose_with_ecc(kind, per_s, age_s=6.0, rank=5):

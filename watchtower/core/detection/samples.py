@@ -21,8 +21,7 @@ from watchtower.core.reading.native import (
     is_same_block,
     waits_for_device,
 )
-from watchtower.core.reading.sockets import is_server_end
-from watchtower.core.reading.threads import find_thread, index_stacks
+from watchtower.core.reading.threads import find_thread, index_stacks, serves_clients
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import NativePlace, RankDump
 from watchtower.wire.report import ProcessState
@@ -185,7 +184,7 @@ class Samples:
                 frame_class=reading.frame_class if reading else FrameClass.NONE,
                 block=find_block(placed),
                 waits_for_device=waits_for_device([placed]),
-                waits_for_client=is_server_end(dump.kernel.target),
+                waits_for_client=serves_clients(dump, reading),
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)

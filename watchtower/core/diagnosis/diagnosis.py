@@ -67,7 +67,7 @@ def diagnose_picture(
         rules = SLOW_RULES if is_slow else RULES
     found, broken = _run_rules(picture, rules)
     if all(item.beat is None for item in case.ranks):
-        found = [replace(each, doubts=(*each.doubts, doubts.NO_HEARTBEATS)) for each in found]
+        found = [_doubt_without_heartbeats(each) for each in found]
     if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
         found.append(find_slow_job(picture))
     while True:
@@ -82,6 +82,13 @@ def diagnose_picture(
                 missing_evidence=(*broken, *find_gaps(picture)),
                 coverage=measure_coverage(picture),
             )
+
+
+def _doubt_without_heartbeats(accusation: Accusation) -> Accusation:
+    """Without steps it is not known that a job hangs. One that serves clients may have none now."""
+    serves = any(item.serves_clients for item in accusation.suspects)
+    more = (doubts.NO_HEARTBEATS, *((doubts.SERVES_CLIENTS,) if serves else ()))
+    return replace(accusation, doubts=(*accusation.doubts, *more))
 
 
 def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:

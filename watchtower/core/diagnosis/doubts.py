@@ -24,6 +24,7 @@ class Doubt(NamedTuple):
 
 # Every accusation
 NO_HEARTBEATS = Doubt("no_heartbeats", 0.85)
+SERVES_CLIENTS = Doubt("serves_clients", CANDIDATE)
 STACK_MISSING = Doubt("stack_missing", 0.85)
 SEVERAL_DEATHS = Doubt("several_deaths", 0.9)
 

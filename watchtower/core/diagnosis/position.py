@@ -22,7 +22,13 @@ from watchtower.core.reading.movement import (
 )
 from watchtower.core.reading.native import at_training_thread, stays_blocked, waits_for_device
 from watchtower.core.reading.sockets import read_unanswered
-from watchtower.core.reading.threads import CommThreads, KnownStack, find_thread, waits_beside
+from watchtower.core.reading.threads import (
+    CommThreads,
+    KnownStack,
+    find_thread,
+    serves_clients,
+    waits_beside,
+)
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
@@ -126,6 +132,12 @@ class Position:
         its Python line is. It also waits if its own device never ends.
         """
         return waits_for_device(self.evidence.dumps)
+
+    @property
+    def serves_clients(self) -> bool:
+        """Whether it waits for clients."""
+        dump = self.last_dump
+        return dump is not None and serves_clients(dump, self.reading)
 
     @property
     def is_missing(self) -> bool:

@@ -38,6 +38,8 @@ class FrameClass(Enum):
     """It waits for a program that it started."""
     THREAD = "thread"
     """It waits for a thread that it started."""
+    SERVER = "server"
+    """It waits for clients."""
     USER = "user"
     NONE = "none"
 
@@ -216,10 +218,10 @@ def _find_known(classes: list[FrameClass]) -> int:
     known = [
         index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
     ]
-    # Waiting for a thread is implemented by a lock or a condition.
+    # Waiting for a thread or for clients is implemented by a lock or a condition.
     called = (index for index in known if classes[index] is not FrameClass.LOCK)
     outer = next(called, None)
-    if outer is not None and classes[outer] is FrameClass.THREAD:
+    if outer is not None and classes[outer] in {FrameClass.THREAD, FrameClass.SERVER}:
         return outer
     return known[0] if known else 0
 

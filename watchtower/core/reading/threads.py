@@ -14,6 +14,7 @@ from watchtower.core.reading.frames import (
 )
 from watchtower.core.reading.kernel import ASLEEP
 from watchtower.core.reading.native import at_training_thread, waits_for_device
+from watchtower.core.reading.sockets import is_server_end
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
@@ -163,3 +164,9 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
     if frame_class in SLEEP_IS_WAIT:
         return dump.kernel.state in ASLEEP and not thread.active
     return frame_class in WAITING_CLASSES
+
+
+def serves_clients(dump: RankDump, reading: StackReading | None) -> bool:
+    """Return whether the process waits for clients: by its stack, or by the socket it waits for."""
+    is_server = reading is not None and reading.frame_class is FrameClass.SERVER
+    return is_server or is_server_end(dump.kernel.target)

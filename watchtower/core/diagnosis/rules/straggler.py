@@ -2,6 +2,9 @@
 
 In a synchronous job the fast ranks wait inside the collective for the slow one: over many samples
 the slow rank is the one that waits least. Not so when all work longer: then no rank is named.
+
+Where the work is queued on GPUs, the host of the slow rank waits like the others: for its own GPU.
+Then only the GPU shows that it is slow: by reduced clocks, or by errors of its memory.
 """
 
 from __future__ import annotations
@@ -47,15 +50,12 @@ def find(picture: Picture) -> Accusation | None:
     if len(counted) == 2:
         usual = max(share_of(item) for item in counted)
     slow = [item for item in counted if _waits_little(item, usual, len(counted))]
-    if usual < OTHERS_WAIT or not slow or len(slow) > max(1, MAX_SHARE * len(counted)):
+    named = slow or _find_by_gpu(picture, counted)
+    if usual < OTHERS_WAIT or not named or len(named) > max(1, MAX_SHARE * len(counted)):
         return None
-    others = [item for item in counted if item not in slow]
-    shares = tuple(map(share_of, others))
-    reasons = [
-        Reason(ReasonKind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), WaitShares(slow[0], shares)),
-        Reason(ReasonKind.PACE, PACE_WEIGHT),
-    ]
-    for item in slow[:MAX_QUOTED]:
+    counts = _write_counts(slow, counted) if slow else _write_even(counted)
+    reasons = [counts, Reason(ReasonKind.PACE, PACE_WEIGHT)]
+    for item in named[:MAX_QUOTED]:
         if not item.waits:  # it had to be somewhere: that weighs nothing
             reasons += stack_reason(item, 0.0)
         reasons.append(movement_reason(item, 0.0))
@@ -64,11 +64,30 @@ def find(picture: Picture) -> Accusation | None:
     return Accusation(
         cause=Cause.STRAGGLER,
         tier=Tier.PROGRESS,
-        suspects=tuple(slow),
+        suspects=tuple(named),
         reasons=tuple(reasons),
         doubts=(doubts.UNCOUNTED,) if len(counted) < len(picture.live) else why_not,
-        advice=(_find_reason(picture, slow[0]) or _advise(slow[0]), "top"),
+        advice=(_find_reason(picture, named[0]) or _advise(named[0]), "top"),
     )
+
+
+def _write_counts(slow: list[Position], counted: list[Position]) -> Reason:
+    shares = tuple(share_of(item) for item in counted if item not in slow)
+    about = WaitShares(slow[0], shares)
+    return Reason(ReasonKind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), about)
+
+
+def _write_even(counted: list[Position]) -> Reason:
+    return Reason(ReasonKind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted)))
+
+
+def _find_by_gpu(picture: Picture, counted: list[Position]) -> list[Position]:
+    """Find the ranks of slow GPUs, where most hosts wait for their GPUs."""
+    if 2 * sum(item.waits_for_device for item in counted) < len(counted):
+        return []
+    return [
+        item for item in counted if picture.slowed_gpu(item.rank) or picture.ecc_errors(item.rank)
+    ]
 
 
 def _find_brakes(picture: Picture, rank: int) -> Iterator[Reason]:
@@ -95,9 +114,7 @@ def find_slow_job(picture: Picture) -> Accusation:
     counted = _counted(picture)
     reasons = [Reason(ReasonKind.PACE, SLOW_WEIGHT)]
     if counted:
-        reasons.append(
-            Reason(ReasonKind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted)))
-        )
+        reasons.append(_write_even(counted))
     return Accusation(
         cause=Cause.JOB_SLOW,
         tier=Tier.PROGRESS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from watchtower.core.diagnosis.accusation import Accusation
+from watchtower.core.diagnosis.accusation import Accusation, ReasonKind
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
@@ -321,8 +321,18 @@ def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
     )
 
 
-def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
+def _why_straggler(picture: Picture, accusation: Accusation, position: Position) -> str:
+    why = _write_brake(picture, position)
+    if any(reason.kind is ReasonKind.EVEN_COUNTS for reason in accusation.reasons):
+        return f"waits for its GPU as often as the other ranks for theirs{why}"
     waits, samples = position.evidence.waits, position.evidence.looks
+    if not waits:
+        return f"never waited for other ranks in {samples} samples{why}"
+    return f"waited for other ranks in only {waits} of {samples} samples{why}"
+
+
+def _write_brake(picture: Picture, position: Position) -> str:
+    """Return ", and ..." with what slows the rank down, if that is known."""
     why = ""
     if picture.slowed_gpu(position.rank):
         why = ", and its GPU works with reduced clocks"
@@ -330,9 +340,7 @@ def _why_straggler(picture: Picture, _: Accusation, position: Position) -> str:
         why = f", and {write_ecc_errors(ecc)}"
     elif limit := picture.cpu_limit(position.rank):
         why = f", and {clean(limit.text, 96)}"
-    if not waits:
-        return f"never waited for other ranks in {samples} samples{why}"
-    return f"waited for other ranks in only {waits} of {samples} samples{why}"
+    return why
 
 
 def _summarise_straggler(picture: Picture, accusation: Accusation) -> str:

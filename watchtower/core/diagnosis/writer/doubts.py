@@ -16,6 +16,7 @@ MAX_RANKS = 60
 
 SENTENCES = {
     "no_heartbeats": "no rank has heartbeats, so only stack samples show that the job has stopped",
+    "serves_clients": "{suspects} waits for clients, and the job may have nothing to do",
     "stack_missing": "the position of {unseen} is unknown, and the cause may be there",
     "several_deaths": "several ranks ended at the same moment",
     "leads": "{suspects} completed at least two steps more than the waiting ranks",

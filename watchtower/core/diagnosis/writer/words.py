@@ -60,6 +60,7 @@ THREAD_WAITS = {
     FrameClass.NETWORK: "waits for the network",
     FrameClass.CHILD: "waits for a program it has started",
     FrameClass.THREAD: "waits for another thread",
+    FrameClass.SERVER: "waits for clients",
     FrameClass.COLLECTIVE: "waits for other ranks",
     FrameClass.INIT: "waits for other ranks",
 }
