@@ -11,7 +11,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason,
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, stack_reason
-from watchtower.core.diagnosis.waits.callsites import ProgramOrder
+from watchtower.core.diagnosis.waits.callsites import ProgramOrder, is_further_down
 from watchtower.core.diagnosis.waits.mismatches import Ground, Split
 from watchtower.wire.verdict import Cause
 
@@ -78,8 +78,16 @@ def _find_doubts(picture: Picture, split: Split) -> tuple[Doubt, ...]:
     missing = (doubts.STACK_MISSING,) if picture.unseen else ()
     if split.ground is Ground.STACKS:
         return (*missing, doubts.LINES_ALONE if _is_plain(split) else doubts.LINES_MAY_FIT)
+    is_in_loop = split.order is ProgramOrder.SAME_LOOP
+    if split.cause is Cause.CONDITIONAL_COLLECTIVE and is_in_loop and _is_ahead(split):
+        return (*missing, doubts.MAY_HAVE_LEFT_OUT)
     is_known = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in LOOP_ORDERS
     return missing if is_known else (*missing, doubts.CONDITION_UNKNOWN)
+
+
+def _is_ahead(split: Split) -> bool:
+    """Return whether the few are further down than the others, who would come there next."""
+    return is_further_down(split.few[0], split.many[0])
 
 
 def _is_plain(split: Split) -> bool:

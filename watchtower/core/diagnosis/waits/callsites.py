@@ -46,6 +46,14 @@ def compare_positions(one: Position, others: Sequence[Position]) -> ProgramOrder
     return order
 
 
+def is_further_down(one: Position, other: Position) -> bool:
+    """Return whether a rank is at a later line than another, in the innermost function that both
+    are in."""
+    site, behind = site_of(one), site_of(other)
+    fork = _find_fork(site, behind)
+    return fork is not None and site[fork].line > behind[fork].line
+
+
 def _has_fewer_steps(one: Position, others: Iterable[Position]) -> bool:
     return one.step is not None and all(
         item.step is not None and one.step < item.step for item in others
