@@ -78,7 +78,7 @@ class TestByRecords:
         assert diagnosis.confidence > 0.9
 
     def test_a_barrier_further_down_the_loop_may_follow_a_call_left_out(self):
-        diagnosis = diagnose_job(BARRIER.format(line=42), calls("barrier", before=6, open=1))
+        diagnosis = diagnose_job(BARRIER.format(line=44), calls("barrier", before=6, open=1))
         assert named(diagnosis) == ("conditional_collective", [2])
         assert [doubt.kind for doubt in diagnosis.doubts] == ["may_have_left_out"]
 

@@ -15,10 +15,13 @@ class Device:
 
     def synchronize(self, share):
         """Prepare this share of a step on the host, then wait for its kernels."""
+        self.prepare(share)
+        time.sleep(self.draw(share))
+
+    def prepare(self, share):
         until = time.thread_time() + self.host_work_s * share
         while time.thread_time() < until:
             self._random.random()
-        time.sleep(self.draw(share))
 
     def draw(self, share):
         """Return how many seconds this share takes this time."""

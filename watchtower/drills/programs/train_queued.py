@@ -18,12 +18,13 @@ class QueuedDevice(Device):
     """The accelerator of one rank: kernels are queued, and the host runs ahead of them."""
 
     def __init__(self, rank, plan, backend):
-        super().__init__(rank, plan.step_s, plan.jitter)
+        super().__init__(rank, plan.step_s, plan.jitter, plan.host_work_s)
         self.backend = backend
         # No frame of its own: a full queue blocks the host at the line that launches.
         self.synchronize = functools.partial(backend.with_room, self.launch)
 
     def launch(self, share):
+        self.prepare(share)
         self.run_for(self.draw(share))
 
     def run_for(self, seconds):

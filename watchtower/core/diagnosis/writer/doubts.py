@@ -57,7 +57,7 @@ SENTENCES = {
     "lines_alone": "only source lines show which calls differ: there are no collective logs",
     "lines_may_fit": "without collective logs, calls at these lines may belong together",
     "condition_unknown": "the sources do not show whether a loop ended or a condition differs",
-    "may_have_left_out": "{suspects} may instead have left out an earlier call, and come to this one "
+    "may_have_left_out": "{suspects} may instead have left out an earlier call and come here "
     "before the others",
     "even_split": "no majority of the ranks makes the same call",
     "logs_missing": "some members of these groups have no collective log",
