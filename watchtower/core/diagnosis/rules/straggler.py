@@ -4,7 +4,8 @@ In a synchronous job the fast ranks wait inside the collective for the slow one:
 the slow rank is the one that waits least. Not so when all work longer: then no rank is named.
 
 Where the work is queued on GPUs, the host of the slow rank waits like the others: for its own GPU.
-Then only the GPU shows that it is slow: by reduced clocks, or by errors of its memory.
+Then only what slows it down shows the rank: reduced clocks or memory errors of its GPU, or a CPU
+limit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def find(picture: Picture) -> Accusation | None:
     if len(counted) == 2:
         usual = max(share_of(item) for item in counted)
     slow = [item for item in counted if _waits_little(item, usual, len(counted))]
-    named = slow or _find_by_gpu(picture, counted)
+    named = slow or _find_held_back(picture, counted)
     if usual < OTHERS_WAIT or not named or len(named) > max(1, MAX_SHARE * len(counted)):
         return None
     counts = _write_counts(slow, counted) if slow else _write_even(counted)
@@ -81,13 +82,11 @@ def _write_even(counted: list[Position]) -> Reason:
     return Reason(ReasonKind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted)))
 
 
-def _find_by_gpu(picture: Picture, counted: list[Position]) -> list[Position]:
-    """Find the ranks of slow GPUs, where most hosts wait for their GPUs."""
+def _find_held_back(picture: Picture, counted: list[Position]) -> list[Position]:
+    """Find the ranks that something slows down, where most hosts wait for their GPUs."""
     if 2 * sum(item.waits_for_device for item in counted) < len(counted):
         return []
-    return [
-        item for item in counted if picture.slowed_gpu(item.rank) or picture.ecc_errors(item.rank)
-    ]
+    return [item for item in counted if any(_find_brakes(picture, item.rank))]
 
 
 def _find_brakes(picture: Picture, rank: int) -> Iterator[Reason]:
