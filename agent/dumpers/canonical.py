@@ -11,7 +11,7 @@ import msgspec
 
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
-from watchtower.wire.dumps import NativePlace, ThreadDump
+from watchtower.wire.dumps import KernelWait, NativePlace, ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
 MAIN_THREAD = "MainThread"
@@ -82,13 +82,15 @@ class Threads:
         )
         return tuple(islice(found, most))
 
-    def with_native(self, places: Mapping[int, NativePlace]) -> Threads:
-        """Return the threads with their places in native code, by id."""
+    def with_waits(
+        self, places: Mapping[int, NativePlace], kernels: Mapping[int, KernelWait]
+    ) -> Threads:
+        """Return the threads with their places in native code and in the kernel, by id."""
         pairs = zip(self.threads, self.os_ids, strict=False)
         return replace(
             self,
             threads=tuple(
-                replace(thread, native=places[os_id]) if os_id in places else thread
+                replace(thread, native=places.get(os_id), kernel=kernels.get(os_id))
                 for thread, os_id in pairs
             ),
         )

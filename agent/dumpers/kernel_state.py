@@ -1,10 +1,11 @@
-"""Dumper: where a process's main thread is in the kernel. Takes 0.1 ms and never blocks."""
+"""Dumper: where a thread is in the kernel. Takes 0.1 ms and never blocks."""
 
 from __future__ import annotations
 
 import platform
 import re
 import tomllib
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -111,12 +112,33 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
     stat = parse_stat(proc.try_read(pid, "stat", 4096))
     if stat is None:
         return KernelWait(state=ProcessState.GONE)
-    wchan = proc.try_read(pid, "wchan", 256).decode("ascii", "replace").strip()
-    calls = load_system_calls(platform.machine())
-    call = proc.try_read(pid, "syscall", 256)
-    name, descriptor = parse_syscall(call, calls)
-    tracer = find_foreign_tracer(proc, pid)
     state = see_past_own_tools(proc, pid, ProcessState(stat.state))
+    tracer = find_foreign_tracer(proc, pid)
+    return replace(
+        _read_wait(proc, pid, "", state, tables),
+        tracer_pid=tracer,
+        tracer_name=_name_of(proc, tracer),
+        frozen=is_frozen(proc, pid),
+    )
+
+
+def read_thread_wait(proc: Proc, pid: int, tid: int, tables: KernelTables) -> KernelWait:
+    """Read the same of one thread of a process, without what is of the whole process."""
+    folder = f"task/{tid}/"
+    stat = parse_stat(proc.try_read(pid, f"{folder}stat", 4096))
+    if stat is None:
+        return KernelWait(state=ProcessState.GONE)
+    return _read_wait(proc, pid, folder, ProcessState(stat.state), tables)
+
+
+def _read_wait(
+    proc: Proc, pid: int, folder: str, state: ProcessState, tables: KernelTables
+) -> KernelWait:
+    """Read where a thread waits. `folder`: its folder inside of that of its process."""
+    wchan = proc.try_read(pid, f"{folder}wchan", 256).decode("ascii", "replace").strip()
+    calls = load_system_calls(platform.machine())
+    call = proc.try_read(pid, f"{folder}syscall", 256)
+    name, descriptor = parse_syscall(call, calls)
     if name in EPOLL_CALLS:
         descriptor = find_listening(proc, pid, descriptor, tables.sockets)
     target = describe_target(proc, pid, descriptor, tables.sockets)
@@ -131,9 +153,6 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
         wchan="" if wchan == "0" else wchan[:MAX_NAME],
         syscall=name,
         target=printable(target, MAX_TEXT),
-        tracer_pid=tracer,
-        tracer_name=_name_of(proc, tracer),
-        frozen=is_frozen(proc, pid),
         mounts=tables.mounts.find(pid, descriptor) if is_file_call else (),
     )
 

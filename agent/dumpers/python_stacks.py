@@ -22,7 +22,7 @@ from agent.dumpers.tool_backoff import ToolBackoff
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.dumps import DumpFailure, FailureKind, NativePlace
+from watchtower.wire.dumps import DumpFailure, FailureKind, KernelWait, NativePlace
 
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms. One that takes this long hangs."""
@@ -81,13 +81,14 @@ class StackDump:
     was_ended: bool = False
     """True if py-spy had to be ended: it was expensive, and will be again."""
 
-    def with_native(self, places: Mapping[int, NativePlace]) -> StackDump:
-        """Return the dump with the native places of some threads, by their ids."""
-        return (
-            self
-            if self.threads is None
-            else replace(self, threads=self.threads.with_native(places))
-        )
+    def with_waits(
+        self, places: Mapping[int, NativePlace], kernels: Mapping[int, KernelWait]
+    ) -> StackDump:
+        """Return the dump with the places of some threads in native code and in the kernel, by
+        their ids."""
+        if self.threads is None:
+            return self
+        return replace(self, threads=self.threads.with_waits(places, kernels))
 
 
 def find_py_spy() -> str:

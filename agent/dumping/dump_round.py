@@ -18,7 +18,7 @@ from agent.discovery.owners import Owners
 from agent.discovery.pages import find_page
 from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.dumpers.collectives import read_collectives
-from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
+from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
 from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
@@ -229,15 +229,13 @@ class RoundTaker:
         for thread in (*asking, *dumping, *sampling):
             thread.join()
         if time.monotonic() < deadline:
-            self._sample_other_threads(trees, owner)
+            self._read_other_threads(trees, owner, tables)
 
-    def _sample_other_threads(self, trees: Sequence[Tree], owner: str) -> None:
-        """Sample the threads for which blocked main threads may wait: one of them may train.
+    def _read_other_threads(self, trees: Sequence[Tree], owner: str, tables: KernelTables) -> None:
+        """Read where those threads are for which blocked main threads may wait. One may train.
 
         Only py-spy knows them, so this is a second sample.
         """
-        if self._native is None:
-            return
         waiting = {tree.process.pid: tree.process for tree in trees if may_wait_for_thread(tree)}
         tids = {
             pid: process.stacks.threads.waited_for(MAX_OTHER_THREADS)
@@ -245,8 +243,10 @@ class RoundTaker:
             if process.stacks.threads is not None
         }
         wanted = {pid: named for pid, named in tids.items() if named}
-        for pid, places in self._native.sample_threads(wanted, owner).items():
-            waiting[pid].stacks = waiting[pid].stacks.with_native(places)
+        places = self._native.sample_threads(wanted, owner) if self._native else {}
+        for pid, named in wanted.items():
+            kernels = {tid: read_thread_wait(self._proc, pid, tid, tables) for tid in named}
+            waiting[pid].stacks = waiting[pid].stacks.with_waits(places.get(pid, {}), kernels)
 
     def _sample_native(self, trees: Sequence[Tree], owner: str) -> None:
         if self._native is None:

@@ -15,7 +15,7 @@ from agent.dumpers.native_child import MAX_CHAIN, merge
 from agent.dumpers.native_places import NativePlaces, ThreadSamples, class_of, classify, find_place
 from agent.dumpers.tool_process import Outcome
 from agent.procfs import Proc
-from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
+from watchtower.wire.dumps import MAX_LIBRARIES, KernelWait, NativeKind, NativePlace
 
 MAPS = """\
 00400000-00500000 r-xp 00000000 08:01 11 /usr/bin/python3.11
@@ -206,8 +206,10 @@ class TestOtherThreads:
         assert found.waited_for(8) == (9, 10)
         assert found.waited_for(1) == (9,)
         place = NativePlace(kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1", running=True)
-        placed = found.with_native({9: place}).threads
-        assert [(each.name, each.native) for each in placed if each.native] == [("trainer", place)]
+        kernel = KernelWait(syscall="read")
+        placed = found.with_waits({9: place}, {9: kernel, 10: kernel}).threads
+        assert {each.name: each.native for each in placed if each.native} == {"trainer": place}
+        assert [each.name for each in placed if each.kernel] == ["trainer", "loader"]
 
     def test_the_child_is_asked_for_these_threads_of_each_process(self):
         asked = []

@@ -8,6 +8,7 @@ from tests.core.builders import (
     IN_USER_CODE,
     a_dead_rank,
     a_failure,
+    a_kernel,
     a_missing_rank,
     a_rank,
     a_silent_rank,
@@ -127,6 +128,17 @@ def test_training_in_another_thread_than_the_main_one_is_found():
     position = position_of(idle, threads=(("trainer", IN_ALL_REDUCE),))
     assert position.place is Place.INSIDE
     assert position_of(idle, threads=(("other", idle),)).frame_class.value == "lock"
+
+
+def test_the_kernel_wait_of_that_thread_counts():
+    idle = "wait @threading.py:331 < main_loop @ray/_private/worker.py:879"
+    kernel = a_kernel("S", "recvfrom", "tcp 10.0.0.1:40000 -> 10.0.0.9:443")
+    threads = {"threads": (("trainer", IN_USER_CODE),), "syscall": "futex"}
+    position = position_of(idle, thread_values={"kernel": kernel}, **threads)
+    assert position.wait.wait_class == "network"
+    assert position.kernel.target == kernel.target
+    unread = position_of(idle, **threads)
+    assert (unread.wait.wait_class, unread.kernel.syscall) == ("", "")
 
 
 def test_a_dump_without_a_main_thread_shows_its_first():

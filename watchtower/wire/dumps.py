@@ -79,7 +79,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWait:
-    """The main thread's place in the kernel, from /proc/PID/{stat,wchan,syscall}."""
+    """A thread's place in the kernel, from /proc/PID/task/TID/{stat,wchan,syscall}."""
 
     state: ProcessState = ProcessState.OTHER
     wchan: str = ""
@@ -126,6 +126,9 @@ class ThreadDump:
     native: NativePlace | None = None
     """Where the thread is in native code. Only of threads for which the main thread may wait; that
     of the main thread is `RankDump.native`."""
+    kernel: KernelWait | None = None
+    """Where the thread waits in the kernel. Of the same threads; that of the main thread is
+    `RankDump.kernel`."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ from agent.dumping.dump_round import RoundTaker
 from agent.dumping.targets import Target
 from agent.procfs import Proc
 from tests.agent.agent_scene import wait_until
-from tests.system.agent.agent_processes import PROGRAMS
+from tests.system.agent.agent_processes import PROGRAMS, Victim
 from watchtower.drills.compiling import compile_library, find_compiler
 from watchtower.wire.dumps import NativeKind, ThreadDump
+from watchtower.wire.report import ProcessState
 
 pytestmark = [
     pytest.mark.ptrace,
@@ -27,7 +30,7 @@ pytestmark = [
 
 TRAINS = "ctypes.CDLL({library!r}).{function}()"
 PROGRAM = """
-import ctypes, threading
+import ctypes, os, threading
 thread = threading.Thread(target=lambda: {trains}, name="trainer")
 thread.start()
 print("begun", flush=True)
@@ -35,16 +38,10 @@ thread.join()
 """
 
 
-@pytest.mark.parametrize("function", ["spin", "do_yield", "sleep_in_condition"])
-def test_a_thread_that_main_waits_for_is_found_in_its_wait_for_the_device(
-    start, tmp_path: Path, function: str
-):
-    library = tmp_path / "libcuda.so.1"
-    compile_library(PROGRAMS / "waits.c", library, "-lpthread")
-    victim = start(RANK="0", WORLD_SIZE="1")
+def begin(victim: Victim, folder: Path, trains: str) -> Callable[[], ThreadDump | None]:
+    """Train in a thread of this process. Returns a function that dumps this thread."""
     # A file of the user's own: what is given to exec has none.
-    program = tmp_path / "main.py"
-    trains = TRAINS.format(library=str(library), function=function)
+    program = folder / "main.py"
     program.write_text(PROGRAM.format(trains=trains))
     victim.begin(f"import runpy; runpy.run_path({str(program)!r})")
     victim.wait_for("begun")
@@ -64,9 +61,36 @@ def test_a_thread_that_main_waits_for_is_found_in_its_wait_for_the_device(
         assert dump.native is None or dump.native.kind is not NativeKind.DEVICE_WAIT
         return found[0] if found else None
 
+    return find_trainer
+
+
+@pytest.mark.parametrize("function", ["spin", "do_yield", "sleep_in_condition"])
+def test_a_thread_that_main_waits_for_is_found_in_its_wait_for_the_device(
+    start: Callable[..., Victim], tmp_path: Path, function: str
+) -> None:
+    library = tmp_path / "libcuda.so.1"
+    compile_library(PROGRAMS / "waits.c", library, "-lpthread")
+    trains = TRAINS.format(library=str(library), function=function)
+    find_trainer = begin(start(RANK="0", WORLD_SIZE="1"), tmp_path, trains)
     # A thread that runs may get too little CPU for enough samples, where other tests run.
     trainer = wait_until(find_trainer, "the place of the thread")
     assert trainer.native is not None
     assert trainer.native.kind is NativeKind.DEVICE_WAIT
-    assert trainer.native.library == "libcuda.so.1"
-    assert trainer.native.running is (function != "sleep_in_condition")
+
+
+def test_the_kernel_shows_what_such_a_thread_waits_for(
+    start: Callable[..., Victim], tmp_path: Path
+) -> None:
+    fifo = tmp_path / "shard"
+    os.mkfifo(fifo)
+    find_trainer = begin(
+        start(RANK="0", WORLD_SIZE="1"), tmp_path, f"os.read(os.open({str(fifo)!r}, os.O_RDWR), 1)"
+    )
+
+    def find_read() -> ThreadDump | None:
+        trainer = find_trainer()
+        return trainer if trainer and trainer.kernel and trainer.kernel.target else None
+
+    kernel = wait_until(find_read, "the read of the thread").kernel
+    assert (kernel.syscall, kernel.target) == ("read", str(fifo))
+    assert kernel.state is ProcessState.SLEEPING

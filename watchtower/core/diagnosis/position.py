@@ -30,7 +30,7 @@ from watchtower.core.reading.threads import (
     waits_beside,
 )
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
-from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
+from watchtower.wire.dumps import KernelWait, NativePlace, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
 
@@ -266,7 +266,7 @@ def take_position(
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None
-    kernel = _last_kernel_wait(evidence)
+    kernel = _kernel_of(thread, _last_kernel_wait(evidence))
     if any(thread is not None and thread.native is not None for thread in threads):
         placed = map(at_training_thread, evidence.dumps, threads)
         evidence = evidence.with_dumps(tuple(placed))
@@ -277,8 +277,7 @@ def take_position(
         place=Place.UNSEEN,
         state=state,
         kernel=kernel,
-        # The kernel is asked about the main thread only; of another one just the state counts.
-        wait=classify_wait(kernel if thread is None or thread.main else _state_of(kernel)),
+        wait=classify_wait(kernel),
         shape=_compare([stacks[item.digest] for item in known[-2:]]),
         movement=read_movement(
             evidence.movement,
@@ -311,8 +310,15 @@ def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
     return KernelWait(state=evidence.state, wchan=evidence.wchan)
 
 
-def _state_of(kernel: KernelWait) -> KernelWait:
-    return replace(kernel, wchan="", syscall="", target="")
+def _kernel_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
+    """Return where the thread that trains waits, with the state of its process.
+
+    Agents of older releases ask the kernel about the main thread only.
+    """
+    if thread is None or thread.main:
+        return main
+    own = thread.kernel or KernelWait()
+    return replace(main, wchan=own.wchan, syscall=own.syscall, target=own.target, mounts=own.mounts)
 
 
 def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:
