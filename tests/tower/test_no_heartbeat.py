@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
+from tests.core.detection.scenes import JOB
 from tests.properties import is_thorough
 from tests.tower.simulator import Simulation
 from tests.tower.watching import LINES, Watching
+from watchtower.tower import examination
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause
 
@@ -218,5 +222,21 @@ def test_a_restarted_tower_keeps_the_incident_until_something_changes(tell_no_he
         await watch.work(45)
         assert "recovered" in watch.statuses
         assert len(await sim.incidents()) == 1
+
+    tell_no_heartbeat(story)
+
+
+def test_an_examination_knows_since_when_the_job_has_been_stalled(tell_no_heartbeat, monkeypatch):
+    monkeypatch.setattr(examination, "POLL_S", 0.001)
+
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        watch.be_still()
+        await watch.until("suspect")
+        await watch.go(20)
+        task = asyncio.create_task(sim.tower.examinations.examine(JOB))
+        await asyncio.sleep(0)
+        await sim.dump(behind=2)
+        assert (await task).verdict.stalled_for_s >= sim.verdict.stalled_for_s - 1 > 38
 
     tell_no_heartbeat(story)

@@ -166,7 +166,12 @@ class Examinations:
                 job.sharer,
                 job.founder,
                 lambda: collect_on_demand(
-                    gen, self._fleet.nodes, self._detector, since, self._clock.now()
+                    gen,
+                    self._fleet.nodes,
+                    self._detector,
+                    since,
+                    self._clock.now(),
+                    live.watch.stall,
                 ),
                 None,
                 again=True,

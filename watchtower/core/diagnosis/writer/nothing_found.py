@@ -117,7 +117,8 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     if not live:
         text = "read the end of the job's own log: no process of the job is left"
         return (Step(text, lasts=True),)
-    groups = _group([item for item in live if item.stack is None] or live, _write_kernel)
+    unread = [item for item in live if item.stack is None]
+    groups = _group(unread, _write_kernel) if unread else _group(live, _write_stack)
     first = max(groups[0], key=lambda item: item.age_s)
     pid = first.evidence.pid
     check = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)

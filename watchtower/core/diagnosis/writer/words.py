@@ -46,6 +46,9 @@ MAX_WAITS = 3
 MAX_NAMED_CHILDREN = 3
 """Programs named of those that a rank may wait for."""
 
+SHOWN_S = 1.0
+"""Least seconds until a sleep ends that are shown: a shorter one is one of many in a loop."""
+
 MAX_NAMED = 8
 """Ranks named in the middle of a sentence; more are counted."""
 
@@ -116,7 +119,7 @@ def write_wait(position: Position) -> str:
 def write_timer(position: Position) -> str:
     """Return " for another 40 s" of a sleep, or nothing if it is not known when its call ends."""
     native = position.native
-    if native is None or native.thread or native.ends_in_s is None:
+    if native is None or native.thread or native.ends_in_s is None or native.ends_in_s < SHOWN_S:
         return ""
     return f" for another {format_duration(native.ends_in_s)}"
 
