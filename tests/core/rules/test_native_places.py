@@ -8,6 +8,7 @@ from tests.core.builders import (
     FETCHING,
     IN_HIDDEN_WAIT,
     IN_LOCK,
+    IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
     a_case,
     a_native,
@@ -49,6 +50,17 @@ def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():
         [5],
     )
     assert diagnose_job(a_rank(5, IN_USER_CODE, native=SPINNING, **values)).suspects == ()
+
+
+def test_one_that_runs_at_an_unknown_place_may_poll_like_the_others():
+    values = {"cpu": 1.0, "state": "R", "syscall": "", "active": True}
+    diagnosis = diagnose_job(a_rank(5, IN_USER_CODE, **values))
+    assert named(diagnosis) == ("unknown", [])
+    with_gil = diagnose_job(a_rank(5, IN_USER_CODE, gil="MainThread", **values))
+    assert named(with_gil) == ("busy_loop", [5])
+    without_devices = ranks_in(8, IN_TORCH_ALL_REDUCE)
+    diagnosis = diagnose_job(a_rank(5, IN_USER_CODE, **values), built=without_devices)
+    assert named(diagnosis) == ("busy_loop", [5])
 
 
 def test_the_library_that_computes_is_named():

@@ -31,6 +31,7 @@ SEVERAL_DEATHS = Doubt("several_deaths", 0.9)
 # Ranks that are elsewhere while others wait
 LEADS = Doubt("leads", 1.0, halves=True)
 MAY_NOT_BE_AWAITED = Doubt("may_not_be_awaited", CANDIDATE)
+MAY_POLL = Doubt("may_poll", CANDIDATE)
 CAME_OUT = Doubt("came_out", CANDIDATE)
 ALL_GO_ON = Doubt("all_go_on", CANDIDATE)
 MAY_BE_MOVING = Doubt("may_be_moving", 0.85)

@@ -18,7 +18,9 @@ from watchtower.core.diagnosis.reasons import (
     thread_reasons,
 )
 from watchtower.core.diagnosis.subjects import AccusationSubject
+from watchtower.core.diagnosis.waits.hidden_waits import HIDES_ANY_CALL
 from watchtower.core.diagnosis.waits.majority import are_scattered
+from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 
 MAX_LEAD_STEPS = 1
@@ -80,13 +82,9 @@ def doubt_many(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, .
 
 def find_doubts(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, ...]:
     """Return what limits an accusation: what is not known, and how many are accused."""
-    if any(item.rank in picture.uncertain for item in suspects):
-        return (doubts.MAY_NOT_BE_AWAITED,)
     proven = are_awaited(picture, suspects)
-    if any(item.came_out for item in suspects) and not proven:
-        return (doubts.CAME_OUT,)  # a rank that leaves a collective while others are in one gets on
-    if not picture.gave_up and _all_go_on(picture, suspects, proven=proven):
-        return (doubts.ALL_GO_ON,)
+    if main := _doubt_that_awaited(picture, suspects, proven=proven):
+        return (main,)
     found = [doubts.STACK_MISSING] if picture.unseen and not proven else []
     if any(_may_be_moving(item) for item in suspects):
         found.append(doubts.MAY_BE_MOVING)
@@ -100,12 +98,38 @@ def find_doubts(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, 
     return tuple(dict.fromkeys(found))
 
 
+def _doubt_that_awaited(
+    picture: Picture, suspects: Sequence[Position], *, proven: bool
+) -> Doubt | None:
+    """Return the doubt that the others wait for these at all."""
+    if any(item.rank in picture.uncertain for item in suspects):
+        return doubts.MAY_NOT_BE_AWAITED
+    if picture.uses_devices and any(_may_poll(item) for item in suspects):
+        return doubts.MAY_POLL
+    if any(item.came_out for item in suspects) and not proven:
+        return doubts.CAME_OUT  # a rank that leaves a collective while others are in one gets on
+    if not picture.gave_up and _all_go_on(picture, suspects, proven=proven):
+        return doubts.ALL_GO_ON
+    return None
+
+
 def _leading(picture: Picture, first: Position) -> tuple[Doubt, ...]:
     """Doubt a rank that is further ahead than the others could be if they waited for it."""
     steps = [item.step for item in picture.waiting_without([first.rank])]
     known = [step for step in steps if step is not None]
     leads = first.step is not None and known and first.step > max(known) + MAX_LEAD_STEPS
     return (doubts.LEADS,) if leads else ()
+
+
+def _may_poll(position: Position) -> bool:
+    """Return whether a rank may poll for its device: its line hides any call, it runs in each dump,
+    and it is not known what. A thread with the GIL runs Python."""
+    dumps = position.evidence.dumps
+    return (
+        position.frame_class in HIDES_ANY_CALL
+        and all(dump.native is None and dump.kernel.state is ProcessState.RUNNING for dump in dumps)
+        and not any(thread.owns_gil for dump in dumps for thread in dump.threads)
+    )
 
 
 def _may_be_moving(position: Position) -> bool:

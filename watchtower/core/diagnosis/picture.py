@@ -38,6 +38,9 @@ from watchtower.wire.observations import Observation
 CPU_LIMIT = "cpu_limit"
 """Family of the observation that a CPU limit stops a rank. An agent measures it every 10 s."""
 
+NCCL = "nccl"
+"""The library of groups whose collectives are queued."""
+
 CPU_LIMIT_FRESH_S = 30.0
 """An older one says nothing about the samples of now."""
 
@@ -64,6 +67,13 @@ class Picture(Positions):
             if item.stack is not None
             and (item.rank not in logs.of_rank or (has_any and item.log_failure))
         )
+
+    @cached_property
+    def uses_devices(self) -> bool:
+        """Whether collectives are queued on devices, as far as known."""
+        logs = self.collective_logs
+        is_queued = logs is not None and any(g.library == NCCL for g in logs.groups.values())
+        return is_queued or any(item.waits_for_device for item in self.live)
 
     @cached_property
     def sinks(self) -> tuple[Position, ...]:

@@ -21,6 +21,7 @@ SENTENCES = {
     "several_deaths": "several ranks ended at the same moment",
     "leads": "{suspects} completed at least two steps more than the waiting ranks",
     "may_not_be_awaited": "{suspects} may be waiting for another rank, or may still make progress",
+    "may_poll": "{suspects} may wait for its GPU like the others: its native place is not known",
     "came_out": "{suspects} just left a collective that other ranks are still in",
     "all_go_on": "the stacks changed between two samples, so possibly no rank is blocked",
     "may_be_moving": "{suspects} may still make progress: no two samples show the same stack",
