@@ -91,14 +91,16 @@ def test_helper_threads_do_not_hide_blocked_waits_for_devices(tell_no_heartbeat)
     tell_no_heartbeat(story)
 
 
-def test_a_rank_that_runs_now_and_then_at_one_line_needs_more_samples(tell_no_heartbeat):
+@pytest.mark.parametrize(("cores", "is_suspect"), [(0.01, True), (0.2, False)])
+def test_a_rank_that_asks_again_and_again_at_one_line_rests(tell_no_heartbeat, cores, is_suspect):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
         wait_for_devices(sim)
-        for second in range(150):
-            sim.natives[2] = replace(BLOCKED, switches=second)
+        for second in range(90):
+            run_ns = round(1e9 * cores * second)
+            sim.natives[2] = replace(BLOCKED, switches=20 * second, run_ns=run_ns)
             await watch.go(1, stack=IN_USER_CODE)
-        assert watch.statuses == ["healthy"]
+        assert ("suspect" in watch.statuses) is is_suspect
 
     tell_no_heartbeat(story)
 

@@ -172,7 +172,9 @@ BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
     ("natives", "is_still"),
     [
         ((BLOCKED, BLOCKED), True),
-        ((BLOCKED, replace(BLOCKED, switches=81)), False),
+        ((BLOCKED, replace(BLOCKED, switches=81)), True),
+        ((BLOCKED, replace(BLOCKED, run_ns=900_000_000)), True),
+        ((BLOCKED, replace(BLOCKED, run_ns=1_100_000_000)), False),
         ((BLOCKED,), False),
         ((None, BLOCKED), False),
         ((BLOCKED, None), False),
@@ -180,7 +182,7 @@ BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
         ((POLLS, None), False),
     ],
 )
-def test_a_rank_is_still_if_its_thread_stays_blocked_or_polls_for_its_device(natives, is_still):
+def test_a_rank_is_still_if_its_thread_hardly_runs_or_polls_for_its_device(natives, is_still):
     samples = Samples()
     for number, native in enumerate(natives):
         sample(samples, 20.0 * number, *SAME, native=native)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import IN_LOCK, IN_USER_CODE, a_child, a_native, a_rank
-from watchtower.core.reading.native import describe_native, stays_blocked, waits_for_device
+from watchtower.core.reading.native import describe_native, rests, waits_for_device
 
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 
@@ -31,44 +31,46 @@ def test_where_the_last_dump_has_no_place_the_one_before_shows_it_at_the_same_li
     assert not waits_for_device(dumps_of(waiting, None)[1:])
 
 
-def test_a_thread_that_was_never_switched_stays_blocked():
-    assert stays_blocked(dumps_of(BLOCKED, BLOCKED))
+@pytest.mark.parametrize("run_ns", [0, 50_000_000])
+def test_a_thread_that_hardly_ran_rests(run_ns):
+    later = replace(BLOCKED, run_ns=BLOCKED.run_ns + run_ns, switches=200)
+    assert rests(dumps_of(BLOCKED, later))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        replace(BLOCKED, run_ns=5_000_001),
-        replace(BLOCKED, switches=81),
+        replace(BLOCKED, run_ns=55_000_001),
+        replace(BLOCKED, run_ns=4_999_999),
+        replace(BLOCKED, run_ns=-1),
         replace(BLOCKED, thread="pt_autograd_0"),
         replace(BLOCKED, running=True),
         None,
     ],
 )
 def test_one_that_ran_between_the_dumps_does_not(other):
-    assert not stays_blocked(dumps_of(BLOCKED, other))
-    assert not stays_blocked(dumps_of(other, BLOCKED))
+    assert not rests(dumps_of(BLOCKED, other))
 
 
 def test_unknown_counters_show_nothing():
-    unknown = replace(BLOCKED, switches=-1)
-    assert not stays_blocked(dumps_of(unknown, unknown))
+    unknown = replace(BLOCKED, run_ns=-1)
+    assert not rests(dumps_of(unknown, unknown))
 
 
 def test_one_dump_shows_nothing():
-    assert not stays_blocked(dumps_of(BLOCKED, BLOCKED)[1:])
+    assert not rests(dumps_of(BLOCKED, BLOCKED)[1:])
 
 
 def test_it_may_wait_for_a_child_that_runs():
-    assert not stays_blocked(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "R"),)))
-    assert stays_blocked(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "S"),)))
+    assert not rests(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "R"),)))
+    assert rests(dumps_of(BLOCKED, BLOCKED, children=(a_child(9, "S"),)))
 
 
 def test_it_may_wait_for_another_python_thread_that_runs():
     taken = dumps_of(BLOCKED, BLOCKED, threads=(("writer", IN_LOCK),))
-    assert stays_blocked(taken)
+    assert rests(taken)
     running = tuple(replace(thread, active=not thread.main) for thread in taken[0].threads)
-    assert not stays_blocked([replace(taken[0], threads=running), taken[1]])
+    assert not rests([replace(taken[0], threads=running), taken[1]])
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_helpers_that_run_beside_a_blocked_thread_do_not_hide_it():
     """Communication libraries keep a thread that always uses CPU."""
     locked = a_rank(5, IN_LOCK, syscall="futex", native=BLOCKED, cpu=1.0)
     assert named(diagnose_job(locked)) == ("lock_deadlock", [5])
-    moved = replace(locked.evidence.dumps[1], native=replace(BLOCKED, switches=90))
+    moved = replace(locked.evidence.dumps[1], native=replace(BLOCKED, run_ns=6_000_000_000))
     works = replace(locked.evidence, dumps=(locked.evidence.dumps[0], moved))
     assert picture_of([locked]).by_rank[5].is_motionless
     assert not picture_of([replace(locked, evidence=works)]).by_rank[5].is_motionless

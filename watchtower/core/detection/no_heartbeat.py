@@ -168,7 +168,8 @@ def _working(
     reporting: Sequence[RankRecord], samples: Samples, within_s: float, now: float
 ) -> list[RankRecord]:
     working = [record for record in reporting if now - _moved_at(record, samples) < within_s]
-    if working or _any_stays_blocked(reporting, samples):
+    ranks = [record.vitals.rank for record in reporting]
+    if working or not all(samples.activity_of(rank).waits_for_device for rank in ranks):
         return working
     # If all wait for their devices, these may work for long. A thread that does not run is in one
     # wait. A thread that polls may be in many, one after the other.

@@ -18,6 +18,7 @@ from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.native import (
     at_training_thread,
     find_block,
+    hardly_ran,
     is_same_block,
     waits_for_device,
 )
@@ -36,6 +37,10 @@ MAX_SAMPLES = 120
 
 MAX_RUN_S = 3600.0
 """The longest run of samples that agreed is recorded up to this length, in seconds."""
+
+REST_CORES, NS_PER_S = 0.05, 1e9
+"""A training thread that uses less than this share of a core between two samples hardly runs: it
+sleeps, or asks again and again whether something is there."""
 
 BLIND_AFTER = 3
 """A job is reported as not watched after more than this many samples without any stack."""
@@ -90,6 +95,8 @@ class LatestSample:
     activity: RankActivity
     stays_blocked: bool = False
     """Its training thread was blocked all the time since the sample before."""
+    rests: bool = False
+    """Its training thread hardly ran since the sample before."""
     changed_at: float = float("-inf")
     """When the position last changed."""
 
@@ -203,8 +210,9 @@ class Samples:
 
     def is_still(self, rank: int) -> bool:
         """Return whether a rank does nothing, whatever CPU its process uses: its training thread
-        stays blocked, or polls for its device."""
-        return self.stays_blocked(rank) or self.activity_of(rank).waits_for_device
+        stays blocked, hardly runs, or polls for its device."""
+        rests = rank in self.latest and self.latest[rank].rests
+        return rests or self.stays_blocked(rank) or self.activity_of(rank).waits_for_device
 
     def reset(self, now: float) -> None:
         """Drop the run of samples that agree, because a rank was working during it."""
@@ -237,6 +245,8 @@ class Samples:
         joined = before.sample.join(sample) if before is not None else None
         if before is not None and joined is not None:
             before.stays_blocked = before.activity.is_same_wait(activity)
+            most_ns = REST_CORES * NS_PER_S * (at - before.at)
+            before.rests = hardly_ran(before.activity.block, activity.block, most_ns)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at

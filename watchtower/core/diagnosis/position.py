@@ -20,7 +20,7 @@ from watchtower.core.reading.movement import (
     read_movement,
     uses_a_core,
 )
-from watchtower.core.reading.native import at_training_thread, stays_blocked, waits_for_device
+from watchtower.core.reading.native import at_training_thread, rests, waits_for_device
 from watchtower.core.reading.sockets import read_unanswered
 from watchtower.core.reading.threads import (
     CommThreads,
@@ -283,7 +283,7 @@ def take_position(
             evidence.movement,
             case.moving_cpu_cores,
             waits=waits_for_device(evidence.dumps)
-            or stays_blocked(evidence.dumps)
+            or rests(evidence.dumps)
             or stays_in_d(evidence.dumps, state),
         ),
         active=thread is not None and thread.active,

@@ -17,6 +17,10 @@ MAX_FUNCTION = 48
 """Characters of a function in one line."""
 
 
+RESTS_NS = 50_000_000
+"""Nanoseconds of CPU that a thread at rest may use between two dumps, which are at least a second
+apart: 5 % of a core."""
+
 SHOWN_AGE_S = 5.0
 """The age of younger functions is not shown: they are read right before the two rounds of a dump.
 """
@@ -51,18 +55,25 @@ def _is_at_one_line(before: RankDump, after: RankDump) -> bool:
     return was == now != []
 
 
-def stays_blocked(dumps: Sequence[RankDump]) -> bool:
-    """Return whether the training thread was blocked all the time between the last two dumps, and
-    nothing that it may wait for runs.
+def rests(dumps: Sequence[RankDump]) -> bool:
+    """Return whether the training thread hardly ran between the last two dumps, as one that sleeps
+    or asks again and again, and nothing that it may wait for runs."""
+    return len(dumps) > 1 and hardly_ran(find_block(dumps[-2]), find_block(dumps[-1]), RESTS_NS)
 
-    It may wait for another Python thread or for a child, so these must not run in either dump.
-    Threads without Python are helpers: watchdogs, proxies, thread pools.
-    """
-    return len(dumps) > 1 and is_same_block(find_block(dumps[-2]), find_block(dumps[-1]))
+
+def hardly_ran(before: NativePlace | None, after: NativePlace | None, most_ns: float) -> bool:
+    """Return whether a thread that was blocked in two dumps used at most this much CPU between."""
+    if before is None or after is None or before.thread != after.thread or before.run_ns < 0:
+        return False
+    return 0 <= after.run_ns - before.run_ns <= most_ns
 
 
 def find_block(dump: RankDump) -> NativePlace | None:
-    """Return where the training thread is blocked, if nothing that it may wait for runs."""
+    """Return where the training thread is blocked, if nothing that it may wait for runs.
+
+    It may wait for another Python thread or for a child. Threads without Python are helpers:
+    watchdogs, proxies, thread pools.
+    """
     native = dump.native
     return None if native is None or native.running or _runs_other_work(dump) else native
 
