@@ -5,6 +5,7 @@ import random
 import pytest
 
 from watchtower.core.fleet.pace import Pace
+from watchtower.core.fleet.slowness import Latest
 from watchtower.core.fleet.throughput import BASELINE, GROUP, GROUPS, ROUND_STEPS, Throughput
 
 USUAL, SLOW = 1.1, 2.7
@@ -38,15 +39,15 @@ def test_bursts_of_slow_steps_are_slow(ahead):
 
 
 def test_one_group_shows_that_a_slow_job_is_slow_still():
-    assert run(*[USUAL] * 48, *[SLOW] * 24).latest > 2
-    assert run(*[USUAL] * 48, *[SLOW] * 24, *[USUAL] * 24).latest < 1.5
+    assert run(*[USUAL] * 48, *[SLOW] * 24).latest.slowdown > 2
+    assert run(*[USUAL] * 48, *[SLOW] * 24, *[USUAL] * 24).latest.slowdown < 1.5
     pace = Pace()
     for sample, overall in [(1.0, 1.0)] * 12 + [(3.0, 1.0)] * 4 + [(1.0, 2.5)] * 9:
         pace.note(sample)
-        pace.end_tick(overall)
-    assert (pace.slowness.slowdown, pace.slowness.is_slow) == (2.5, True)
+        pace.end_tick(Latest(overall, 2.7))
+    assert (pace.slowness.slowdown, pace.slowness.present_s) == (2.5, 2.7)
     pace.note(1.0)
-    pace.end_tick(1.1)
+    pace.end_tick(Latest(1.1, 1.2))
     assert not pace.slowness.is_slow
 
 
@@ -54,7 +55,7 @@ def test_no_job_is_slow_only_because_one_group_is():
     pace = Pace()
     for _ in range(20):
         pace.note(1.0)
-        pace.end_tick(2.5)
+        pace.end_tick(Latest(2.5, 2.7))
     assert pace.slowness.most == 1
 
 
@@ -104,6 +105,17 @@ def test_a_count_that_begins_anew_is_no_step():
     for epoch in range(4):
         for number in range(40):
             throughput.take(number, 100.0 * epoch + number)
+    assert throughput.slowness.most == 1
+
+
+def test_no_round_goes_through_a_phase():
+    throughput, now = Throughput(), 0.0
+    for number in range(600):
+        now += 3.0 if number % 120 < 40 else 1.0
+        if number % 120 < 40:
+            throughput.interrupt()
+        else:
+            throughput.take(number, now)
     assert throughput.slowness.most == 1
 
 

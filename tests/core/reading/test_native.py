@@ -25,9 +25,12 @@ def test_only_the_last_dump_shows_a_wait_for_the_device(running):
 
 def test_where_the_last_dump_has_no_place_the_one_before_shows_it_at_the_same_line():
     waiting = a_native("device_wait", library="libcuda.so.1", running=True)
-    assert waits_for_device(dumps_of(waiting, None))
-    assert not waits_for_device(dumps_of(waiting, None, before=IN_USER_CODE))
-    assert not waits_for_device(dumps_of(BLOCKED, None))
+    assert waits_for_device(dumps_of(waiting, None, state="R"))
+    assert not waits_for_device(dumps_of(waiting, None, state="R", before=IN_USER_CODE))
+    assert not waits_for_device(dumps_of(waiting, None, state="R", gil="MainThread"))
+    assert not waits_for_device(dumps_of(waiting, None, state="D"))
+    assert not waits_for_device(dumps_of(replace(waiting, thread="trainer"), None, state="R"))
+    assert not waits_for_device(dumps_of(BLOCKED, None, state="R"))
     assert not waits_for_device(dumps_of(waiting, None)[1:])
 
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.core.builders import IN_ALL_REDUCE, a_case, a_rank, ranks_in, with_rank
+from tests.core.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    a_case,
+    a_kernel,
+    a_rank,
+    picture_of,
+    ranks_in,
+    with_rank,
+)
 from watchtower.core.diagnosis.diagnosis import diagnose
 
 SERVING = "select @selectors.py:415 < serve_forever @socketserver.py:233 < <module> serve.py:40"
@@ -29,6 +38,17 @@ def test_a_server_without_requests_is_no_culprit(stack, kernel):
     diagnosis = diagnose(job(a_rank(0, stack, step=None, **kernel), step=None))
     assert diagnosis.cause.value == "unknown"
     assert not diagnosis.suspects
+
+
+@pytest.mark.parametrize(("stack", "kernel"), [(SERVING, {}), (LOOP, LISTENS)])
+def test_a_rank_that_trains_beside_a_server_serves_nobody(stack, kernel):
+    """Such as metrics that main serves while a thread trains."""
+    values = {"thread_values": {"kernel": a_kernel("S", "read", "/data/shard")}, "step": None}
+    trains = a_rank(0, stack, threads=(("trainer", FETCHING),), **values, **kernel)
+    if stack is LOOP:
+        assert [suspect.rank for suspect in diagnose(job(trains, step=None)).suspects] == [0]
+    waits = a_rank(0, stack, threads=(("trainer", IN_ALL_REDUCE),), **values, **kernel)
+    assert picture_of([waits]).by_rank[0].waits
 
 
 def test_an_event_loop_that_serves_nobody_may_be_one():

@@ -80,6 +80,14 @@ def test_where_all_hosts_wait_for_their_gpus_the_slow_gpu_is_the_reason():
     )
 
 
+def test_a_rank_that_does_not_wait_for_its_gpu_is_not_named_for_it():
+    polling = [
+        looked(rank, 6 + rank % 3, stack=IN_USER_CODE, native=POLLS, state="R") for rank in range(8)
+    ]
+    works = looked(5, 6, stack=IN_USER_CODE, native=a_native("python", running=True), state="R")
+    assert diagnose(throttled(slow_case(*with_rank(polling, works)), 5)).cause.value == "job_slow"
+
+
 def test_a_slow_gpu_is_no_reason_where_ranks_wait_for_each_other_alike():
     assert diagnose(throttled(slow_case(*ALIKE), 5)).cause.value == "job_slow"
 

@@ -76,6 +76,8 @@ def test_the_stage_that_left_out_a_queued_send():
     assert diagnosis.cause.value == "missing_send"
     assert [suspect.rank for suspect in diagnosis.suspects] == [1]
     assert "message 41" in diagnosis.summary
+    assert diagnosis.confidence == 0.75
+    assert [doubt.kind for doubt in diagnosis.doubts] == ["other_sends"]
 
 
 def test_a_stage_that_sleeps_has_left_out_nothing():
@@ -113,6 +115,21 @@ def test_one_device_of_a_pipeline_is_stuck():
                 peer(3, sent=(41, 41), received=(41, 41)),
             ],
             3: [peer(2, received=(41, 41), sent=(41, 41), opens=False)],
+        }
+    )
+    assert not diagnosis.suspects
+
+
+def test_messages_that_are_not_counted_show_no_cycle():
+    """At warm-up, three messages in each direction were sent by isend."""
+    diagnosis = stages(
+        {
+            rank: [
+                peer(other, sent=(41, 41), received=(44, 44), opens=rank < other)
+                for other in (rank - 1, rank + 1)
+                if 0 <= other < 4
+            ]
+            for rank in range(4)
         }
     )
     assert not diagnosis.suspects

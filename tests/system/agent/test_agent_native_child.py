@@ -27,7 +27,7 @@ print(flush=True)
 while True:
     end = time.thread_time() + 0.001
     while time.thread_time() < end: pass
-    time.sleep(0.1)
+    time.sleep(0.3)
 """
 
 
@@ -57,6 +57,13 @@ def test_a_thread_with_little_cpu_is_sampled_for_longer():
         found = sampled(process)
     assert found.running
     assert sum(found.leaves.values()) >= LEAST_SAMPLES
+
+
+def test_with_too_few_samples_its_place_is_where_it_sleeps(monkeypatch):
+    monkeypatch.setattr(native_child, "LONGEST_SAMPLING_S", 0.01)
+    with running(RARELY_RUNS) as process:
+        wait_until(lambda: is_asleep(process.pid), "the program sleeps")
+        assert not sampled(process).running
 
 
 def test_a_thread_that_has_just_been_blocked_is_read_as_blocked(monkeypatch):

@@ -65,7 +65,7 @@ def collect_case_inputs(
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
     by_rank = wait_counts.by_rank if wait_counts else {}
     slowdown = gen.slowness.slowdown if wait_counts else 1.0
-    slow_s = slowdown * gen.slowness.usual_s if slowdown > 1 else 0.0
+    slow_s = gen.slowness.present_s if slowdown > 1 else 0.0
     return CaseInputs(
         job=gen.job,
         generation=gen.number,

@@ -182,7 +182,7 @@ class Detector:
             return Condition(kind=ConditionKind.STARTING, reason=text)
         slowness = gen.slowness
         if slowness.most >= self.policy.slow_factor:
-            text = write_slower(slowness.slowdown, slowness.slowdown * slowness.usual_s)
+            text = write_slower(slowness.slowdown, slowness.present_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
         return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
 

@@ -191,7 +191,9 @@ class Samples:
                 frame_class=reading.frame_class if reading else FrameClass.NONE,
                 block=find_block(placed),
                 waits_for_device=waits_for_device([placed]),
-                waits_for_client=serves_clients(dump, reading),
+                waits_for_client=serves_clients(
+                    dump, thread, reading.frame_class if reading else FrameClass.NONE
+                ),
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)

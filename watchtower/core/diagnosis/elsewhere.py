@@ -127,7 +127,8 @@ def _may_poll(position: Position) -> bool:
     dumps = position.evidence.dumps
     return (
         position.frame_class in HIDES_ANY_CALL
-        and all(dump.native is None and dump.kernel.state is ProcessState.RUNNING for dump in dumps)
+        and all(dump.native is None for dump in dumps)
+        and (position.active or position.state is ProcessState.RUNNING)
         and not any(thread.owns_gil for dump in dumps for thread in dump.threads)
     )
 

@@ -21,12 +21,11 @@ from watchtower.core.reading.movement import (
     uses_a_core,
 )
 from watchtower.core.reading.native import at_training_thread, rests, waits_for_device
-from watchtower.core.reading.sockets import read_unanswered
+from watchtower.core.reading.sockets import is_server_end, read_unanswered
 from watchtower.core.reading.threads import (
     CommThreads,
     KnownStack,
     find_thread,
-    serves_clients,
     waits_beside,
 )
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
@@ -135,9 +134,8 @@ class Position:
 
     @property
     def serves_clients(self) -> bool:
-        """Whether it waits for clients."""
-        dump = self.last_dump
-        return dump is not None and serves_clients(dump, self.reading)
+        """Whether its training thread waits for clients."""
+        return self.frame_class is FrameClass.SERVER or is_server_end(self.kernel.target)
 
     @property
     def is_missing(self) -> bool:

@@ -149,7 +149,7 @@ class Generation:
     paces: dict[str, Pace] = field(default_factory=dict)
     """Step times by phase; "" is training outside phases."""
     throughput: Throughput = field(default_factory=Throughput)
-    """Time for many steps, in any phase."""
+    """Time for many steps outside phases."""
     dumps_bytes: int = 0
     """Bytes of all bodies that contain dumps of its ranks."""
     text_bytes: int = 0
@@ -198,7 +198,10 @@ class Generation:
     def end_tick(self, now: float) -> None:
         """Add one sample to each phase, from the step times of this tick."""
         if self.throughput.is_due(now):
-            self.throughput.take(self.step(), now)
+            if any(r.vitals.beat and r.vitals.beat.phase for r in self.live()):
+                self.throughput.interrupt()
+            else:
+                self.throughput.take(self.step(), now)
         for pace in self.paces.values():
             pace.end_tick(self.throughput.latest)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from watchtower.core.fleet.sizes import count_pause
-from watchtower.core.fleet.slowness import Slowness
+from watchtower.core.fleet.slowness import NOT_SLOWER, Latest, Slowness
 
 SAMPLES = 128
 """Number of plain samples that are stored: two minutes of 1 s steps, enough for a steady p95."""
@@ -78,10 +78,10 @@ class Pace:
         """Add one rank's seconds per step since its previous report."""
         self._tick.append(interval_s)
 
-    def end_tick(self, overall: float = 1.0) -> None:
+    def end_tick(self, overall: Latest = NOT_SLOWER) -> None:
         """Make one sample of the values of this tick; without values, none.
 
-        `overall`: the slowdown over some more steps, pauses included (see `throughput`).
+        `overall`: over some more steps, pauses included (see `throughput`).
         """
         if not self._tick:
             return
@@ -119,7 +119,7 @@ class Pace:
         if self.is_learned:
             self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
-    def _compare(self, sample: float, overall: float) -> None:
+    def _compare(self, sample: float, overall: Latest) -> None:
         """Compare the recent samples with those before them."""
         samples = list(self.plain)
         if not self.slowness.is_slow:

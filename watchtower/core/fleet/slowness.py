@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BACK_TO_USUAL = 1.5
 """A step below this many usual steps is not slow. The usual length is updated again then."""
@@ -20,6 +21,18 @@ SAMPLE_S = 0.5
 """Seconds that a sample of shorter steps counts: samples come with reports of agents."""
 
 
+class Latest(NamedTuple):
+    """The latest steps."""
+
+    slowdown: float
+    present_s: float
+    """Seconds per step."""
+
+
+NOT_SLOWER = Latest(0.0, 0.0)
+"""No slowdown is known."""
+
+
 @dataclass(slots=True)
 class Slowness:
     """The slowness of one job by one measure of its steps."""
@@ -29,6 +42,8 @@ class Slowness:
     are slow."""
     slowdown: float = 1.0
     """Present length of a step divided by the usual length; 1 while they are not known."""
+    present_s: float = 0.0
+    """Present length of a step in seconds; 0 if it is not known."""
     most: float = 1.0
     """The largest slowdown since the steps became slower; 1 once they are back to usual. With it, a
     job whose slowdown is about a limit is slow all the time, not now and then."""
@@ -47,15 +62,16 @@ class Slowness:
         self.usual_s = self.usual_s or usual_s
         self._samples = self._samples or 1
 
-    def take(self, present_s: float, sample_s: float, least: float = 1.0) -> bool:
+    def take(self, present_s: float, sample_s: float, other: Latest = NOT_SLOWER) -> bool:
         """Compare the present length of a step with the usual one, after a sample of this length.
 
-        `least`: a slowdown by another measure, which may show that the job is slow still. Returns
-        True if the steps were slow for so long that their length is the usual one now.
+        `other`: by another measure, which may show that the job is slow still. Returns True if the
+        steps were slow for so long that their length is the usual one now.
         """
         if not self.usual_s:
             return False
-        self.slowdown = max(present_s / self.usual_s, least if self.is_slow else 0.0)
+        own = Latest(present_s / self.usual_s, present_s)
+        self.slowdown, self.present_s = max(own, other) if self.is_slow else own
         if self.slowdown < BACK_TO_USUAL:
             self.end()
             return False

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from watchtower.core.fleet.slowness import BACK_TO_USUAL, Slowness
+from watchtower.core.fleet.slowness import BACK_TO_USUAL, NOT_SLOWER, Latest, Slowness
 
 ROUND_STEPS = 4
 ROUND_S = 4.0
@@ -41,9 +41,9 @@ class Throughput:
     """The seconds per step of one job over rounds of steps. `take` adds a tick."""
 
     slowness: Slowness = field(default_factory=Slowness)
-    latest: float = 1.0
-    """Slowdown of the latest group alone; 1 while it is not known. One group shows that a slow job
-    is not back at its usual pace, and too little to call a job slow."""
+    latest: Latest = NOT_SLOWER
+    """The latest group alone. It shows that a slow job is not back at its usual pace. It is too
+    short to call a job slow."""
     _rounds: deque[float] = field(
         default_factory=lambda: deque(maxlen=MAX_BASELINE + GROUPS * GROUP)
     )
@@ -55,6 +55,10 @@ class Throughput:
     def is_due(self, now: float) -> bool:
         """Return whether a round may end now."""
         return now - self._began_at >= ROUND_S
+
+    def interrupt(self) -> None:
+        """Drop the present round: a phase belongs to no round."""
+        self._step = -1
 
     def take(self, step: int, now: float) -> None:
         """Take the step that all ranks have made; -1 before the first."""
@@ -78,7 +82,8 @@ class Throughput:
             self.slowness.usual_s = _mean(before, median(before))
         usual_s = self.slowness.usual_s
         groups = [_mean(recent[at : at + GROUP], usual_s) for at in range(0, len(recent), GROUP)]
-        self.latest = _mean(recent[-GROUP:], usual_s) / usual_s
+        latest_s = _mean(recent[-GROUP:], usual_s)
+        self.latest = Latest(latest_s / usual_s, latest_s)
         if len(recent) < GROUPS * GROUP:
             return
         present_s = min(groups)

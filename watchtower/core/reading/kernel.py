@@ -8,7 +8,7 @@ from functools import lru_cache
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.mounts import describe_mount, file_system_of, find_mount
 from watchtower.core.reading.patterns import TextPattern, whole
-from watchtower.core.reading.sockets import UNANSWERED
+from watchtower.core.reading.sockets import UNANSWERED, is_listening
 from watchtower.core.text import clean
 from watchtower.wire.dumps import KernelWait, Mount
 from watchtower.wire.report import ProcessState
@@ -101,6 +101,7 @@ def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
 
 
 def _narrow(wait_class: str, target: str) -> str:
-    if wait_class not in _NARROWED:
+    # A loop that watches a listening socket may wait for anything else as well.
+    if wait_class not in _NARROWED or (wait_class == "poll" and is_listening(target)):
         return wait_class
     return next((name for pattern, name in _TARGETS if pattern.matches(target)), wait_class)

@@ -40,19 +40,26 @@ def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
 def waits_for_device(dumps: Sequence[RankDump]) -> bool:
     """Return whether the last dump shows a wait for a device, asleep or by polling.
 
-    On a busy machine a place is not sampled now and then. Then the dump before decides, if the main
-    thread was at the same line of the program.
+    On a busy machine the place of a thread that runs is not sampled now and then. Then the dump
+    before decides, if the main thread was at the same line of the program.
     """
     last = dumps[-2:]
-    if len(last) == 2 and last[1].native is None and _is_at_one_line(*last):
+    if len(last) == 2 and last[1].native is None and _may_run_on(*last):
         last = last[:1]
     native = last[-1].native if last else None
     return native is not None and native.kind is NativeKind.DEVICE_WAIT
 
 
-def _is_at_one_line(before: RankDump, after: RankDump) -> bool:
-    was, now = ([each.digest for each in dump.threads if each.main] for dump in (before, after))
-    return was == now != []
+def _may_run_on(before: RankDump, after: RankDump) -> bool:
+    """Return whether the main thread may still do what it did in the dump before."""
+    was, now = ([each for each in dump.threads if each.main] for dump in (before, after))
+    return (
+        before.native is not None
+        and not before.native.thread
+        and after.kernel.state is ProcessState.RUNNING
+        and [each.digest for each in was] == [each.digest for each in now] != []
+        and not any(each.owns_gil for each in now)
+    )
 
 
 def rests(dumps: Sequence[RankDump]) -> bool:

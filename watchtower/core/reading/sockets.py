@@ -52,4 +52,9 @@ def is_server_end(target: str) -> bool:
     The client's end has no path. The path may be relative, as the server bound it. Which end of a
     TCP connection opened it is not known.
     """
-    return target.endswith(" listening") or target.startswith("unix socket ")
+    return is_listening(target) or target.startswith("unix socket ")
+
+
+def is_listening(target: str) -> bool:
+    """Return whether a target is a socket that accepts connections, not a path that ends so."""
+    return target.startswith(("tcp ", "unix ")) and target.endswith(" listening")

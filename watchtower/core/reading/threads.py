@@ -71,7 +71,7 @@ def find_thread(
 ) -> ThreadDump | None:
     """Return the thread that trains: the main one, unless it only waits for another thread.
 
-    * Some programs train in a thread that the main thread joins.
+    * Some programs train in a thread that the main thread joins, or beside a server.
     * While the main thread is in backward, hooks run in threads of autograd. Their outermost frame
       is the user's function, not one of `threading`.
     * A main thread at a lock may wait for any thread. It is one of `comm_threads` if other ranks
@@ -89,9 +89,10 @@ def find_thread(
         return next(iter(others), main)
     frame_class = class_of(main, stacks)
     others = [other for other in others if other is not main]
-    if frame_class is FrameClass.THREAD:
+    if frame_class in (FrameClass.THREAD, FrameClass.SERVER):
         waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
-        return next(waiting, None) or next(iter(others), main)
+        joins = frame_class is FrameClass.THREAD
+        return next(waiting, None) or next(iter(others if joins else ()), main)
     if frame_class is FrameClass.LOCK and comm_threads:
         return _find_comm_thread(main, others, stacks, comm_threads) or main
     if frame_class is FrameClass.BACKWARD:
@@ -166,7 +167,9 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
     return frame_class in WAITING_CLASSES
 
 
-def serves_clients(dump: RankDump, reading: StackReading | None) -> bool:
-    """Return whether the process waits for clients: by its stack, or by the socket it waits for."""
-    is_server = reading is not None and reading.frame_class is FrameClass.SERVER
-    return is_server or is_server_end(dump.kernel.target)
+def serves_clients(dump: RankDump, thread: ThreadDump | None, frame_class: FrameClass) -> bool:
+    """Return whether the thread that trains waits for clients: by its stack, or by the socket that
+    it waits for."""
+    kernel = dump.kernel if thread is None or thread.main else thread.kernel
+    is_at_server_end = kernel is not None and is_server_end(kernel.target)
+    return frame_class is FrameClass.SERVER or is_at_server_end

@@ -56,6 +56,9 @@ def _find_doubts(picture: Picture, cycle: End, breakers: Sequence[int] | None) -
         return (doubts.CYCLE_UNPROVEN,)
     if len({point.group is None for point in cycle.points}) > 1:
         return (doubts.MIXED_CYCLE,)
+    assert picture.collective_logs is not None
+    if cycle.points[0].group is None and picture.collective_logs.queued.intersection(cycle.ranks):
+        return (doubts.OTHER_MESSAGES,)
     return (doubts.ONE_OF_CYCLE,) if _may_be_one(picture, cycle, breakers) else ()
 
 

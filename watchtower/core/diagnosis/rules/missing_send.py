@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
+from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import LOG_WEIGHT, stack_reason
 from watchtower.core.diagnosis.subjects import MissingSends
+from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Ground
 from watchtower.wire.verdict import Cause
 
@@ -37,7 +41,16 @@ def find(picture: Picture) -> Accusation | None:
         tier=Tier.WAIT_FOR,
         suspects=tuple(picture.by_rank[sender] for sender in senders),
         reasons=tuple(reasons),
-        doubts=(doubts.BOTH_AHEAD,) if crossed else (),
+        doubts=_find_doubts(picture, missing, is_crossed=bool(crossed)),
         advice=("find_send", "every_receive_needs_a_send"),
         about=MissingSends(missing),
     )
+
+
+def _find_doubts(
+    picture: Picture, missing: Sequence[MissingSend], *, is_crossed: bool
+) -> tuple[Doubt, ...]:
+    logs = picture.collective_logs
+    is_queued = logs is not None and any(each.receiver in logs.queued for each in missing)
+    crossed = (doubts.BOTH_AHEAD,) if is_crossed else ()
+    return (*crossed, doubts.OTHER_SENDS) if is_queued else crossed

@@ -4,8 +4,7 @@ In a synchronous job the fast ranks wait inside the collective for the slow one:
 the slow rank is the one that waits least. Not so when all work longer: then no rank is named.
 
 Where the work is queued on GPUs, the host of the slow rank waits like the others: for its own GPU.
-Then only what slows it down shows the rank: reduced clocks or memory errors of its GPU, or a CPU
-limit.
+Then only what slows it down shows the rank: reduced clocks of its GPU, or a CPU limit.
 """
 
 from __future__ import annotations
@@ -86,7 +85,11 @@ def _find_held_back(picture: Picture, counted: list[Position]) -> list[Position]
     """Find the ranks that something slows down, where most hosts wait for their GPUs."""
     if 2 * sum(item.waits_for_device for item in counted) < len(counted):
         return []
-    return [item for item in counted if any(_find_brakes(picture, item.rank))]
+    return [
+        item
+        for item in counted
+        if item.waits_for_device and (picture.slowed_gpu(item.rank) or picture.cpu_limit(item.rank))
+    ]
 
 
 def _find_brakes(picture: Picture, rank: int) -> Iterator[Reason]:

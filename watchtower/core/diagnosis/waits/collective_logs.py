@@ -60,6 +60,8 @@ class CollectiveLogs:
     transfers: Mapping[int, tuple[PeerTransfers, ...]] = field(default_factory=dict)
     oldest_open: Mapping[int, str] = field(default_factory=dict)
     """By rank, the id of the group whose open call is the oldest of its open calls, if known."""
+    queued: frozenset[int] = frozenset()
+    """Ranks whose sends and receives were done when they were queued (see `queued_messages`)."""
     advancing: frozenset[int] = frozenset()
     """Ranks whose logs changed between their last two dumps."""
 

@@ -34,8 +34,8 @@ def find_waits_in_logs(positions: Known) -> Known:
     logs = read_collective_logs(positions.case)
     if logs is None:
         return positions
-    queued = {rank for rank, item in positions.by_rank.items() if item.waits_for_device}
-    logs = replace(logs, transfers=limit_to_sent(logs.transfers, queued))
+    queued = frozenset(i.rank for i in positions.by_rank.values() if i.waits_for_device)
+    logs = replace(logs, transfers=limit_to_sent(logs.transfers, queued), queued=queued)
     graph = _build_graph(positions.by_rank, logs)
     by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
     found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)

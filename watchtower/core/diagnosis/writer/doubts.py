@@ -58,6 +58,8 @@ SENTENCES = {
     "lines_alone": "only source lines show which calls differ: there are no collective logs",
     "lines_may_fit": "without collective logs, calls at these lines may belong together",
     "condition_unknown": "the sources do not show whether a loop ended or a condition differs",
+    "other_sends": "the message may have been sent by isend(), which is not counted",
+    "other_messages": "the messages may have been sent by isend(), which is not counted",
     "may_have_left_out": "{suspects} may instead have left out an earlier call and come here "
     "before the others",
     "even_split": "no majority of the ranks makes the same call",
