@@ -124,13 +124,6 @@ class Thread:
         self.ends_in_s: float | None = None
         """Seconds until the call that it is blocked in ends by itself."""
 
-    def become(self, other: Thread) -> None:
-        """Take over what another reading of the same thread has found."""
-        self.running, self.failure = other.running, other.failure
-        self.leaves, self.chains = other.leaves, other.chains
-        self.run_ns, self.switches = other.run_ns, other.switches
-        self.ends_in_s = other.ends_in_s
-
     def add(self, chain: Sequence[str]) -> None:
         """Count one sample."""
         self.leaves[chain[0]] += 1
@@ -218,12 +211,12 @@ def wait_for_samples(clocks: Sequence[PerfClock]) -> None:
 
 
 def read_again(process: Process, thread: Thread) -> None:
-    """Read the place of a thread that hardly ran. If it is blocked now, that is its place."""
-    again = Thread(thread.pid, thread.tid, thread.name)
-    with _failing(again):
-        read_blocked(process, again)
-    if not again.running and not again.failure:
-        thread.become(again)
+    """Drop the few samples of a thread that hardly ran. If it is blocked now, that is its place."""
+    thread.leaves.clear()
+    thread.chains.clear()
+    thread.running = False
+    with _failing(thread):
+        read_blocked(process, thread)
 
 
 def find_backward_threads(pid: int) -> list[tuple[int, str]]:

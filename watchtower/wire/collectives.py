@@ -110,8 +110,8 @@ class GroupLog:
 class PeerTransfers:
     """Blocking sends and receives of a rank with one peer. The client counts them from its start.
 
-    If more calls have begun than are done, the rank is inside such a call now. A call
-    that is queued on a device is done when it is queued.
+    If more calls have begun than are done, the rank is inside such a call now. A call that is
+    queued on a device is done when it is queued.
     """
 
     peer: int

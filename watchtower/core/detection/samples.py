@@ -22,7 +22,12 @@ from watchtower.core.reading.native import (
     is_same_block,
     waits_for_device,
 )
-from watchtower.core.reading.threads import find_thread, index_stacks, serves_clients
+from watchtower.core.reading.threads import (
+    find_thread,
+    index_stacks,
+    kernel_wait_of,
+    serves_clients,
+)
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import NativePlace, RankDump
 from watchtower.wire.report import ProcessState
@@ -37,10 +42,6 @@ MAX_SAMPLES = 120
 
 MAX_RUN_S = 3600.0
 """The longest run of samples that agreed is recorded up to this length, in seconds."""
-
-REST_CORES, NS_PER_S = 0.05, 1e9
-"""A training thread that uses less than this share of a core between two samples hardly runs: it
-sleeps, or asks again and again whether something is there."""
 
 BLIND_AFTER = 3
 """A job is reported as not watched after more than this many samples without any stack."""
@@ -186,14 +187,12 @@ class Samples:
             stack = read.stack.digest if read else None
             calls = _hash_calls(dump.collectives)
             sample = RankSample(dump.pid, dump.start_time, stack, calls)
-            reading = read.reading if read else None
+            frame_class = read.frame_class if read else FrameClass.NONE
             activity = RankActivity(
-                frame_class=reading.frame_class if reading else FrameClass.NONE,
+                frame_class=frame_class,
                 block=find_block(placed),
                 waits_for_device=waits_for_device([placed]),
-                waits_for_client=serves_clients(
-                    dump, thread, reading.frame_class if reading else FrameClass.NONE
-                ),
+                waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)
@@ -247,8 +246,7 @@ class Samples:
         joined = before.sample.join(sample) if before is not None else None
         if before is not None and joined is not None:
             before.stays_blocked = before.activity.is_same_wait(activity)
-            most_ns = REST_CORES * NS_PER_S * (at - before.at)
-            before.rests = hardly_ran(before.activity.block, activity.block, most_ns)
+            before.rests = hardly_ran(before.activity.block, activity.block, at - before.at)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at

@@ -122,8 +122,8 @@ def _leading(picture: Picture, first: Position) -> tuple[Doubt, ...]:
 
 
 def _may_poll(position: Position) -> bool:
-    """Return whether a rank may poll for its device: its line hides any call, it runs in each dump,
-    and it is not known what. A thread with the GIL runs Python."""
+    """Return whether a rank may poll for its device: its line hides any call, and what it runs is
+    not known. A thread with the GIL runs Python."""
     dumps = position.evidence.dumps
     return (
         position.frame_class in HIDES_ANY_CALL

@@ -19,6 +19,7 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.core.diagnosis.waits.sources import find_waits
+from watchtower.core.reading.collective_log import NCCL
 from watchtower.core.reading.gpus import ECC_FAMILY as GPU_ECC
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
 from watchtower.core.reading.gpus import (
@@ -37,9 +38,6 @@ from watchtower.wire.observations import Observation
 
 CPU_LIMIT = "cpu_limit"
 """Family of the observation that a CPU limit stops a rank. An agent measures it every 10 s."""
-
-NCCL = "nccl"
-"""The library of groups whose collectives are queued."""
 
 CPU_LIMIT_FRESH_S = 30.0
 """An older one says nothing about the samples of now."""

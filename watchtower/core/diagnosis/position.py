@@ -21,15 +21,17 @@ from watchtower.core.reading.movement import (
     uses_a_core,
 )
 from watchtower.core.reading.native import at_training_thread, rests, waits_for_device
-from watchtower.core.reading.sockets import is_server_end, read_unanswered
+from watchtower.core.reading.sockets import read_unanswered
 from watchtower.core.reading.threads import (
     CommThreads,
     KnownStack,
     find_thread,
+    kernel_wait_of,
+    serves_clients,
     waits_beside,
 )
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
-from watchtower.wire.dumps import KernelWait, NativePlace, RankDump, ThreadDump
+from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame, Stack
 
@@ -135,7 +137,7 @@ class Position:
     @property
     def serves_clients(self) -> bool:
         """Whether its training thread waits for clients."""
-        return self.frame_class is FrameClass.SERVER or is_server_end(self.kernel.target)
+        return serves_clients(self.frame_class, self.kernel)
 
     @property
     def is_missing(self) -> bool:
@@ -264,7 +266,7 @@ def take_position(
     known = [thread for thread in threads if thread is not None and thread.digest in stacks]
     thread = known[-1] if known else None
     read = stacks[thread.digest] if thread else None
-    kernel = _kernel_of(thread, _last_kernel_wait(evidence))
+    kernel = kernel_wait_of(thread, _last_kernel_wait(evidence))
     if any(thread is not None and thread.native is not None for thread in threads):
         placed = map(at_training_thread, evidence.dumps, threads)
         evidence = evidence.with_dumps(tuple(placed))
@@ -306,17 +308,6 @@ def _last_kernel_wait(evidence: RankEvidence) -> KernelWait:
     if evidence.dumps:
         return evidence.dumps[-1].kernel
     return KernelWait(state=evidence.state, wchan=evidence.wchan)
-
-
-def _kernel_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
-    """Return where the thread that trains waits, with the state of its process.
-
-    Agents of older releases ask the kernel about the main thread only.
-    """
-    if thread is None or thread.main:
-        return main
-    own = thread.kernel or KernelWait()
-    return replace(main, wchan=own.wchan, syscall=own.syscall, target=own.target, mounts=own.mounts)
 
 
 def _last_state(evidence: RankEvidence, kernel: KernelWait) -> ProcessState:

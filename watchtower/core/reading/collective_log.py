@@ -37,6 +37,9 @@ SAME_ON_ALL = frozenset(
 sizes may differ: at the root of a gather, or in an uneven all_to_all (MPI standard, chapter 6; the
 docstrings of torch.distributed)."""
 
+NCCL = "nccl"
+"""The library whose collectives are queued on GPUs."""
+
 UNEVEN_ON_NCCL = frozenset({"all_gather", "allgather", "reduce_scatter"})
 """With lists of tensors, torch allows different sizes in these operations on NCCL. It performs them
 as broadcasts or reduces (ProcessGroupNCCL::allgather, reduce_scatter). Element types must be
@@ -82,7 +85,7 @@ def compared(record: CollectiveRecord, library: str) -> CallKind:
     """Return the part of a call that must be equal on all members of a group of this library."""
     if record.operation not in SAME_ON_ALL:
         return record.operation, ""
-    if library == "nccl" and record.operation in UNEVEN_ON_NCCL:
+    if library == NCCL and record.operation in UNEVEN_ON_NCCL:
         return record.operation, _SHAPE.sub("", record.signature)
     return record.operation, record.signature
 

@@ -16,10 +16,12 @@ MAX_FUNCTIONS = 6
 MAX_FUNCTION = 48
 """Characters of a function in one line."""
 
+REST_CORES, NS_PER_S = 0.05, 1e9
+"""A thread that uses at most this share of a core hardly runs: it sleeps, or asks again and again
+whether something is there."""
 
-RESTS_NS = 50_000_000
-"""Nanoseconds of CPU that a thread at rest may use between two dumps, which are at least a second
-apart: 5 % of a core."""
+LEAST_GAP_S = 1.0
+"""Least seconds between the two rounds of a dump."""
 
 SHOWN_AGE_S = 5.0
 """The age of younger functions is not shown: they are read right before the two rounds of a dump.
@@ -65,14 +67,14 @@ def _may_run_on(before: RankDump, after: RankDump) -> bool:
 def rests(dumps: Sequence[RankDump]) -> bool:
     """Return whether the training thread hardly ran between the last two dumps, as one that sleeps
     or asks again and again, and nothing that it may wait for runs."""
-    return len(dumps) > 1 and hardly_ran(find_block(dumps[-2]), find_block(dumps[-1]), RESTS_NS)
+    return len(dumps) > 1 and hardly_ran(find_block(dumps[-2]), find_block(dumps[-1]), LEAST_GAP_S)
 
 
-def hardly_ran(before: NativePlace | None, after: NativePlace | None, most_ns: float) -> bool:
-    """Return whether a thread that was blocked in two dumps used at most this much CPU between."""
+def hardly_ran(before: NativePlace | None, after: NativePlace | None, within_s: float) -> bool:
+    """Return whether a thread that was blocked in two dumps hardly ran in the seconds between."""
     if before is None or after is None or before.thread != after.thread or before.run_ns < 0:
         return False
-    return 0 <= after.run_ns - before.run_ns <= most_ns
+    return 0 <= after.run_ns - before.run_ns <= REST_CORES * NS_PER_S * within_s
 
 
 def find_block(dump: RankDump) -> NativePlace | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from watchtower.core.reading.frames import (
     WAITING_CLASSES,
@@ -15,7 +16,7 @@ from watchtower.core.reading.frames import (
 from watchtower.core.reading.kernel import ASLEEP
 from watchtower.core.reading.native import at_training_thread, waits_for_device
 from watchtower.core.reading.sockets import is_server_end
-from watchtower.wire.dumps import RankDump, ThreadDump
+from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 from watchtower.wire.stacks import Frame, Stack
 
 Function = tuple[str, str]
@@ -91,8 +92,8 @@ def find_thread(
     others = [other for other in others if other is not main]
     if frame_class in (FrameClass.THREAD, FrameClass.SERVER):
         waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
-        joins = frame_class is FrameClass.THREAD
-        return next(waiting, None) or next(iter(others if joins else ()), main)
+        joined = others if frame_class is FrameClass.THREAD else []
+        return next(chain(waiting, joined), main)
     if frame_class is FrameClass.LOCK and comm_threads:
         return _find_comm_thread(main, others, stacks, comm_threads) or main
     if frame_class is FrameClass.BACKWARD:
@@ -167,9 +168,17 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
     return frame_class in WAITING_CLASSES
 
 
-def serves_clients(dump: RankDump, thread: ThreadDump | None, frame_class: FrameClass) -> bool:
-    """Return whether the thread that trains waits for clients: by its stack, or by the socket that
-    it waits for."""
-    kernel = dump.kernel if thread is None or thread.main else thread.kernel
-    is_at_server_end = kernel is not None and is_server_end(kernel.target)
-    return frame_class is FrameClass.SERVER or is_at_server_end
+def kernel_wait_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
+    """Return where the thread that trains waits, with the state of its process.
+
+    Agents of older releases ask the kernel about the main thread only.
+    """
+    if thread is None or thread.main:
+        return main
+    own = thread.kernel or KernelWait()
+    return replace(main, wchan=own.wchan, syscall=own.syscall, target=own.target, mounts=own.mounts)
+
+
+def serves_clients(frame_class: FrameClass, kernel: KernelWait) -> bool:
+    """Return whether a thread waits for clients: by its stack, or by the socket it waits for."""
+    return frame_class is FrameClass.SERVER or is_server_end(kernel.target)

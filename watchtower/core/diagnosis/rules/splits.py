@@ -78,16 +78,17 @@ def _find_doubts(picture: Picture, split: Split) -> tuple[Doubt, ...]:
     missing = (doubts.STACK_MISSING,) if picture.unseen else ()
     if split.ground is Ground.STACKS:
         return (*missing, doubts.LINES_ALONE if _is_plain(split) else doubts.LINES_MAY_FIT)
-    is_in_loop = split.order is ProgramOrder.SAME_LOOP
-    if split.cause is Cause.CONDITIONAL_COLLECTIVE and is_in_loop and _is_ahead(split):
+    if split.cause is Cause.CONDITIONAL_COLLECTIVE and _is_ahead_in_loop(split):
         return (*missing, doubts.MAY_HAVE_LEFT_OUT)
     is_known = split.cause is Cause.MISMATCHED_COLLECTIVE or split.order in LOOP_ORDERS
     return missing if is_known else (*missing, doubts.CONDITION_UNKNOWN)
 
 
-def _is_ahead(split: Split) -> bool:
-    """Return whether the few are further down than the others, who would come there next."""
-    return is_further_down(split.few[0], split.many[0])
+def _is_ahead_in_loop(split: Split) -> bool:
+    """Return whether the few are further down in the loop than the others, who would come there
+    next."""
+    is_in_loop = split.order is ProgramOrder.SAME_LOOP
+    return is_in_loop and is_further_down(split.few[0], split.many[0])
 
 
 def _is_plain(split: Split) -> bool:

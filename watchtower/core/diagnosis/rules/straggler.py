@@ -53,7 +53,7 @@ def find(picture: Picture) -> Accusation | None:
     named = slow or _find_held_back(picture, counted)
     if usual < OTHERS_WAIT or not named or len(named) > max(1, MAX_SHARE * len(counted)):
         return None
-    counts = _write_counts(slow, counted) if slow else _write_even(counted)
+    counts = _counts_reason(slow, counted) if slow else _even_reason(counted)
     reasons = [counts, Reason(ReasonKind.PACE, PACE_WEIGHT)]
     for item in named[:MAX_QUOTED]:
         if not item.waits:  # it had to be somewhere: that weighs nothing
@@ -71,13 +71,13 @@ def find(picture: Picture) -> Accusation | None:
     )
 
 
-def _write_counts(slow: list[Position], counted: list[Position]) -> Reason:
+def _counts_reason(slow: list[Position], counted: list[Position]) -> Reason:
     shares = tuple(share_of(item) for item in counted if item not in slow)
     about = WaitShares(slow[0], shares)
     return Reason(ReasonKind.WAIT_COUNTS, COUNTS_WEIGHT, ranks_of(slow), about)
 
 
-def _write_even(counted: list[Position]) -> Reason:
+def _even_reason(counted: list[Position]) -> Reason:
     return Reason(ReasonKind.EVEN_COUNTS, 0.0, ranks_of(counted), Ranks(tuple(counted)))
 
 
@@ -116,7 +116,7 @@ def find_slow_job(picture: Picture) -> Accusation:
     counted = _counted(picture)
     reasons = [Reason(ReasonKind.PACE, SLOW_WEIGHT)]
     if counted:
-        reasons.append(_write_even(counted))
+        reasons.append(_even_reason(counted))
     return Accusation(
         cause=Cause.JOB_SLOW,
         tier=Tier.PROGRESS,
