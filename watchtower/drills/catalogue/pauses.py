@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -16,9 +17,17 @@ AFTERWARDS_STEPS = 5
 HOST_WORK = 0.2
 """CPU time of a step, as a share of its planned length."""
 LIMITED_FACTOR = 3.5
-"""A CPU limit makes the steps of the slow rank this many times as long as they were: slow begins
-at 2, a stall at 5. On a busy machine steps are longer than planned, so they are measured first."""
+"""A CPU limit makes the steps of the slow rank about this many times as long as they were: slow
+begins at 2, a stall at 5. On a busy machine steps are longer than planned, so they are measured
+first."""
+FIRST_LIMIT = {"queued": 4.0}
+"""By backend, the first limit divided by the CPU that the work needs. On queued the wait for the
+device and a helper thread use CPU too, so the limit begins high and falls until steps are slow."""
+SLOWED = 2.5
+"""The limit has been found when steps are at least this many times as long."""
 MEASURED_STEPS = 10
+SLOW_STEPS = 5
+"""Steps that are measured before the limit and with it."""
 SETTLE_S = 30.0
 """Seconds for a temporary suspect to clear."""
 
@@ -54,16 +63,20 @@ def _limit_cpu(run: DrillRun) -> None:
     work_s = HOST_WORK * run.settings.step_s
     run.launch(host_work_s=work_s)
     run.warm_up()
-    cpus = work_s / (LIMITED_FACTOR * _measure_step(run))
+    usual_s = _measure_step(run, MEASURED_STEPS)
+    cpus = FIRST_LIMIT.get(run.job.backend, 1.0) * work_s / (LIMITED_FACTOR * usual_s)
     run.set_up("control_group.py", "slow", str(run.job.pid(run.rank)), f"{cpus:.3f}")
     run.fault(f"rank {run.rank} may use {cpus:.3f} of a CPU")
+    while _measure_step(run, SLOW_STEPS) < SLOWED * usual_s:
+        run.signal_fixtures(signal.SIGUSR1)
+        run.note(f"the limit of rank {run.rank} falls")
     run.wait_for_final()
 
 
-def _measure_step(run: DrillRun) -> float:
+def _measure_step(run: DrillRun, steps: int) -> float:
     """Train for some steps more; return the mean seconds of one."""
     begun, before = time.monotonic(), run.job.log.step or 0
-    run.wait_for_step(before + MEASURED_STEPS)
+    run.wait_for_step(before + steps, extra_s=steps * LIMITED_FACTOR * run.settings.step_s)
     return (time.monotonic() - begun) / ((run.job.log.step or 0) - before)
 
 
