@@ -42,9 +42,9 @@ def test_one_group_shows_that_a_slow_job_is_slow_still():
     assert run(*[USUAL] * 48, *[SLOW] * 24).latest.slowdown > 2
     assert run(*[USUAL] * 48, *[SLOW] * 24, *[USUAL] * 24).latest.slowdown < 1.5
     pace = Pace()
-    for sample, overall in [(1.0, 1.0)] * 12 + [(3.0, 1.0)] * 4 + [(1.0, 2.5)] * 9:
+    for sample, by_rounds in [(1.0, 1.0)] * 12 + [(3.0, 1.0)] * 4 + [(1.0, 2.5)] * 9:
         pace.note(sample)
-        pace.end_tick(Latest(overall, 2.7))
+        pace.end_tick(Latest(by_rounds, 2.7))
     assert (pace.slowness.slowdown, pace.slowness.present_s) == (2.5, 2.7)
     pace.note(1.0)
     pace.end_tick(Latest(1.1, 1.2))

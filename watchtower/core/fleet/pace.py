@@ -78,10 +78,10 @@ class Pace:
         """Add one rank's seconds per step since its previous report."""
         self._tick.append(interval_s)
 
-    def end_tick(self, overall: Latest = NOT_SLOWER) -> None:
+    def end_tick(self, by_rounds: Latest = NOT_SLOWER) -> None:
         """Make one sample of the values of this tick; without values, none.
 
-        `overall`: over some more steps, pauses included (see `throughput`).
+        `by_rounds`: the latest steps as `throughput` measures them, in rounds with their pauses.
         """
         if not self._tick:
             return
@@ -96,7 +96,7 @@ class Pace:
             self.plain.append(sample)
         self.pause_s = sorted(self._pauses)[-COMES_BACK:][0] if self._comes_back() else 0.0
         self._measure()
-        self._compare(sample, overall)
+        self._compare(sample, by_rounds)
 
     def _comes_back(self) -> bool:
         return len(self._pauses) - self._pauses.count(0.0) >= COMES_BACK
@@ -119,13 +119,13 @@ class Pace:
         if self.is_learned:
             self.typical_s = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
-    def _compare(self, sample: float, overall: Latest) -> None:
+    def _compare(self, sample: float, by_rounds: Latest) -> None:
         """Compare the recent samples with those before them."""
         samples = list(self.plain)
         if not self.slowness.is_slow:
             before = samples[:-RECENT]
             self.slowness.usual_s = median(before) if len(before) >= BASELINE else 0.0
-        if self.slowness.take(median(samples[-RECENT:]), sample, overall):
+        if self.slowness.take(median(samples[-RECENT:]), sample, by_rounds):
             self.plain.clear()
             self.plain.extend(samples[-RECENT:])
 

@@ -62,16 +62,16 @@ class Slowness:
         self.usual_s = self.usual_s or usual_s
         self._samples = self._samples or 1
 
-    def take(self, present_s: float, sample_s: float, other: Latest = NOT_SLOWER) -> bool:
+    def take(self, present_s: float, sample_s: float, by_rounds: Latest = NOT_SLOWER) -> bool:
         """Compare the present length of a step with the usual one, after a sample of this length.
 
-        `other`: by another measure, which may show that the job is slow still. Returns True if the
-        steps were slow for so long that their length is the usual one now.
+        `by_rounds`: the latest steps as `throughput` measures them. They may be slow still.
+        Returns True if the steps were slow for so long that their length is the usual one now.
         """
         if not self.usual_s:
             return False
         own = Latest(present_s / self.usual_s, present_s)
-        self.slowdown, self.present_s = max(own, other) if self.is_slow else own
+        self.slowdown, self.present_s = max(own, by_rounds) if self.is_slow else own
         if self.slowdown < BACK_TO_USUAL:
             self.end()
             return False
