@@ -11,8 +11,8 @@ A blocked thread: the last two words of /proc/PID/task/TID/syscall are its stack
 counter. A running thread: samples of the software clock of perf. The target is neither stopped nor
 attached to, and only names of mappings are printed.
 
-Reading mappings or memory takes a lock of the target and may hang, so the agent does it here.
-Threads in state D are never read. Standard library only.
+Reading mappings or memory takes a lock of the target and may hang, so the agent does it here. A
+process whose thread stays in state D is not read. Standard library only.
 """
 
 from __future__ import annotations
@@ -56,6 +56,13 @@ BACKWARD_THREAD = "pt_autograd_"
 
 READABLE = ("R", "S", "I")
 """States of a thread that is read. In D a read of its memory may hang, in T nothing moves."""
+
+STATE = "state"
+"""Failure of a thread in another state."""
+
+PAUSES_S = (0.0, 0.02, 0.08)
+"""Seconds before each try to read a process. Most threads in state D leave it at once: one that
+maps and unmaps memory is in D in up to 6 % of the samples."""
 
 PROC = "/proc"
 """Where /proc is mounted: an argument of the child."""
@@ -145,13 +152,19 @@ class Thread:
         }
 
 
+def is_readable(thread: Thread) -> bool:
+    """Return whether its state allows to read its memory."""
+    stat = _read(f"{PROC}/{thread.pid}/task/{thread.tid}/stat")
+    state = stat.rpartition(b")")[2].split()[:1]
+    return bool(state) and state[0].decode() in READABLE
+
+
 def read_blocked(process: Process, thread: Thread) -> None:
     """Read the place of a blocked thread, or find that it runs."""
-    folder = f"{PROC}/{thread.pid}/task/{thread.tid}"
-    state = _read(f"{folder}/stat").rpartition(b")")[2].split()[:1]
-    if not state or state[0].decode() not in READABLE:
-        thread.failure = "state"
+    if not is_readable(thread):
+        thread.failure = STATE
         return
+    folder = f"{PROC}/{thread.pid}/task/{thread.tid}"
     _read_counters(thread, folder)
     words = _read(f"{folder}/syscall").split()
     if words[:1] == [b"running"]:
@@ -230,52 +243,56 @@ def find_backward_threads(pid: int) -> list[tuple[int, str]]:
     return found[:MAX_BACKWARD_THREADS]
 
 
-def read_threads(process: Process, tids: Sequence[int] = ()) -> list[Thread]:
-    """Read these threads of a process. Without any: the main thread, and if that is blocked, the
-    threads of backward."""
-    if tids:
-        threads = [Thread(process.pid, tid) for tid in tids]
-        for thread in threads:
-            with _failing(thread):
-                read_blocked(process, thread)
-        return threads
-    main = Thread(process.pid, process.pid)
-    threads = [main]
-    with _failing(main):
-        read_blocked(process, main)
-        for tid, name in [] if main.running else find_backward_threads(process.pid):
-            other = Thread(process.pid, tid, name)
-            with _failing(other):
-                read_blocked(process, other)
-            threads.append(other)
-    return threads
+def read_threads(process: Process, threads: Sequence[Thread]) -> list[Thread]:
+    """Read these threads of a process. If that is main alone, and it is blocked, add the threads of
+    backward."""
+    found = list(threads)
+    for thread in threads:
+        with _failing(thread):
+            read_blocked(process, thread)
+    if [thread.tid for thread in threads] == [process.pid] and not threads[0].running:
+        with _failing(threads[0]):
+            for tid, name in find_backward_threads(process.pid):
+                found.append(other := Thread(process.pid, tid, name))
+                with _failing(other):
+                    read_blocked(process, other)
+    return found
 
 
 @contextlib.contextmanager
-def _failing(thread: Thread) -> Iterator[None]:
+def _failing(*threads: Thread) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        thread.failure = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        text = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        for thread in threads:
+            thread.failure = text
 
 
 def sample_processes(
     pids: Sequence[int], tids: Mapping[int, Sequence[int]] | None = None
 ) -> list[list[Thread]]:
-    """Return the threads of each process, with their samples. `tids`: threads to read, by pid."""
-    found: list[list[Thread]] = []
-    running: list[tuple[Process, Thread]] = []
+    """Return the threads of each process, with their samples. `tids`: threads to read, by pid;
+    without any, the main thread, and the threads of backward."""
+    found: dict[int, list[Thread]] = {}
+    opened: dict[int, Process] = {}
+    left = list(pids)
     with contextlib.ExitStack() as stack:
-        for pid in pids:
-            failed = Thread(pid, pid)
-            threads = [failed]
-            with _failing(failed):
-                process = stack.enter_context(contextlib.closing(Process(pid)))
-                threads = read_threads(process, (tids or {}).get(pid, ()))
-                running += [(process, thread) for thread in threads if thread.running]
-            found.append(threads)
-        sample(running)
-    return found
+        for pause_s in PAUSES_S:
+            time.sleep(pause_s if left else 0.0)
+            for pid in left:
+                found[pid] = [Thread(pid, tid) for tid in (tids or {}).get(pid, ()) or (pid,)]
+                with _failing(*found[pid]):
+                    if pid not in opened and all(map(is_readable, found[pid])):
+                        opened[pid] = stack.enter_context(contextlib.closing(Process(pid)))
+                    if pid in opened:
+                        found[pid] = read_threads(opened[pid], found[pid])
+                    else:
+                        for thread in found[pid]:
+                            thread.failure = STATE
+            left = [pid for pid in left if any(each.failure == STATE for each in found[pid])]
+        sample([(opened[t.pid], t) for pid in pids for t in found[pid] if t.running])
+    return [found[pid] for pid in pids]
 
 
 def main() -> None:

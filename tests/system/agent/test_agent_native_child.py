@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from agent.dumpers import native_child
-from agent.dumpers.native_child import LEAST_SAMPLES, Process, Thread, sample
+from agent.dumpers.native_child import (
+    LEAST_SAMPLES,
+    PAUSES_S,
+    STATE,
+    Process,
+    Thread,
+    sample,
+    sample_processes,
+)
 from agent.dumpers.native_places import ThreadSamples, classify
 from agent.dumpers.perf_clock import find_sampling_error
 from tests.agent.agent_scene import PATIENCE_S, wait_until
+from tests.system.agent.agent_processes import PROGRAMS
+from watchtower.drills.compiling import compile_library, find_compiler
 
 pytestmark = [
     pytest.mark.ptrace,
@@ -30,18 +44,41 @@ while True:
     time.sleep(0.3)
 """
 
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+
+IN_STATE_D = """
+import ctypes, sys, time
+library = ctypes.CDLL(sys.argv[1])
+print(flush=True)
+library.block_until_input()
+time.sleep(600)
+"""
+
 
 @contextlib.contextmanager
 def running(program: str) -> Iterator[Process]:
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as popen:
-        assert popen.stdout is not None
-        popen.stdout.readline()
+    with started(program) as popen:
         process = Process(popen.pid)
         try:
             yield process
         finally:
             process.close()
-            popen.kill()
+
+
+@contextlib.contextmanager
+def started(program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as popen:
+        assert popen.stdout is not None
+        popen.stdout.readline()
+        try:
+            yield popen
+        finally:
+            os.killpg(popen.pid, signal.SIGKILL)
 
 
 def sampled(process: Process) -> ThreadSamples:
@@ -74,6 +111,39 @@ def test_a_thread_that_has_just_been_blocked_is_read_as_blocked(monkeypatch):
         assert not found.running
         assert (place := classify(found)) is not None
         assert place.ends_in_s == pytest.approx(600, abs=PATIENCE_S)
+
+
+@needs_compiler
+def test_a_thread_that_leaves_state_d_is_read(tmp_path):
+    with in_state_d(tmp_path) as popen:
+        assert popen.stdin is not None
+        popen.stdin.write(b"x")
+        threading.Timer(PAUSES_S[1], popen.stdin.flush).start()
+        ((thread,),) = sample_processes([popen.pid])
+    assert thread.failure == ""
+    assert thread.leaves
+
+
+@needs_compiler
+def test_a_process_that_stays_in_state_d_is_not_read(tmp_path):
+    with in_state_d(tmp_path) as popen:
+        ((thread,),) = sample_processes([popen.pid])
+    assert (thread.failure, thread.run_ns) == (STATE, -1)
+    assert not thread.leaves
+
+
+@contextlib.contextmanager
+def in_state_d(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    library = folder / "waits.so"
+    compile_library(PROGRAMS / "waits.c", library, "-lpthread")
+    with started(IN_STATE_D, str(library)) as popen:
+        wait_until(lambda: read_state(popen.pid) == "D", "the program is in state D")
+        yield popen
+
+
+def read_state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
 
 
 def is_asleep(pid: int) -> bool:

@@ -41,3 +41,12 @@ void block_in_kernel(void)
         _exit(0);
     }
 }
+
+/* In state D until the child has read a byte from standard input. */
+void block_until_input(void)
+{
+    if (vfork() == 0) {
+        char byte;
+        _exit(read(STDIN_FILENO, &byte, 1) != 1);
+    }
+}
