@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.core.detection.scenes import World
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.slowness import Latest
 from watchtower.core.fleet.throughput import BASELINE, GROUP, GROUPS, ROUND_STEPS, Throughput
@@ -117,6 +118,24 @@ def test_no_round_goes_through_a_phase():
         else:
             throughput.take(number, now)
     assert throughput.slowness.most == 1
+
+
+def test_a_phase_shorter_than_a_round_belongs_to_no_round():
+    world = World()
+    train(world, 60)
+    for _ in range(80):
+        train(world, 1)
+        train(world, 2, phase="evaluation", steps=0)
+    assert world.gen.throughput.slowness.most == 1
+
+
+def train(world: World, seconds: int, *, phase: str = "", steps: int = 4) -> None:
+    """Let all ranks make so many steps a second."""
+    for _ in range(seconds):
+        for rank in world.ranks.values():
+            rank.step += steps
+            rank.phase, rank.beat_at = phase, world.now
+        world.report(1)
 
 
 def test_little_is_known_of_a_short_job():

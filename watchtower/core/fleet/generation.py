@@ -197,11 +197,10 @@ class Generation:
 
     def end_tick(self, now: float) -> None:
         """Add one sample to each phase, from the step times of this tick."""
-        if self.throughput.is_due(now):
-            if any(r.vitals.beat and r.vitals.beat.phase for r in self.live()):
-                self.throughput.interrupt()
-            else:
-                self.throughput.take(self.step(), now)
+        if any(r.vitals.beat and r.vitals.beat.phase for r in self.live()):
+            self.throughput.interrupt()
+        elif self.throughput.is_due(now):
+            self.throughput.take(self.step(), now)
         for pace in self.paces.values():
             pace.end_tick(self.throughput.latest)
 
