@@ -1,7 +1,7 @@
 """Describes a snapshot in a few lines: the ranks of this node by stack, and the odd rank.
 
-It only groups equal stacks. Which rank hung the job is decided by `watchtower diagnose`, from the
-snapshots of all nodes of the job.
+It only groups ranks with equal stacks; a rank that is held is shown apart. Which rank hung the job
+is decided by `watchtower diagnose`, from the snapshots of all nodes of the job.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from watchtower.printable import printable
 from watchtower.wire.collectives import format_members
 from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.report import ProcessState
 from watchtower.wire.snapshot import Snapshot
 from watchtower.wire.stacks import Stack
 
@@ -20,6 +21,9 @@ MAX_GROUPS = 12
 SHOWN_FRAMES = 4
 MAX_LINE = 160
 """Characters of a line. A frame with a long path fits; a hostile name does not fill the screen."""
+
+_ORDINARY = (ProcessState.RUNNING, ProcessState.SLEEPING, ProcessState.IDLE, ProcessState.OTHER)
+"""States in which a rank may be at any moment. A rank in another one is held: it is shown apart."""
 
 JobName = tuple[str, str]
 
@@ -62,21 +66,30 @@ def _describe_job(batch: DumpBatch, world_size: int) -> Iterator[str]:
 
 
 def group_ranks(dumps: Sequence[RankDump]) -> list[list[RankDump]]:
-    """Return the ranks by the stack of their main thread, the smallest group first."""
-    groups: dict[str, list[RankDump]] = {}
+    """Return the ranks by the stack of their main thread and by the state of ranks that are held,
+    the smallest group first."""
+    groups: dict[tuple[str, str], list[RankDump]] = {}
     for dump in dumps:
-        groups.setdefault(_main_digest(dump), []).append(dump)
+        state = dump.kernel.state
+        held = "" if state in _ORDINARY else state.value
+        groups.setdefault((_main_digest(dump), held), []).append(dump)
     return sorted(groups.values(), key=lambda group: (len(group), group[0].rank))
 
 
 def _name_odd(groups: Sequence[Sequence[RankDump]]) -> str:
-    number = sum(map(len, groups))
-    if len(groups) == 1:
-        return "no odd rank: one rank only" if number == 1 else "no odd rank: all stacks are equal"
-    if len(groups[0]) == 1 and len(groups[1]) > 1:
-        odd = groups[0][0]
-        return f"odd rank: {odd.rank} (pid {odd.pid}), its stack differs from the other ranks"
-    return f"no odd rank: {len(groups)} groups of stacks, the smallest has {len(groups[0])}"
+    known = [group for group in groups if _main_digest(group[0])]
+    unread = sum(map(len, groups)) - sum(map(len, known))
+    left_out = f" ({unread} without a stack left out)" if unread else ""
+    if not known:
+        return "no odd rank: no stack was read"
+    if len(known) == 1:
+        alone = len(known[0]) == 1
+        reason = "one rank only" if alone else "all stacks are equal"
+        return f"no odd rank: {reason}{left_out}"
+    if len(known[0]) == 1 and len(known[1]) > 1:
+        odd = known[0][0]
+        return f"odd rank: {odd.rank} (pid {odd.pid}), it differs from the other ranks{left_out}"
+    return f"no odd rank: {len(known)} groups, the smallest has {len(known[0])}{left_out}"
 
 
 def _describe_group(group: Sequence[RankDump], stacks: Mapping[str, Stack]) -> Iterator[str]:

@@ -44,6 +44,21 @@ def test_without_a_majority_no_rank_is_odd(built):
     assert "no odd rank" in describe(a_snapshot(built)).splitlines()[-1]
 
 
+def test_a_rank_without_a_stack_is_not_compared():
+    failed = [a_rank(n, failure=a_failure(FailureKind.REFUSED, "no")) for n in range(3)]
+    assert describe(a_snapshot(failed)).endswith("no odd rank: no stack was read")
+    one = describe(a_snapshot([*failed, a_rank(3)]))
+    assert one.endswith("no odd rank: one rank only (3 without a stack left out)")
+    both = describe(a_snapshot([failed[0], a_rank(1), a_rank(2), a_rank(3, FETCHING)]))
+    assert "odd rank: 3 (pid 4003)" in both
+
+
+def test_a_stopped_rank_with_the_stack_of_the_others_is_odd():
+    lines = describe(a_snapshot([a_rank(0), a_rank(1), a_rank(2, state="T")])).splitlines()
+    assert "  rank 2: T recvfrom" in lines
+    assert "odd rank: 2" in lines[-1]
+
+
 def test_each_job_of_the_node_has_its_lines():
     both = merge(a_snapshot(NODE), a_snapshot(NODE, job="bert"))
     jobs = [line for line in describe(both).splitlines() if line.startswith("job ")]
