@@ -9,7 +9,7 @@ its threads are these.
 
 A blocked thread: the last two words of /proc/PID/task/TID/syscall are its stack pointer and program
 counter. A running thread: samples of the software clock of perf. The target is neither stopped nor
-attached to, and only names of mappings are printed.
+attached to. Of its memory, only names of mappings and the end of a timed wait are printed.
 
 Reading mappings or memory takes a lock of the target and may hang, so the agent does it here. A
 process whose thread stays in state D is not read. Standard library only.
@@ -18,6 +18,7 @@ process whose thread stays in state D is not read. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from agent.dumpers.frame_tables import STACK_POINTER
 from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.perf_clock import PerfClock, PerfError, Sample
+from agent.dumpers.remote_memory import read_memory
 from agent.dumpers.timed_waits import find_end
 from agent.dumpers.unwinding import Unwinder
 
@@ -80,19 +82,23 @@ def merge(names: Iterable[str]) -> list[str]:
 
 
 class Process:
-    """One process: its mappings and its memory. Open it as a context."""
+    """One process: its mappings and its memory."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         text = _read(f"{PROC}/{pid}/maps", MAX_MAPS_BYTES)
         self.maps = Maps(text.decode("utf-8", "replace"))
-        self._memory = os.open(f"{PROC}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         self._unwinder = Unwinder(self.maps, self.read)
+        try:
+            read_memory(pid, 0, 1)
+        except OSError as error:
+            if error.errno != errno.EFAULT:  # nothing is mapped at address 0
+                raise
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory; empty where nothing can be read."""
         try:
-            return os.pread(self._memory, size, address)
+            return read_memory(self.pid, address, size)
         except (OSError, OverflowError):
             return b""
 
@@ -111,10 +117,6 @@ class Process:
         read = self.read if stack is None else read_copy
         places = self._unwinder.unwind(pc, registers, read)
         return merge(self.maps.name_of(place) or GENERATED for place in places)
-
-    def close(self) -> None:
-        """Close the memory."""
-        os.close(self._memory)
 
 
 class Thread:
@@ -277,21 +279,20 @@ def sample_processes(
     found: dict[int, list[Thread]] = {}
     opened: dict[int, Process] = {}
     left = list(pids)
-    with contextlib.ExitStack() as stack:
-        for pause_s in PAUSES_S:
-            time.sleep(pause_s if left else 0.0)
-            for pid in left:
-                found[pid] = [Thread(pid, tid) for tid in (tids or {}).get(pid, ()) or (pid,)]
-                with _failing(*found[pid]):
-                    if pid not in opened and all(map(is_readable, found[pid])):
-                        opened[pid] = stack.enter_context(contextlib.closing(Process(pid)))
-                    if pid in opened:
-                        found[pid] = read_threads(opened[pid], found[pid])
-                    else:
-                        for thread in found[pid]:
-                            thread.failure = STATE
-            left = [pid for pid in left if any(each.failure == STATE for each in found[pid])]
-        sample([(opened[t.pid], t) for pid in pids for t in found[pid] if t.running])
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s if left else 0.0)
+        for pid in left:
+            found[pid] = [Thread(pid, tid) for tid in (tids or {}).get(pid, ()) or (pid,)]
+            with _failing(*found[pid]):
+                if pid not in opened and all(map(is_readable, found[pid])):
+                    opened[pid] = Process(pid)
+                if pid in opened:
+                    found[pid] = read_threads(opened[pid], found[pid])
+                else:
+                    for thread in found[pid]:
+                        thread.failure = STATE
+        left = [pid for pid in left if any(each.failure == STATE for each in found[pid])]
+    sample([(opened[t.pid], t) for pid in pids for t in found[pid] if t.running])
     return [found[pid] for pid in pids]
 
 
