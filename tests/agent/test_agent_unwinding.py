@@ -121,7 +121,6 @@ def test_a_thread_that_sleeps_in_python_is_in_the_c_library_under_the_interprete
         while not found.chains and time.monotonic() < until:
             found.running = False
             native_child.read_blocked(process, found)
-        process.close()
     finally:
         go_on.set()
         thread.join(30)
