@@ -25,6 +25,8 @@ FIRST_LIMIT = {"queued": 4.0}
 device and a helper thread use CPU too, so the limit begins high and falls until steps are slow."""
 SLOWED = 2.5
 """The limit has been found when steps are at least this many times as long."""
+MOST_FALLS = 10
+"""Times that the limit falls: to 3 % of the first one."""
 MEASURED_STEPS = 10
 SLOW_STEPS = 5
 """Steps that are measured before the limit and with it."""
@@ -67,7 +69,9 @@ def _limit_cpu(run: DrillRun) -> None:
     cpus = FIRST_LIMIT.get(run.job.backend, 1.0) * work_s / (LIMITED_FACTOR * usual_s)
     run.set_up("control_group.py", "slow", str(run.job.pid(run.rank)), f"{cpus:.3f}")
     run.fault(f"rank {run.rank} may use {cpus:.3f} of a CPU")
-    while _measure_step(run, SLOW_STEPS) < SLOWED * usual_s:
+    for _ in range(MOST_FALLS):
+        if _measure_step(run, SLOW_STEPS) >= SLOWED * usual_s:
+            break
         run.signal_fixtures(signal.SIGUSR1)
         run.note(f"the limit of rank {run.rank} falls")
     run.wait_for_final()
