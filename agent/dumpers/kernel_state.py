@@ -27,7 +27,7 @@ _COUNT = 2
 EPOLL_CALLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 
 MAX_WATCHED, MAX_FDINFO_BYTES = 16, 16_384
-"""Descriptors of an epoll that are looked at: a server opens its socket before its clients come."""
+"""Descriptors of an epoll that are checked: a server opens its socket before its clients come."""
 
 _WATCHED = re.compile(r"^tfd: +(\d{1,9}) ", re.MULTILINE)
 

@@ -32,7 +32,7 @@ from watchtower.wire.report import AgentGaps, Report
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
 
 MAX_TICKS = 40
-"""Ticks of discovery: ten seconds, for nodes with more processes than one tick reads."""
+"""Ticks of discovery, without a pause: for nodes with more processes than one tick reads."""
 
 JOBS_AT_ONCE = 4
 """Jobs that are dumped at the same time. Most nodes run one."""

@@ -1,7 +1,7 @@
 """Examines a job when an operator asks for it: orders dumps, waits for them, diagnoses.
 
 Each job has at most one examination at a time, and one for the native functions of each rank. All
-who ask meanwhile get its result. Owners take turns. An examination changes nothing in the
+requests for it meanwhile get its result. Owners take turns. An examination changes nothing in the
 detection: it opens no incident and accuses no rank.
 """
 

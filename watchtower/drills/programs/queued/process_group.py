@@ -13,7 +13,7 @@ from queued.library import as_method
 
 FOREVER = timedelta(days=1)
 CANNOT_BE_ASKED = {"send", "recv", "reduce_scatter", "_reduce_scatter_base"}
-"""Calls whose works end only in wait(), so that nobody can ask whether they have ended."""
+"""Calls whose works end only in wait(), so that nothing else shows whether they have ended."""
 PENDING = deque()  # (stream, number, results, tensors, divisor), in the order of the calls
 
 
