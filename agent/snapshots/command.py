@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from agent.snapshots.file import STDOUT, default_path, encode_snapshot, write_file
+from agent.snapshots.file import (
+    STDOUT,
+    default_path,
+    encode_snapshot,
+    write_file,
+    write_output,
+)
 from agent.snapshots.options import SnapshotOptions
 from agent.snapshots.taking import SnapshotTaker
 from agent.snapshots.text import describe
@@ -27,11 +33,12 @@ def snapshot(options: SnapshotOptions) -> int:
     taken = taker.take()
     line = encode_snapshot(taken)
     path = options.output or default_path(options.node)
+    write = write_output if options.output else write_file
     # The text must not be mixed with a file on standard output.
     about = sys.stderr if path == STDOUT else sys.stdout
     print(describe(taken), file=about)
     try:
-        write_file(path, line)
+        write(path, line)
     except OSError as error:
         print(f"watchtower-agent: cannot write {path!r}: {error.strerror}", file=sys.stderr)
         return NOT_WRITTEN

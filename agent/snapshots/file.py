@@ -48,11 +48,8 @@ def default_path(node: str) -> str:
     return f"watchtower-snapshot-{safe}.json"
 
 
-def write_file(path: str, line: bytes) -> None:
-    """Write the file for its owner only, in place of an earlier one. Raises OSError.
-
-    A new file replaces the earlier one, so that a link that another user put there is not followed.
-    """
+def write_output(path: str, line: bytes) -> None:
+    """Write to the path that the user asked for: a file, a pipe, a device. Raises OSError."""
     if path == STDOUT:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
@@ -61,6 +58,14 @@ def write_file(path: str, line: bytes) -> None:
         with open(path, "wb") as device:  # a pipe or /dev/stdout
             device.write(line)
         return
+    write_file(path, line)
+
+
+def write_file(path: str, line: bytes) -> None:
+    """Write the file for its owner only, in place of whatever has this name. Raises OSError.
+
+    A new file replaces it, so that a link that another user put there is not followed.
+    """
     new = f"{path}.{os.getpid()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(new, flags, 0o600)

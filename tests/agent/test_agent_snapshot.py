@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from agent.cli import parse
-from agent.snapshots.file import default_path, encode_snapshot, write_file
+from agent.snapshots.file import default_path, encode_snapshot, write_file, write_output
 from agent.snapshots.text import describe
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
 from tests.snapshots import a_snapshot, merge
@@ -119,6 +119,21 @@ def test_a_link_that_another_user_put_there_is_not_followed(tmp_path: Path):
     write_file(str(tmp_path / "n0.json"), b"mine\n")
     assert victim.read_text() == "precious"
     assert (tmp_path / "n0.json").read_text() == "mine\n"
+
+
+def test_a_link_to_a_pipe_is_replaced_unless_the_user_named_it(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "n0.json"
+    path.symlink_to(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_output(str(path), b"named\n")
+        assert os.read(reader, 100) == b"named\n"
+        write_file(str(path), b"mine\n")
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+    assert path.read_text() == "mine\n"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: Path):
