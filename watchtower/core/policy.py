@@ -70,13 +70,14 @@ class Policy:
         86400,
         "A rank in a marked phase of unknown length is suspect after this many seconds. A suspect "
         "that works in a phase, or for which no rank waits, is hung this many seconds after "
-        "suspicion.",
+        "suspicion. The time in phases extends other suspicions up to this many seconds.",
     )
     phase_still_s: float = setting(
         60,
         0.1,
         86400,
-        "A suspect in a marked phase that does not move is hung this many seconds after suspicion.",
+        "A suspect in a marked phase that does not move is hung this many seconds after "
+        "suspicion, or after it last worked in the phase.",
     )
     startup_grace_s: float = setting(
         120,

@@ -39,6 +39,7 @@ class Rank:
     interval_s: float = 0.0
     phase: str = ""
     phase_at: float | None = None
+    """When the phase began; by default, when it was first reported."""
     cpu_cores: float = 0.0
     blocked_at: float | None = None
     """Since when its main thread does not run."""
@@ -69,6 +70,10 @@ class Rank:
         )
 
     def _beat(self, now: float) -> Beat:
+        if not self.phase:
+            self.phase_at = None
+        elif self.phase_at is None:
+            self.phase_at = now
         return Beat(
             step=self.step,
             age_s=now - self.beat_at,

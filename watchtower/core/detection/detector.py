@@ -193,7 +193,7 @@ class Detector:
         limit_s = self.step_limit_s(gen)
         if now - max(gen.began_at, gen.resumed_at) <= limit_s:
             return None
-        if any(_has_stepped(r) and now - self._last_beat(r) <= limit_s for r in reporting):
+        if any(_has_stepped(r) and now - r.progressed_at() <= limit_s for r in reporting):
             return None
         if any(self._is_in_moving_phase(r, now) for r in reporting):
             return None
@@ -301,7 +301,7 @@ class Detector:
         if stepped:
             # The job hung before it was watched. Its heartbeat files contain the time of the last
             # step. Wait for the settle time, because some nodes may not have reported yet.
-            since = max(gen.resumed_at, *(self._last_beat(r) for r in stepped))
+            since = max(gen.resumed_at, *(r.progressed_at() for r in stepped))
             if now - began <= self.policy.settle_s:
                 return None
             if any(r.vitals.beat and r.vitals.beat.phase for r in stepped):
@@ -337,7 +337,11 @@ class Detector:
             # Fast path without a call: it skips nearly all of thousands of stepping ranks.
             if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
                 continue
-            age = min(record.age_s(now, nodes[record.key.node].interval_s), since_resumed_s)
+            age = min(
+                record.age_s(now, nodes[record.key.node].interval_s),
+                now - record.phase_changed_at,
+                since_resumed_s,
+            )
             if age > deadline or (beat.phase and self._is_still(record, age, now)):
                 late[record.vitals.rank] = now - age
         if not late:

@@ -24,7 +24,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, patience_for
+from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, PhaseTime, patience_for
 from watchtower.core.detection.samples import Samples
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.wait_counts import WaitCounts
@@ -143,7 +143,7 @@ class JobWatch:
     """A diagnosis made after a rank was lost. It is judged when the losses are complete."""
     _suspicion_reason: str = ""
     """Reason of the suspicion during which the agents stopped reporting."""
-    _phase: str = ""
+    _phases: PhaseTime = field(default_factory=PhaseTime)
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
     _is_resumed: bool = False
@@ -180,7 +180,7 @@ class JobWatch:
         if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
             effects += self._begin_suspicion(now)
         self.stall = self.prolong(stall)
-        self._phase = context.phase
+        self._phases.take(context)
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
@@ -309,6 +309,7 @@ class JobWatch:
         self.suspect_since = now
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
+        self._phases = PhaseTime()
         self._timing = DiagnosisTiming(now)
         self._repeated = RepeatedDumps()
         return [DumpsWanted(reason="suspect")]
@@ -330,7 +331,10 @@ class JobWatch:
             self.diagnosis = not_diagnosed(
                 now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
-        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy)
+        if context.phase and self.diagnosis.suspects_moving:
+            self._phases.until = now
+        in_phase_s = max(0.0, self._phases.until - self.suspect_since)
+        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy, in_phase_s)
         effects += self._repeated.take_due(
             self.diagnosis, context.dumps_want, waited, self.patience.length_s
         )
@@ -374,7 +378,7 @@ class JobWatch:
         if self.stall.why is Why.STARTUP:
             return []  # the length of a start is unrelated to the length of steps
         pause = Pause(
-            phase=self._phase,
+            phase=self._phases.name,
             frame_class=self.diagnosis.suspect_class,
             length_s=now - self.stall.since,
         )

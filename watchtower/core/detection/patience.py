@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.diagnosed import Diagnosis
@@ -46,10 +47,43 @@ class Patience:
     reason: str
 
 
+@dataclass(slots=True)
+class PhaseTime:
+    """The marked phases of a stall, and how long they lasted."""
+
+    name: str = ""
+    """Phase in which the top suspect was last; empty if it was in none."""
+    until: float = -math.inf
+    """When a rank last left a phase, or the suspect last worked in one."""
+
+    def take(self, context: StallContext) -> None:
+        """Add the present facts about the stall."""
+        self.name = context.phase or self.name
+        self.until = max(self.until, context.phase_left_at)
+
+
 def patience_for(
+    diagnosis: Diagnosis,
+    context: StallContext,
+    pauses: Pauses,
+    policy: Policy,
+    in_phase_s: float = 0.0,
+) -> Patience:
+    """Return how long after suspicion a stall becomes an incident.
+
+    `in_phase_s`: seconds from the suspicion until a rank last left a marked phase, or the suspect
+    last worked in one. Up to `phase_patience_s`, they do not count.
+    """
+    patience = _patience_outside_phases(diagnosis, context, pauses, policy)
+    if not in_phase_s or diagnosis.cause in CANNOT_GO_ON:
+        return patience
+    longest_s = max(patience.length_s, policy.phase_patience_s)
+    return replace(patience, length_s=min(in_phase_s + patience.length_s, longest_s))
+
+
+def _patience_outside_phases(
     diagnosis: Diagnosis, context: StallContext, pauses: Pauses, policy: Policy
 ) -> Patience:
-    """Return how long after suspicion a stall becomes an incident."""
     if diagnosis.why_not:
         return _undiagnosed(context, policy)
     if diagnosis.cause in CANNOT_GO_ON:

@@ -85,6 +85,8 @@ class RankRecord:
     """When its process tree last used CPU."""
     moved_data_at: float
     """When its process tree last used storage or network."""
+    phase_changed_at: float = float("-inf")
+    """When it last entered or left a marked phase, as far as the reports show it."""
     ended_at: float | None = None
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
@@ -102,6 +104,7 @@ class RankRecord:
             self.first_seen_at,
             self.computed_at,
             self.moved_data_at,
+            self.phase_changed_at,
             self.ended_at,
             self.dumps,
             self.text_bytes,
@@ -110,6 +113,15 @@ class RankRecord:
     def moved_at(self, *, waits: bool = False) -> float:
         """Return when it last moved; CPU does not count if its training thread `waits`."""
         return self.moved_data_at if waits else max(self.computed_at, self.moved_data_at)
+
+    def progressed_at(self) -> float:
+        """Return when it last made a step, or entered or left a phase; `-inf` if never.
+
+        It declares each of these itself, so time without progress counts from the latest one.
+        """
+        beat = self.vitals.beat
+        beat_at = float("-inf") if beat is None else self.seen_at - beat.age_s
+        return max(beat_at, self.phase_changed_at)
 
     @property
     def is_live(self) -> bool:

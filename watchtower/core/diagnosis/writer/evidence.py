@@ -59,6 +59,7 @@ from watchtower.core.diagnosis.writer.words import (
     write_loop,
     write_owner,
     write_pace,
+    write_phase,
     write_timer,
     write_unanswered,
 )
@@ -171,10 +172,9 @@ def _write_kernel(_: Picture, position: Position) -> str:
 
 def _write_step(_: Picture, found: Steps) -> str:
     position, low, high = found.position, found.lowest, found.highest
-    phase = f" in phase {clean(position.phase, 64)}" if position.phase else ""
     steps = str(low) if low == high else f"{low} to {high}"
     return (
-        f"last step {position.step}, {format_duration(position.age_s)} ago{phase}; "
+        f"last step {position.step}, {format_duration(position.age_s)} ago{write_phase(position)}; "
         f"the waiting ranks are at step {steps}"
     )
 

@@ -101,12 +101,17 @@ def write_at(position: Position) -> str:
 
 
 def write_place(position: Position) -> str:
-    """Return "has been in `__next__` at data.py:88 for 9 s"."""
-    duration = format_duration(position.age_s)
+    """Return "has been in `__next__` at data.py:88 for 9 s", with the phase if it is in one."""
+    duration, phase = format_duration(position.age_s), write_phase(position)
     if position.reading is None:
-        return f"has made no step for {duration}"
+        return f"has made no step{phase} for {duration}"
     function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
-    return f"has been in `{function}` at {at} for {duration}"
+    return f"has been in `{function}` at {at}{phase} for {duration}"
+
+
+def write_phase(position: Position) -> str:
+    """Return " in phase checkpoint", or nothing outside phases."""
+    return f" in phase {clean(position.phase, 64)}" if position.phase else ""
 
 
 def write_wait(position: Position) -> str:
