@@ -105,6 +105,39 @@ def test_a_rank_that_asks_again_and_again_at_one_line_rests(tell_no_heartbeat, c
     tell_no_heartbeat(story)
 
 
+@pytest.mark.parametrize(
+    ("native", "seconds"),
+    [
+        (a_native("python", running=True), (60, 82)),
+        (a_native("native", library="_sre.so", running=True), (60, 82)),
+        (a_native("generated", running=True), (160, 190)),
+    ],
+)
+def test_a_rank_that_runs_code_while_the_others_wait_is_sooner_suspect(
+    tell_no_heartbeat, native, seconds
+):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives[2] = native
+        assert seconds[0] <= await watch.until("suspect", stack=IN_USER_CODE) <= seconds[1]
+        await watch.go(3, stack=IN_USER_CODE)
+        assert [s.rank for s in sim.verdict.suspects] == [2]
+
+    tell_no_heartbeat(story)
+
+
+def test_ranks_that_all_run_code_are_not_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(200)
+        wait_for_devices(sim)
+        sim.natives = dict.fromkeys(sim.world.ranks, a_native("python", running=True))
+        await watch.go(150, stack=IN_USER_CODE)
+        assert watch.statuses == ["healthy"]
+
+    tell_no_heartbeat(story)
+
+
 def test_devices_may_work_for_long_while_all_hosts_wait_for_them(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)

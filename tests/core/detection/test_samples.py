@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, a_kernel, a_native, a_stack
-from watchtower.core.detection.samples import MAX_RUN_S, MAX_SAMPLES, Samples
+from watchtower.core.detection.samples import MAX_RUN_S, MAX_SAMPLES, RunKind, Samples
 from watchtower.wire.collectives import PeerTransfers, RankCollectives
 from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, ThreadDump
 
@@ -141,15 +141,28 @@ def test_the_more_samples_agree_by_chance_the_more_are_needed():
     assert sampled(*[SAME, OTHER] * 20).needed_by_chance() == 2
     often = sampled(*([SAME] * 9 + [OTHER]) * 10)
     assert 20 < often.needed_by_chance() < 50
-    assert often.longest_s(still=False) == 180
-    assert sampled(*([SAME] * 300 + [OTHER])).longest_s(still=False) == MAX_RUN_S
+    assert often.longest_s() == 180
+    assert sampled(*([SAME] * 300 + [OTHER])).longest_s() == MAX_RUN_S
 
 
 def test_the_longest_run_without_movement_is_recorded_separately():
     samples = sampled(SAME, SAME, SAME, SAME)
     samples.note_still(40)
     sample(samples, 80.0, *OTHER)
-    assert (samples.longest_s(still=True), samples.longest_s(still=False)) == (60, 80)
+    assert (samples.longest_s(RunKind.STILL), samples.longest_s()) == (60, 80)
+
+
+def test_runs_in_which_a_rank_ran_code_are_counted_separately():
+    samples = Samples()
+    for number in range(40):  # waits agree by chance, three samples at a time
+        sample(samples, 20.0 * number, *(OTHER if number % 4 == 3 else SAME), native=POLLS)
+    assert samples.needed_by_chance(RunKind.CODE) == 3
+    assert samples.needed_by_chance() > 6
+    assert (samples.longest_s(RunKind.CODE), samples.longest_s()) == (0, 60)
+    for number, stacks in enumerate([SAME, SAME, SAME, SAME, OTHER]):
+        sample(samples, 800.0 + 20 * number, *stacks, native=RUNS_PYTHON)
+    assert samples.needed_by_chance(RunKind.CODE) == 4
+    assert samples.longest_s(RunKind.CODE) == 80
 
 
 @given(st.lists(st.sampled_from([SAME, OTHER]), max_size=40))
@@ -165,6 +178,7 @@ def test_as_many_samples_agree_as_are_alike_at_the_end(sequence):
 
 
 POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+RUNS_PYTHON = a_native("python", running=True)
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from watchtower.core.detection.samples import Samples
+from watchtower.core.detection.samples import RunKind, Samples
 from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.policy import Policy
 from watchtower.core.reading.frames import FrameClass
@@ -21,8 +21,8 @@ from watchtower.core.reading.movement import read_movement
 from watchtower.wire.report import ProcessState
 
 SPINNING = 3
-"""Factor on the number of samples that must agree if a rank computes. It may be working, or waiting
-in a loop."""
+"""Factor on the number of samples that must agree if a rank computes and its native place does not
+show whether it works or waits in a loop. Most of a healthy step may pass in such a place."""
 
 BLOCKED_SHARE = 1 / 2
 """Share of the usual time that is enough if the thread of a rank outside a wait for its device did
@@ -112,11 +112,25 @@ def _needed_s(
     interval_s = policy.no_heartbeat_sample_s
     if any(_is_held(record, samples, policy, now) for record in reporting):
         return interval_s
-    once_s = policy.learned_factor * samples.longest_s(still=not working) - interval_s
+    kind, factor = RunKind.ANY, SPINNING
+    if not working:
+        kind = RunKind.STILL
+    elif _hold_up_others(working, reporting, samples):
+        kind, factor = RunKind.CODE, 1
+    once_s = policy.learned_factor * samples.longest_s(kind) - interval_s
     if not working:
         return max(_least_s(reporting, samples, policy), once_s)
-    count = max(SPINNING * ceil(policy.no_heartbeat_samples), samples.needed_by_chance())
+    count = max(factor * ceil(policy.no_heartbeat_samples), samples.needed_by_chance(kind))
     return max((count - 1) * interval_s, once_s)
+
+
+def _hold_up_others(
+    working: Sequence[RankRecord], reporting: Sequence[RankRecord], samples: Samples
+) -> bool:
+    """Return whether all ranks that move run code, and none of them only waits in a loop."""
+    return len(working) < len(reporting) and all(
+        samples.activity_of(record.vitals.rank).runs_code for record in working
+    )
 
 
 def _least_s(reporting: Sequence[RankRecord], samples: Samples, policy: Policy) -> float:
@@ -159,7 +173,7 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
     run is used as the length of a step.
     """
     interval_s = policy.no_heartbeat_sample_s
-    longest_s = interval_s + max(samples.longest_s(still=False), samples.longest_s(still=True))
+    longest_s = interval_s + max(samples.longest_s(), samples.longest_s(RunKind.STILL))
     window_s = max(policy.no_heartbeat_samples * interval_s, policy.no_step_factor * longest_s)
     return max(policy.no_step_floor_s, window_s)
 

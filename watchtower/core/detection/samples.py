@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
+from enum import Enum
 from math import ceil, log
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from watchtower.core.reading.native import (
     find_block,
     hardly_ran,
     is_same_block,
+    runs_code,
     waits_for_device,
 )
 from watchtower.core.reading.threads import (
@@ -45,6 +47,16 @@ MAX_RUN_S = 3600.0
 
 BLIND_AFTER = 3
 """A job is reported as not watched after more than this many samples without any stack."""
+
+
+class RunKind(Enum):
+    """What happened during a run of samples that agree."""
+
+    ANY = "any"
+    STILL = "still"
+    """No rank moved."""
+    CODE = "code"
+    """A rank ran Python or a library that does not wait for a device."""
 
 
 class RankSample(NamedTuple):
@@ -77,6 +89,8 @@ class RankActivity(NamedTuple):
     block: NativePlace | None = None
     """Where its training thread is blocked; null if it, or what it may wait for, runs."""
     waits_for_device: bool = False
+    runs_code: bool = False
+    """Its training thread runs Python or a library that does not wait for a device."""
     waits_for_client: bool = False
     is_uninterruptible: bool = False
     """It is in state D. Where such a thread is blocked cannot be read without risk."""
@@ -126,15 +140,16 @@ class Samples:
     """Seconds from the first to the last of these samples."""
     _has_change: bool = False
     """Something changed in the present sample."""
-    _by_chance: int = 0
+    _by_chance: dict[RunKind, int] = field(default_factory=dict)
     """Number of samples that agreed with the previous one, in runs that ended with a change."""
     _changes: int = 0
     """Number of samples that did not agree with the previous one."""
     _still_s: float = 0.0
     """Length of the present run while no rank moves."""
-    _longest_still_s: float = 0.0
-    _longest_working_s: float = 0.0
-    """The longest runs of samples that agreed before a change: without movement, and with it."""
+    _ran_code: bool = False
+    """A rank ran code in a sample of the present run."""
+    _longest_s: dict[RunKind, float] = field(default_factory=dict)
+    """Lengths of the longest runs of samples that agreed before a change."""
 
     @property
     def has_begun(self) -> bool:
@@ -192,6 +207,7 @@ class Samples:
                 frame_class=frame_class,
                 block=find_block(placed),
                 waits_for_device=waits_for_device([placed]),
+                runs_code=runs_code(placed.native),
                 waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
@@ -225,19 +241,18 @@ class Samples:
         """Record that no rank moved while the samples agreed for this many seconds."""
         self._still_s = max(self._still_s, agreed_s + self._usual_interval_s)
 
-    def needed_by_chance(self) -> int:
-        """Return how many samples must agree so that agreement by chance is unlikely (`CHANCE`)."""
+    def needed_by_chance(self, kind: RunKind = RunKind.ANY) -> int:
+        """Return how many samples must agree so that agreement by chance is unlikely (`CHANCE`),
+        by earlier runs of this kind."""
+        by_chance = self._by_chance.get(kind, 0)
         # Laplace's rule of succession: without earlier samples, half of them are expected to agree.
-        share = (self._by_chance + 1) / (self._by_chance + self._changes + 2)
+        share = (by_chance + 1) / (by_chance + self._changes + 2)
         return min(MAX_SAMPLES, ceil(log(CHANCE) / log(share)))
 
-    def longest_s(self, *, still: bool) -> float:
-        """Return the length of the longest run of samples that agreed before a change: from its
-        first sample to one interval after its last one.
-
-        `still`: the runs without movement; else the runs with movement.
-        """
-        return min(MAX_RUN_S, self._longest_still_s if still else self._longest_working_s)
+    def longest_s(self, kind: RunKind = RunKind.ANY) -> float:
+        """Return the length of the longest run of this kind that ended with a change: from its
+        first sample to one interval after its last one."""
+        return min(MAX_RUN_S, self._longest_s.get(kind, 0.0))
 
     def _note(self, rank: int, sample: RankSample, activity: RankActivity, at: float) -> None:
         before = self.latest.get(rank)
@@ -255,20 +270,28 @@ class Samples:
             if before is not None:
                 self._break()
             self._end_run()
+        self._ran_code = self._ran_code or activity.runs_code
         self._answered.add(rank)
 
     def _break(self) -> None:
         """Count a change. Changes of several ranks in one sample count once."""
         if not self._has_change:
-            self._by_chance += max(0, self._agreed - 1)
+            for kind in self._kinds():
+                agreed = self._by_chance.get(kind, 0) + max(0, self._agreed - 1)
+                self._by_chance[kind] = agreed
             self._changes += 1
         self._has_change = True
 
     def _end_run(self) -> None:
         run_s = self._agreed_s + self._usual_interval_s if self._agreed else 0.0
-        self._longest_working_s = max(self._longest_working_s, run_s)
-        self._longest_still_s = max(self._longest_still_s, self._still_s)
-        self._agreed, self._agreed_s, self._still_s = 0, 0.0, 0.0
+        lengths = dict.fromkeys(self._kinds(), run_s) | {RunKind.STILL: self._still_s}
+        for kind, length_s in lengths.items():
+            self._longest_s[kind] = max(self.longest_s(kind), length_s)
+        self._agreed, self._agreed_s, self._still_s, self._ran_code = 0, 0.0, 0.0, False
+
+    def _kinds(self) -> tuple[RunKind, ...]:
+        """Return the kinds of the present run, besides STILL."""
+        return (RunKind.ANY, RunKind.CODE) if self._ran_code else (RunKind.ANY,)
 
 
 def _hash_calls(collectives: RankCollectives | None) -> bytes | None:

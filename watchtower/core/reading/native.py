@@ -52,6 +52,15 @@ def waits_for_device(dumps: Sequence[RankDump]) -> bool:
     return native is not None and native.kind is NativeKind.DEVICE_WAIT
 
 
+def runs_code(native: NativePlace | None) -> bool:
+    """Return whether a thread runs Python or a library that does not wait for a device."""
+    return (
+        native is not None
+        and native.running
+        and native.kind in {NativeKind.PYTHON, NativeKind.NATIVE}
+    )
+
+
 def _may_run_on(before: RankDump, after: RankDump) -> bool:
     """Return whether the main thread may still do what it did in the dump before."""
     was, now = ([each for each in dump.threads if each.main] for dump in (before, after))
