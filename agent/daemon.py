@@ -27,6 +27,7 @@ from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
+from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
 from agent.dumping.dump import Dumping, DumpRequest
 from agent.dumping.dump_round import RoundTaker
 from agent.dumping.dump_slots import DumpSlots
@@ -93,6 +94,7 @@ class Agent:
         self._runner = ChildRunner(MAX_PY_SPY_OUTPUT_BYTES)
         self._source_runner = ChildRunner(MAX_SOURCE_OUTPUT_BYTES)
         self._native_runner = ChildRunner(MAX_NATIVE_OUTPUT_BYTES)
+        self._watched_runner = ChildRunner(MAX_WATCHED_OUTPUT_BYTES)
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerConnection(address, REPLY_LIMITS),
@@ -132,6 +134,7 @@ class Agent:
                     places=places,
                     is_allowed=settings.read_native_functions,
                 ),
+                WatchedDescriptors(self._proc, self._watched_runner),
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
@@ -165,7 +168,13 @@ class Agent:
         self._loop()
         self._notifier.stopping()
         self._dumping.stop()
-        for tools in (self._runner, self._source_runner, self._native_runner, self._series):
+        for tools in (
+            self._runner,
+            self._source_runner,
+            self._native_runner,
+            self._watched_runner,
+            self._series,
+        ):
             tools.stop()
         self._observer.stop()
         if self._keeper is not None:

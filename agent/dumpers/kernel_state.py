@@ -1,9 +1,8 @@
-"""Dumper: where a thread is in the kernel. Takes 0.1 ms, in an event loop some ms; never blocks."""
+"""Dumper: where a thread is in the kernel. Takes 0.1 ms; never blocks."""
 
 from __future__ import annotations
 
 import platform
-import re
 import tomllib
 from dataclasses import replace
 from functools import cache
@@ -20,16 +19,6 @@ from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 
 RUNNING = "running"
-
-_COUNT = 2
-"""Position in /proc/PID/syscall of a poll's number of descriptors."""
-
-EPOLL_CALLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
-
-MAX_WATCHED, MAX_FDINFO_BYTES = 16, 16_384
-"""Descriptors of an epoll that are checked: a server opens its socket before its clients come."""
-
-_WATCHED = re.compile(r"^tfd: +(\d{1,9}) ", re.MULTILINE)
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
@@ -89,12 +78,6 @@ def parse_syscall(raw: bytes, calls: SystemCalls) -> tuple[str, int]:
     return name, descriptor
 
 
-def polls_one_descriptor(raw: bytes, name: str) -> bool:
-    """Return whether a call waits for one descriptor that it names in memory, so not in `raw`."""
-    words = raw.split()
-    return name in {"poll", "ppoll"} and len(words) > _COUNT and words[_COUNT] == b"0x1"
-
-
 class KernelTables:
     """Kernel tables that all processes of one round of dumps share."""
 
@@ -137,14 +120,8 @@ def _read_wait(
     """Read where a thread waits. `folder`: its folder inside of that of its process."""
     wchan = proc.try_read(pid, f"{folder}wchan", 256).decode("ascii", "replace").strip()
     calls = load_system_calls(platform.machine())
-    call = proc.try_read(pid, f"{folder}syscall", 256)
-    name, descriptor = parse_syscall(call, calls)
-    if name in EPOLL_CALLS:
-        descriptor = find_listening(proc, pid, descriptor, tables.sockets)
+    name, descriptor = parse_syscall(proc.try_read(pid, f"{folder}syscall", 256), calls)
     target = describe_target(proc, pid, descriptor, tables.sockets)
-    if polls_one_descriptor(call, name):
-        # The call does not show the descriptor. In set-up it is the connection.
-        target = tables.sockets.find_unanswered(pid)
     # A page fault on a mapped file has no system call.
     may_lack_descriptor = state is ProcessState.UNINTERRUPTIBLE or calls.has_path(name)
     is_file_call = target.startswith("/") or (descriptor < 0 and may_lack_descriptor)
@@ -155,19 +132,6 @@ def _read_wait(
         target=printable(target, MAX_TEXT),
         mounts=tables.mounts.find(pid, descriptor) if is_file_call else (),
     )
-
-
-def find_listening(proc: Proc, pid: int, epoll: int, tables: SocketTables) -> int:
-    """Return the listening socket among those that an epoll descriptor watches; else that one.
-
-    An event loop that watches one is a server. Source: proc_pid_fdinfo(5).
-    """
-    text = proc.try_read(pid, f"fdinfo/{epoll}", MAX_FDINFO_BYTES).decode("ascii", "replace")
-    for watched in _WATCHED.findall(text)[:MAX_WATCHED]:
-        target = describe_target(proc, pid, int(watched), tables)
-        if target.startswith("tcp ") and target.endswith(" listening"):
-            return int(watched)
-    return epoll
 
 
 def describe_target(proc: Proc, pid: int, descriptor: int, tables: SocketTables) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from itertools import islice
 
 from agent.procfs import Proc
 
@@ -16,14 +15,14 @@ MAX_TABLE_BYTES = 8 << 20
 _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
 _LISTEN, _OPENING = "0A", "02"
 
+LISTENING = " listening"
+"""Follows the address of a socket that accepts connections."""
+
 _RETRIES = 6
 """Column of the number of times that the kernel has sent the request for a connection again."""
 
 MANY_RETRIES = 3
 """A request was sent again after 1, 3 and 7 s, so it is unanswered for 7 s at least."""
-
-MAX_LINKS = 4096
-"""Descriptors of a process that are compared with unanswered connections."""
 
 _UNIX_INODE = 6
 """Column of /proc/net/unix. The path follows it if the socket is bound to one."""
@@ -53,20 +52,6 @@ class SocketTables:
             return f"unix socket {path}".rstrip()
         return ""
 
-    def find_unanswered(self, pid: int) -> str:
-        """Describe a connection of this process that is not answered; empty without one."""
-        found = self._list_unanswered(pid)
-        links = islice(self._proc.descriptors(pid), MAX_LINKS) if found else ()
-        return next((text for link in links if (text := _describe(found.get(link, [])))), "")
-
-    def _list_unanswered(self, pid: int) -> dict[str, list[str]]:
-        """Return the unanswered connections of the network namespace, by the descriptor's link."""
-        tables = (self._table(pid, name) for name in ("net/tcp", "net/tcp6"))
-        word = f" {_OPENING} ".encode()
-        lines = (line for table in tables for line in table.split(b"\n") if word in line)
-        rows = (line.decode("ascii", "replace").split() for line in lines)
-        return {f"socket:[{fields[_INODE]}]": fields for fields in rows if _is_unanswered(fields)}
-
     def _table(self, pid: int, name: str) -> bytes:
         key = (self._proc.link(pid, "ns/net") or str(pid), name)
         if key not in self._tables:
@@ -90,7 +75,7 @@ def _describe(fields: list[str]) -> str:
     try:
         local = parse_address(fields[_ADDRESS])
         if fields[_STATE] == _LISTEN:
-            return f"tcp {local} listening"
+            return f"tcp {local}{LISTENING}"
         ends = f"tcp {local} -> {parse_address(fields[_PEER])}"
         return f"{ends} unanswered" if _is_unanswered(fields) else ends
     except (IndexError, ValueError):

@@ -23,6 +23,7 @@ from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.watched_descriptors import ThreadId, WatchedDescriptors
 from agent.dumping.parallel import start_steps
 from agent.dumping.process_trees import children_by_parent, descendants
 from agent.dumping.round_trees import (
@@ -100,12 +101,14 @@ class RoundTaker:
         loops: SourceLoops | None = None,
         native: NativePlaces | None = None,
         functions: NativeFunctionReader | None = None,
+        watched: WatchedDescriptors | None = None,
     ) -> None:
-        """Without `loops` no source is read, without `native` no native stack, and without
-        `functions` no native function.
+        """Without `loops` no source is read, without `native` no native stack, without `functions`
+        no native function, and without `watched` not what a poll waits for.
         """
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops, self._native, self._functions = loops, native, functions
+        self._watched = watched
         self._turns = ToolTurns()
         self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
@@ -226,7 +229,8 @@ class RoundTaker:
             [partial(self._dump, each, deadline) for each in wanted if is_dumpable(each)],
         )
         sampling = start_steps("native", 1, [partial(self._sample_native, trees, owner)])
-        for thread in (*asking, *dumping, *sampling):
+        watching = start_steps("watched", 1, [partial(self._find_watched, wanted, owner, tables)])
+        for thread in (*asking, *dumping, *sampling, *watching):
             thread.join()
         if time.monotonic() < deadline:
             self._read_other_threads(trees, owner, tables)
@@ -244,9 +248,24 @@ class RoundTaker:
         }
         wanted = {pid: named for pid, named in tids.items() if named}
         places = self._native.sample_threads(wanted, owner) if self._native else {}
+        waits = {
+            ThreadId(pid, tid): read_thread_wait(self._proc, pid, tid, tables)
+            for pid, named in wanted.items()
+            for tid in named
+        }
+        waits |= self._watched.find(waits, owner, tables) if self._watched else {}
         for pid, named in wanted.items():
-            kernels = {tid: read_thread_wait(self._proc, pid, tid, tables) for tid in named}
+            kernels = {tid: waits[ThreadId(pid, tid)] for tid in named}
             waiting[pid].stacks = waiting[pid].stacks.with_waits(places.get(pid, {}), kernels)
+
+    def _find_watched(self, processes: Sequence[Process], owner: str, tables: KernelTables) -> None:
+        """Set what the main threads of these processes wait for, if they poll."""
+        if self._watched is None:
+            return
+        by_thread = {ThreadId(each.pid, each.pid): each for each in processes}
+        waits = {thread: each.kernel for thread, each in by_thread.items()}
+        for thread, wait in self._watched.find(waits, owner, tables).items():
+            by_thread[thread].kernel = wait
 
     def _sample_native(self, trees: Sequence[Tree], owner: str) -> None:
         if self._native is None:

@@ -18,6 +18,7 @@ from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
+from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
 from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
@@ -126,6 +127,7 @@ class SnapshotTaker:
                 lambda _: None,
                 loops if self._options.read_source else None,
                 NativePlaces(self._proc, ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
+                watched=WatchedDescriptors(self._proc, ChildRunner(MAX_WATCHED_OUTPUT_BYTES)),
             ),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),
             ended=lambda _: self._places.release(),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from agent.dumpers.kernel_state import (
     load_system_calls,
     parse_syscall,
-    polls_one_descriptor,
     read_kernel_wait,
 )
 from agent.dumpers.sockets import parse_address
@@ -46,21 +45,6 @@ def test_numbers_differ_between_machines() -> None:
     assert load_system_calls("aarch64").name(63) == "read"
     assert load_system_calls("arm64").name(98) == "futex"
     assert load_system_calls("s390x").name(3) == "syscall_3"
-
-
-@pytest.mark.parametrize(
-    ("raw", "name", "does"),
-    [
-        (b"7 0x7ffd 0x1 0xffffffff 0x0\n", "poll", True),
-        (b"271 0x7ffd 0x1 0x0 0x0\n", "ppoll", True),
-        (b"7 0x7ffd 0x2 0xffffffff 0x0\n", "poll", False),
-        (b"202 0x7ffd 0x1 0x0 0x0\n", "futex", False),
-        (b"running\n", "poll", False),
-        (b"", "", False),
-    ],
-)
-def test_a_poll_of_one_descriptor_is_recognised(raw: bytes, name: str, does: bool) -> None:
-    assert polls_one_descriptor(raw, name) is does
 
 
 @given(st.binary(max_size=60))

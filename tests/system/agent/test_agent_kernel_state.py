@@ -100,26 +100,6 @@ def test_an_accept_names_the_listening_address(start: Start) -> None:
     waits_in(victim.pid, lambda wait: wait.target == f"tcp 127.0.0.1:{port} listening")
 
 
-def test_an_event_loop_that_serves_names_the_listening_address(start: Start) -> None:
-    victim = start()
-    victim.begin("import asyncio, os")
-    victim.begin(
-        "async def serve(): await (await asyncio.start_server(print, port=0)).serve_forever()"
-    )
-    victim.begin("asyncio.run(serve())")
-    wait = waits_in(victim.pid, lambda wait: wait.target.endswith(" listening"))
-    assert wait.syscall.startswith("epoll")
-
-
-def test_an_event_loop_without_a_server_names_none(start: Start) -> None:
-    victim = start()
-    victim.begin("import asyncio, socket; pair = socket.socketpair()")
-    victim.begin("async def read(): await asyncio.get_running_loop().sock_recv(pair[0], 1)")
-    victim.begin("pair[0].setblocking(False); asyncio.run(read())")
-    wait = waits_in(victim.pid, lambda wait: wait.syscall.startswith("epoll"))
-    assert "listening" not in wait.target
-
-
 def test_a_call_without_a_descriptor_has_no_target(start: Start) -> None:
     victim = start()
     victim.begin("sleep_in_a_loader()")

@@ -1,0 +1,126 @@
+"""Dumper: what a thread waits for in poll or epoll, where the call itself does not show it.
+
+A poll has its descriptors in memory, and an epoll in the kernel. A child process reads them,
+because the reads may hang.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from agent.dumpers.kernel_state import KernelTables, describe_target, load_system_calls
+from agent.dumpers.python_child import child_command
+from agent.dumpers.sockets import LISTENING
+from agent.dumpers.tool_process import ChildRunner
+from agent.dumpers.watched_child import EPOLL, POLL
+from agent.procfs import Proc
+from watchtower.printable import printable
+from watchtower.wire.bounds import MAX_TEXT
+from watchtower.wire.dumps import KernelWait
+
+WATCHED_DEADLINE_S = 1.0
+"""Seconds for all calls of a round, which take 30 ms. Calls without an answer have no target."""
+
+MAX_CALLS = 512
+"""Calls of one round: a question has at most 64 bytes, and a command line 128 KB at least."""
+
+MAX_WATCHED_OUTPUT_BYTES = 1 << 18
+"""Bytes of a round: 16 numbers for each call."""
+
+CALLS = {
+    "poll": POLL,
+    "ppoll": POLL,
+    "epoll_wait": EPOLL,
+    "epoll_pwait": EPOLL,
+    "epoll_pwait2": EPOLL,
+}
+
+log = logging.getLogger(__name__)
+
+_DECODER = msgspec.json.Decoder(list[int])
+
+
+class ThreadId(NamedTuple):
+    """Identifies a thread of a process. Of the main thread both numbers are equal."""
+
+    pid: int
+    tid: int
+
+
+class WatchedDescriptors:
+    """Finds what threads wait for in poll and epoll."""
+
+    def __init__(self, proc: Proc, runner: ChildRunner) -> None:
+        """`runner` must not be shared: a child that hangs must not stop others."""
+        self._proc, self._runner = proc, runner
+        self._system_calls = load_system_calls(platform.machine())
+
+    def find(
+        self, waits: Mapping[ThreadId, KernelWait], owner: str, tables: KernelTables
+    ) -> dict[ThreadId, KernelWait]:
+        """Return the waits of those threads that are in such a call, with what they wait for."""
+        asked = {
+            thread: question
+            for thread, wait in waits.items()
+            if wait.syscall in CALLS and (question := self._ask(thread, wait.syscall))
+        }
+        threads = list(asked)[:MAX_CALLS]
+        found = self._run([asked[thread] for thread in threads], owner) if threads else []
+        return {
+            thread: self._aim(thread, waits[thread], descriptors, tables)
+            for thread, descriptors in zip(threads, found, strict=False)
+        }
+
+    def _ask(self, thread: ThreadId, name: str) -> str:
+        """Return the question about a thread that is still in this call, else nothing."""
+        raw = self._proc.try_read(thread.pid, f"task/{thread.tid}/syscall", 256)
+        words = raw.decode("ascii", "replace").split()
+        try:
+            number, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
+        except (IndexError, ValueError):
+            return ""
+        if number < 0 or self._system_calls.name(number) != name:
+            return ""
+        if CALLS[name] == POLL:
+            return f"{thread.pid} {POLL} {first:#x} {second}"
+        return f"{thread.pid} {EPOLL} {first & 0xFFFFFFFF}"
+
+    def _run(self, questions: list[str], owner: str) -> list[list[int]]:
+        command = child_command("agent.dumpers.watched_child", self._proc.path, *questions)
+        try:
+            outcome = self._runner.run(command, WATCHED_DEADLINE_S, owner)
+        except OSError as error:
+            log.warning("the descriptors of polls cannot be read: %s", error)
+            return []
+        lines = outcome.output.split(b"\n")[: len(questions)]
+        answers = []
+        for line in lines:
+            try:
+                answers.append(_DECODER.decode(line))
+            except msgspec.MsgspecError:
+                break  # the child was ended before its next answer
+        return answers
+
+    def _aim(
+        self,
+        thread: ThreadId,
+        wait: KernelWait,
+        descriptors: list[int],
+        tables: KernelTables,
+    ) -> KernelWait:
+        """Return the wait with its target: a listening socket, as an event loop that watches one is
+        a server; else the only descriptor of a poll."""
+        targets = [
+            describe_target(self._proc, thread.pid, number, tables.sockets)
+            for number in descriptors
+        ]
+        servers = [each for each in targets if each.startswith("tcp ") and each.endswith(LISTENING)]
+        polled = targets if CALLS[wait.syscall] == POLL and len(targets) == 1 else []
+        target = next(iter(servers or polled), "")
+        return replace(wait, target=printable(target, MAX_TEXT)) if target else wait
