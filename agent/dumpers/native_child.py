@@ -1,8 +1,9 @@
 """Samples where threads are in native code, in a separate process that can be abandoned.
 
-The arguments are the path of /proc and processes. Each printed line answers one process, in the
-same order: a list of threads such as {"tid": 4711, "name": "", "running": false, "leaves":
-{"libc.so.6": 1}, "chain": ["libc.so.6", "libpython3.11.so.1.0"], "failure": ""}.
+The arguments are the path of /proc and processes. A line {"pid": 4711} is printed before a process
+is read, so that the last one names the process whose read hangs. As soon as its threads are known,
+a second line answers the process: {"pid": 4711, "threads": [{"tid": 4711, "name": "", "running":
+false, "leaves": {"libc.so.6": 1}, "chain": ["libc.so.6", "libpython3.11.so.1.0"], "failure": ""}]}.
 
 A process is a pid: its threads are main and those of torch's engine. Or it is "4711:4713,4720", and
 its threads are these.
@@ -196,8 +197,8 @@ def _read(path: str, limit: int = 8192) -> bytes:
     return b"".join(parts)
 
 
-def sample(threads: Sequence[tuple[Process, Thread]]) -> None:
-    """Sample all running threads at the same time."""
+def sample(threads: Sequence[tuple[Process, Thread]]) -> dict[Thread, list[Sample]]:
+    """Return samples of all running threads, taken at the same time."""
     clocks: list[tuple[Process, Thread, PerfClock]] = []
     for process, thread in threads:
         try:
@@ -205,14 +206,15 @@ def sample(threads: Sequence[tuple[Process, Thread]]) -> None:
         except PerfError as error:
             thread.failure = f"perf: {error}"
     wait_for_samples([clock for *_, clock in clocks])
-    taken: list[tuple[Process, Thread, list[Sample]]] = []
-    for process, thread, clock in clocks:
-        taken.append((process, thread, clock.close()))
-    for process, thread, samples in taken:
-        for each in samples[:ENOUGH_SAMPLES]:
-            thread.add(process.find_chain(each.pc, each.registers, each.stack))
-        if len(samples) < LEAST_SAMPLES:
-            read_again(process, thread)
+    return {thread: clock.close() for _, thread, clock in clocks}
+
+
+def add_samples(process: Process, thread: Thread, samples: Sequence[Sample]) -> None:
+    """Find the places of a running thread in its samples."""
+    for each in samples[:ENOUGH_SAMPLES]:
+        thread.add(process.find_chain(each.pc, each.registers, each.stack))
+    if len(samples) < LEAST_SAMPLES:
+        read_again(process, thread)
 
 
 def wait_for_samples(clocks: Sequence[PerfClock]) -> None:
@@ -271,38 +273,60 @@ def _failing(*threads: Thread) -> Iterator[None]:
             thread.failure = text
 
 
+def read_process(threads: Sequence[Thread], opened: dict[int, Process]) -> list[Thread]:
+    """Read these threads of a process, which is added to `opened` if its state allows to read it.
+
+    Returns them, or with the threads of backward.
+    """
+    pid = threads[0].pid
+    with _failing(*threads):
+        if pid not in opened and all(map(is_readable, threads)):
+            opened[pid] = Process(pid)
+        if pid in opened:
+            return read_threads(opened[pid], threads)
+        for thread in threads:
+            thread.failure = STATE
+    return list(threads)
+
+
 def sample_processes(
     pids: Sequence[int], tids: Mapping[int, Sequence[int]] | None = None
-) -> list[list[Thread]]:
-    """Return the threads of each process, with their samples. `tids`: threads to read, by pid;
-    without any, the main thread, and the threads of backward."""
+) -> Iterator[tuple[int, list[Thread] | None]]:
+    """Yield each process before it is read, with None, and with its threads when they are known.
+
+    `tids`: threads to read, by pid; without any, the main thread, and the threads of backward.
+    """
     found: dict[int, list[Thread]] = {}
     opened: dict[int, Process] = {}
     left = list(pids)
     for pause_s in PAUSES_S:
         time.sleep(pause_s if left else 0.0)
         for pid in left:
-            found[pid] = [Thread(pid, tid) for tid in (tids or {}).get(pid, ()) or (pid,)]
-            with _failing(*found[pid]):
-                if pid not in opened and all(map(is_readable, found[pid])):
-                    opened[pid] = Process(pid)
-                if pid in opened:
-                    found[pid] = read_threads(opened[pid], found[pid])
-                else:
-                    for thread in found[pid]:
-                        thread.failure = STATE
-        left = [pid for pid in left if any(each.failure == STATE for each in found[pid])]
-    sample([(opened[t.pid], t) for pid in pids for t in found[pid] if t.running])
-    return [found[pid] for pid in pids]
+            yield pid, None
+            threads = [Thread(pid, tid) for tid in (tids or {}).get(pid, ()) or (pid,)]
+            found[pid] = read_process(threads, opened)
+            if not any(each.running or each.failure == STATE for each in found[pid]):
+                yield pid, found.pop(pid)
+        left = [pid for pid in left if any(t.failure == STATE for t in found.get(pid, ()))]
+    samples = sample([(opened[pid], t) for pid in found for t in found[pid] if t.running])
+    for pid, threads in found.items():
+        yield pid, None
+        for thread in threads:
+            if thread in samples:
+                add_samples(opened[pid], thread, samples[thread])
+        yield pid, threads
 
 
 def main() -> None:
-    """Answer every question: one line with the threads of each process."""
+    """Answer every question."""
     global PROC
     PROC, *words = sys.argv[1:]
     tids: dict[int, list[int]] = {}
     for word in words:
         pid, _, named = word.partition(":")
         tids[int(pid)] = [int(tid) for tid in named.split(",") if tid]
-    for threads in sample_processes(list(tids), tids):
-        print(json.dumps([thread.answer() for thread in threads]), flush=True)
+    for number, threads in sample_processes(list(tids), tids):
+        line: dict[str, object] = {"pid": number}
+        if threads is not None:
+            line["threads"] = [thread.answer() for thread in threads]
+        print(json.dumps(line), flush=True)

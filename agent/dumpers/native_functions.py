@@ -31,7 +31,7 @@ from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 from watchtower.wire.native_functions import MAX_NATIVE_FRAMES, NativeFrame, NativeFunctions
 
-NATIVE_DEADLINE_S = 5.0
+FUNCTIONS_DEADLINE_S = 5.0
 """Seconds until py-spy is killed. It needs 0.1 to 0.7 s, most of it for the symbols of torch. The
 process may be stopped for all of this time."""
 
@@ -89,7 +89,7 @@ AGAIN_HELP = (
 PYTHON_HELP = "it was not stopped, because it runs Python and its Python stack is the whole stack"
 FORBIDDEN_HELP = "the agent runs with --no-native-functions"
 ENDED_HELP = {
-    Ended.DEADLINE: f"py-spy did not return within {NATIVE_DEADLINE_S:g} s and was killed",
+    Ended.DEADLINE: f"py-spy did not return within {FUNCTIONS_DEADLINE_S:g} s and was killed",
     Ended.OUTPUT: "py-spy printed too much and was killed",
     Ended.MEMORY: f"py-spy needed more than {MAX_SYMBOLS_MEMORY_BYTES >> 20} MB and was ended",
     Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
@@ -208,7 +208,9 @@ class NativeFunctionReader:
     def _read(self, pid: int, start_time: int, owner: str) -> NativeFunctions:
         command = [self._tool, "dump", "--json", "--native", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner, MAX_SYMBOLS_MEMORY_BYTES)
+            outcome = self._runner.run(
+                command, FUNCTIONS_DEADLINE_S, owner, MAX_SYMBOLS_MEMORY_BYTES
+            )
         except OSError as error:
             return failed(f"py-spy cannot be started: {error}")
         ended = outcome.ended
@@ -235,10 +237,9 @@ class NativeFunctionReader:
         stat = self._proc.stat(pid)
         if stat is None or stat.start_time != start_time:
             return GONE_HELP
-        if obstacle := find_obstacle(self._proc, pid):
-            return obstacle
-        is_python = self._places is not None and self._places.runs_python(pid, owner)
-        return PYTHON_HELP if is_python else ""
+        if self._places is not None and self._places.runs_python(pid, owner):
+            return PYTHON_HELP
+        return find_obstacle(self._proc, pid)  # last, because the samples take some seconds
 
     def _refuse_version(self, owner: str) -> str:
         """Return why this py-spy is not used; empty if its release is new enough."""

@@ -13,22 +13,25 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import msgspec
 
 from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
 from agent.dumpers.python_child import child_command
-from agent.dumpers.tool_process import ChildRunner
+from agent.dumpers.tool_process import ChildRunner, Ended
 from agent.procfs import Proc
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
-NATIVE_DEADLINE_S = 3.0
+PLACES_DEADLINE_S = 3.0
 """Seconds for all ranks of a round: 50 ms for blocked threads, and 300 ms for running ones. With
 little CPU, running ones take 1.5 s."""
+
+MAX_PLACES_CHILDREN = 2
+"""Children of one round. The second one reads what the first one had not when a process hung it."""
 
 MAX_NATIVE_OUTPUT_BYTES = 1 << 20
 """Bytes of a round: a thousand ranks with some threads have 500 kB."""
@@ -70,7 +73,14 @@ class ThreadSamples(msgspec.Struct):
     ends_in_s: float | None = None
 
 
-_DECODER = msgspec.json.Decoder(list[ThreadSamples])
+class ProcessSamples(msgspec.Struct):
+    """A line of the child: a process that it begins to read, or with `threads`, its answer."""
+
+    pid: int
+    threads: list[ThreadSamples] | None = None
+
+
+_DECODER = msgspec.json.Decoder(ProcessSamples)
 
 
 class NativePlaces:
@@ -82,9 +92,9 @@ class NativePlaces:
 
     def sample(self, pids: Sequence[int], owner: str) -> dict[int, NativePlace]:
         """Return the places of the training threads of these processes, as far as known."""
-        lines = self._run(list(map(str, pids)), owner)
-        found = zip(pids, map(find_place, lines), strict=False)
-        return {pid: place for pid, place in found if place is not None}
+        found = self._run({pid: str(pid) for pid in pids}, owner)
+        places = {pid: find_place(threads) for pid, threads in found.items()}
+        return {pid: place for pid, place in places.items() if place is not None}
 
     def runs_python(self, pid: int, owner: str) -> bool:
         """Return whether the main thread of a process is known to run Python now.
@@ -104,28 +114,48 @@ class NativePlaces:
         self, tids: Mapping[int, Sequence[int]], owner: str
     ) -> dict[int, dict[int, NativePlace]]:
         """Return the places of these threads, by pid and id, as far as known."""
-        words = [f"{pid}:{','.join(map(str, named))}" for pid, named in tids.items()]
+        words = {pid: f"{pid}:{','.join(map(str, named))}" for pid, named in tids.items()}
         places: dict[int, dict[int, NativePlace]] = {}
-        for pid, threads in zip(tids, self._run(words, owner), strict=False):
+        for pid, threads in self._run(words, owner).items():
             found = ((thread.tid, classify(thread)) for thread in threads)
             places[pid] = {tid: place for tid, place in found if place is not None}
         return places
 
-    def _run(self, words: Sequence[str], owner: str) -> Iterator[list[ThreadSamples]]:
-        """Yield the threads of each process; none of those that the child could not read."""
-        if not words:
-            return
-        command = child_command("agent.dumpers.native_child", self._proc.path, *words)
-        try:
-            outcome = self._runner.run(command, NATIVE_DEADLINE_S, owner)
-        except OSError as error:
-            log.warning("native places cannot be sampled: %s", error)
-            return
-        for line in outcome.output.split(b"\n")[: len(words)]:
+    def _run(self, words: Mapping[int, str], owner: str) -> dict[int, list[ThreadSamples]]:
+        """Return the threads of each process that a child could read. `words`: by pid."""
+        left, found = dict(words), dict[int, list[ThreadSamples]]()
+        for _ in range(MAX_PLACES_CHILDREN):
+            if not left:
+                break
+            command = child_command("agent.dumpers.native_child", self._proc.path, *left.values())
             try:
-                yield _DECODER.decode(line)
-            except msgspec.MsgspecError:
-                yield []
+                outcome = self._runner.run(command, PLACES_DEADLINE_S, owner)
+            except OSError as error:
+                log.warning("native places cannot be sampled: %s", error)
+                break
+            answers, begun = _read_answers(outcome.output)
+            found |= {pid: threads for pid, threads in answers.items() if pid in left}
+            if outcome.ended is not Ended.DEADLINE or begun not in left:
+                break
+            # This process may have hung the child. Those that were not answered may be read.
+            left = {pid: word for pid, word in left.items() if pid not in answers and pid != begun}
+        return found
+
+
+def _read_answers(output: bytes) -> tuple[dict[int, list[ThreadSamples]], int | None]:
+    """Return the threads of each process in the output of a child, and the process that it was
+    reading when it ended."""
+    answers: dict[int, list[ThreadSamples]] = {}
+    begun = None
+    for line in output.splitlines():
+        try:
+            answer = _DECODER.decode(line)
+        except msgspec.MsgspecError:
+            continue
+        begun = answer.pid if answer.threads is None else None
+        if answer.threads is not None:
+            answers[answer.pid] = answer.threads
+    return answers, begun
 
 
 def find_place(threads: Sequence[ThreadSamples]) -> NativePlace | None:

@@ -108,7 +108,7 @@ def test_a_failure_is_forgotten(world):
 def sampled(*, running: bool, **leaves: int) -> bytes:
     """Return a main thread as the child prints it."""
     thread = {"tid": 10, "running": running, "leaves": leaves, "chain": list(leaves)}
-    return json.dumps([thread]).encode()
+    return json.dumps({"pid": 10, "threads": [thread]}).encode()
 
 
 @pytest.mark.parametrize(

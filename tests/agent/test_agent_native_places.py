@@ -13,7 +13,7 @@ from agent.dumpers.canonical import parse_dump
 from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.native_child import MAX_CHAIN, merge
 from agent.dumpers.native_places import NativePlaces, ThreadSamples, class_of, classify, find_place
-from agent.dumpers.tool_process import Outcome
+from agent.dumpers.tool_process import Ended, Outcome
 from agent.procfs import Proc
 from watchtower.wire.dumps import MAX_LIBRARIES, KernelWait, NativeKind, NativePlace
 
@@ -217,7 +217,8 @@ class TestOtherThreads:
         class Runner:
             def run(self, command, deadline_s, owner):
                 asked.extend(command[-2:])
-                lines = [[{"tid": 9, "leaves": {"libc.so.6": 1}, "chain": ["libc.so.6"]}], []]
+                threads = [{"tid": 9, "leaves": {"libc.so.6": 1}, "chain": ["libc.so.6"]}]
+                lines = [{"pid": 7, "threads": threads}, {"pid": 11, "threads": []}]
                 output = b"\n".join(json.dumps(line).encode() for line in lines)
                 return Outcome(code=0, output=output, errors=b"", ended=None)
 
@@ -227,6 +228,27 @@ class TestOtherThreads:
         assert found[7].keys() == {9}
         assert found[11] == {}
         assert places.sample_threads({}, "") == {}
+
+    def test_a_process_that_hangs_the_child_costs_no_other_one_its_place(self):
+        asked = []
+        thread = {"tid": 1, "leaves": {"libcuda.so.1": 1}, "chain": ["libcuda.so.1"]}
+
+        class Runner:
+            def run(self, command, deadline_s, owner):
+                asked.append(pids := [int(word) for word in command if word in {"7", "8", "9"}])
+                lines = []
+                for pid in pids:
+                    lines.append({"pid": pid})
+                    if pid == 8:
+                        break
+                    lines.append({"pid": pid, "threads": [thread]})
+                output = b"\n".join(json.dumps(line).encode() for line in lines)
+                ended = Ended.DEADLINE if 8 in pids else None
+                return Outcome(code=None, output=output, errors=b"", ended=ended)
+
+        places = NativePlaces(Proc(), Runner()).sample([7, 8, 9], "")
+        assert asked == [[7, 8, 9], [9]]
+        assert places.keys() == {7, 9}
 
 
 names = st.sampled_from(

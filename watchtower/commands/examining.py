@@ -95,7 +95,7 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         stacks[number] = make_stack(innermost + frames)
     ranks = {number: parse_ranks(item["ranks"]) for number, item in enumerate(items)}
 
-    def say(node: StackNode) -> str:
+    def ranks_of(node: StackNode) -> str:
         return format_ranks(rank for number in node.ranks for rank in ranks[number])
 
     below: list[tuple[StackNode, int, str]] = [
@@ -104,7 +104,7 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
     yield "outermost frame first:"
     while below:
         node, depth, above = below.pop()
-        shown, frame = say(node), node.frame
+        shown, frame = ranks_of(node), node.frame
         mark = f"  ◀ {shown}" if shown != above else ""
         if frame is not None:
             at = f" ({frame.file}:{frame.line})" if frame.file else ""

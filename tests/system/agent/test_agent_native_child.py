@@ -20,6 +20,7 @@ from agent.dumpers.native_child import (
     STATE,
     Process,
     Thread,
+    add_samples,
     sample,
     sample_processes,
 )
@@ -81,7 +82,7 @@ def sampled(process: Process) -> ThreadSamples:
     """Sample the main thread, which was found to run before."""
     thread = Thread(process.pid, process.pid)
     thread.running = True
-    sample([(process, thread)])
+    add_samples(process, thread, sample([(process, thread)])[thread])
     return ThreadSamples(**thread.answer())
 
 
@@ -109,13 +110,20 @@ def test_a_thread_that_has_just_been_blocked_is_read_as_blocked(monkeypatch):
         assert place.ends_in_s == pytest.approx(600, abs=PATIENCE_S)
 
 
+def read_main(pid: int) -> list[Thread]:
+    """Return the only thread of a process, as the child answers."""
+    threads = dict(sample_processes([pid]))[pid]
+    assert threads is not None
+    return threads
+
+
 @needs_compiler
 def test_a_thread_that_leaves_state_d_is_read(tmp_path):
     with in_state_d(tmp_path) as popen:
         assert popen.stdin is not None
         popen.stdin.write(b"x")
         threading.Timer(PAUSES_S[1], popen.stdin.flush).start()
-        ((thread,),) = sample_processes([popen.pid])
+        (thread,) = read_main(popen.pid)
     assert thread.failure == ""
     assert thread.leaves
 
@@ -123,7 +131,7 @@ def test_a_thread_that_leaves_state_d_is_read(tmp_path):
 @needs_compiler
 def test_a_process_that_stays_in_state_d_is_not_read(tmp_path):
     with in_state_d(tmp_path) as popen:
-        ((thread,),) = sample_processes([popen.pid])
+        (thread,) = read_main(popen.pid)
     assert (thread.failure, thread.run_ns) == (STATE, -1)
     assert not thread.leaves
 

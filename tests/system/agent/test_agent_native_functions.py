@@ -265,7 +265,7 @@ def test_the_deadline_ends_a_py_spy_that_hangs(start, runner, tmp_path, monkeypa
     tool = tmp_path / "py-spy"
     tool.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo py-spy 0.4.3\nexec sleep 600\n')
     tool.chmod(0o755)
-    monkeypatch.setattr("agent.dumpers.native_functions.NATIVE_DEADLINE_S", 0.3)
+    monkeypatch.setattr("agent.dumpers.native_functions.FUNCTIONS_DEADLINE_S", 0.3)
     reader = NativeFunctionReader(PROC, runner, str(tool))
     reader.read(victim.pid, start_time_of(victim.pid), "uid:0")
     found = reader.recall(victim.pid, start_time_of(victim.pid), Moment())

@@ -195,7 +195,7 @@ static void *run_stream(void *argument)
     return NULL;
 }
 
-/* Uses what nobody else wants of a processor: SCHED_IDLE. */
+/* Uses only idle time of a processor: SCHED_IDLE. */
 static void *spin_beside(void *unused)
 {
     struct sched_param none = {0};

@@ -218,7 +218,7 @@ Result nvmlDeviceRegisterEvents(Device device, U64 types, void *events) {
     (void)device, (void)types, (void)events;
     return 0;
 }
-#define WAIT_MS 500 /* a look at the script costs a wakeup of the reader, as no wait of the driver does */
+#define WAIT_MS 500 /* reading the script wakes the reader up, which a real wait in the driver does not */
 static double told[32]; /* the last Xid of each GPU that was returned */
 
 /* Finds an Xid that was not returned yet. Returns the number of its GPU, or -1. */

@@ -27,7 +27,7 @@ typedef void *Device;
 typedef unsigned long long U64;
 
 #define MAX_LINES 512
-#define CHECK_US 20000 /* a change of the script is seen this late: a look at each value costs more than the value */
+#define CHECK_US 20000 /* a change of the script is seen this late: checking each value costs more than reading it */
 
 static struct line {
     char key[64];
