@@ -40,6 +40,10 @@ PYTHON_SHARE = 0.2
 """A running thread with this share of its samples in the interpreter runs Python. A thread that
 spins in a native wait has none there."""
 
+DEVICE_SHARE = 0.2
+"""Share of the samples in a device library that shows a wait for the device, also if no device
+library is on the usual stack. The driver reads the clock for most of a wait."""
+
 STRAY_SHARE = 0.05
 """Samples outside of the C library and the device libraries that a device wait may have."""
 
@@ -210,17 +214,13 @@ def _classify_running(leaves: Mapping[str, int], chain: Sequence[str]) -> tuple[
 
     if share(PYTHON) >= PYTHON_SHARE:
         return NativeKind.PYTHON, _most(by_class[PYTHON])
-    device = next((name for name in (*leaves, *chain) if class_of(name) == DEVICE), "")
+    often = list(by_class[DEVICE]) if share(DEVICE) >= DEVICE_SHARE else []
+    device = next((name for name in (*often, *chain) if class_of(name) == DEVICE), "")
     if device and share(LIBC, DEVICE) >= 1 - STRAY_SHARE:
         return NativeKind.DEVICE_WAIT, device
-    if share(COMPILER, DEVICE_OR_WORK):
-        return NativeKind.COMPILER, _most(by_class.get(COMPILER) or by_class[DEVICE_OR_WORK])
-    work = {**by_class.get(NATIVE, {}), **by_class.get(GENERATED, {}), **by_class.get(GLUE, {})}
-    if work:
-        library = _most(work)
-        generated = class_of(library) == GENERATED
-        return (NativeKind.GENERATED if generated else NativeKind.NATIVE), library
-    return _first_caller(chain)
+    kind = max(_WORK, key=lambda kind: share(*_WORK[kind]))
+    libraries = {name: n for each in _WORK[kind] for name, n in by_class.get(each, {}).items()}
+    return (kind, _most(libraries)) if libraries else _first_caller(chain)
 
 
 def _classify_blocked(chain: Sequence[str]) -> tuple[NativeKind, str]:
@@ -245,6 +245,14 @@ _KINDS = {
     COMPILER: NativeKind.COMPILER,
     GENERATED: NativeKind.GENERATED,
 }
+
+
+_WORK = {
+    NativeKind.COMPILER: (COMPILER, DEVICE_OR_WORK),
+    NativeKind.NATIVE: (NATIVE, GLUE),
+    NativeKind.GENERATED: (GENERATED,),
+}
+"""Classes of libraries by the kind of work. The kind with most samples counts."""
 
 
 def class_of(library: str) -> str:

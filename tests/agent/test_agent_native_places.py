@@ -132,6 +132,19 @@ class TestRunning:
         place = running({"libnvrtc.so.12": 20, "libcuda.so.1": 4}, "libnvrtc.so.12")
         assert (place.kind, place.library) == (NativeKind.COMPILER, "libnvrtc.so.12")
 
+    def test_one_sample_in_the_driver_is_no_wait_for_the_device(self):
+        place = running({"libc.so.6": 23, "libcuda.so.1": 1}, "libc.so.6", "_numpy.so")
+        assert (place.kind, place.library) == (NativeKind.NATIVE, "_numpy.so")
+
+    def test_some_samples_in_a_compiler_are_not_compiling(self):
+        leaves = {"libtorch_cpu.so": 12, "libnvrtc.so.12": 5, GENERATED: 7}
+        place = running(leaves, "libtorch_cpu.so")
+        assert (place.kind, place.library) == (NativeKind.NATIVE, "libtorch_cpu.so")
+
+    def test_the_compiler_with_most_samples_is_named(self):
+        place = running({"libnvrtc.so.12": 5, "libLLVM.so.17": 19}, "libLLVM.so.17")
+        assert (place.kind, place.library) == (NativeKind.COMPILER, "libLLVM.so.17")
+
     def test_generated_code_is_work(self):
         assert running({GENERATED: 24}, GENERATED).kind is NativeKind.GENERATED
 
