@@ -53,6 +53,16 @@ def test_a_rank_without_a_stack_is_not_compared():
     assert "odd rank: 3 (pid 4003)" in both
 
 
+def test_a_job_whose_dumps_are_missing_is_named():
+    taken = merge(a_snapshot(NODE), a_snapshot(NODE, job="bert\x1b"))
+    assert "not dumped" not in describe(taken)
+    lost = replace(taken, dumps=tuple(each for each in taken.dumps if each.job == "llama"))
+    last = describe(lost).splitlines()[-1]
+    assert last.startswith("job bert")
+    assert "its ranks were not dumped" in last
+    assert "\x1b" not in last
+
+
 def test_a_stopped_rank_with_the_stack_of_the_others_is_odd():
     lines = describe(a_snapshot([a_rank(0), a_rank(1), a_rank(2, state="T")])).splitlines()
     assert "  rank 2: T recvfrom" in lines

@@ -27,11 +27,6 @@ from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 
-SHORT_VIEW = (
-    "the two rounds of these snapshots are {} apart and no rank has heartbeats: a step that takes "
-    "longer looks the same"
-)
-
 
 def show_diagnosis(args: argparse.Namespace) -> int:
     """Print the verdict of every job in the files. Returns 1 with --exit-code if one is suspect."""
@@ -66,9 +61,8 @@ def make_verdict(job: JobSnapshot) -> Verdict:
     if job.status in (Status.HEALTHY, Status.ENDED):
         return plain_verdict(job.job, 1, job.status, job.reason, job.step)
     verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
-    if all(rank.beat is None for rank in job.case.ranks):
-        short = SHORT_VIEW.format(format_duration(job.case.stalled_for_s))
-        verdict = replace(verdict, missing_evidence=(*verdict.missing_evidence, short))
+    if job.caveat:
+        verdict = replace(verdict, missing_evidence=(*verdict.missing_evidence, job.caveat))
     return verdict
 
 

@@ -106,6 +106,15 @@ def test_a_job_whose_last_rank_does_not_step_is_suspect():
     assert job.case.stalled_for_s == pytest.approx(9.0 + GAP_S)
 
 
+@pytest.mark.parametrize(("age_s", "is_young"), [(20.0, True), (100.0, False)])
+def test_a_step_may_take_as_long_as_a_young_stall(age_s, is_young):
+    beats = {r: (Beat(step=7, age_s=age_s), Beat(step=7, age_s=age_s + GAP_S)) for r in range(SIZE)}
+    (job,) = join_snapshots(nodes(rank(5, FETCHING), beats=beats))
+    assert job.status is Status.SUSPECT
+    assert ("is 23 s old: a step or a pause that takes longer" in job.caveat) is is_young
+    assert bool(job.caveat) is is_young
+
+
 def test_a_young_heartbeat_is_no_hang():
     beats = {r: (Beat(step=7, age_s=0.0), Beat(step=7, age_s=GAP_S)) for r in range(SIZE)}
     (job,) = join_snapshots(nodes(beats=beats))

@@ -30,6 +30,17 @@ JobName = tuple[str, str]
 """Name and owner."""
 
 
+SHORT_VIEW = (
+    "the two rounds of these snapshots are {} apart and no rank has heartbeats: a step that takes "
+    "longer looks the same"
+)
+
+YOUNG_STALL = (
+    "the last step of the rank that stopped first is {} old: a step or a pause that takes longer "
+    "looks the same"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnapshot:
     """One job in the snapshots of its nodes."""
@@ -46,6 +57,8 @@ class JobSnapshot:
     """UNIX seconds of the latest snapshot."""
     apart_s: float
     """Seconds between the earliest and the latest snapshot, by the clocks of their nodes."""
+    caveat: str = ""
+    """Why a suspect job may be healthy; empty if its last step is long ago."""
     replaced: tuple[int, ...] = ()
     """Indices of snapshots that were left out: there is a later one of the same node."""
 
@@ -82,6 +95,7 @@ def _join_job(
         fleet.take_dumps(SentBatch(batch, b"%d" % number), now)
     job = next(iter(fleet.jobs.values()))
     status, reason = _judge(job, before, batches, policy, now)
+    case = _make_case(fleet, job, batches, Detector(policy), now)
     taken = [snapshot.taken_at for snapshot in chosen]
     return JobSnapshot(
         job=key[0],
@@ -89,7 +103,8 @@ def _join_job(
         status=status,
         reason=reason,
         step=_step_of(fleet),
-        case=_make_case(fleet, job, batches, Detector(policy), now),
+        case=case,
+        caveat=_find_caveat(case, policy) if status is Status.SUSPECT else "",
         taken_at=max(taken),
         apart_s=max(taken) - min(taken),
         replaced=tuple(number for number in numbers if number not in latest.values()),
@@ -148,6 +163,14 @@ def _judge_positions(
     if changed == live:
         return Status.HEALTHY, "every rank changed its position during the snapshot"
     return Status.SUSPECT, "ranks did not change their position during the snapshot"
+
+
+def _find_caveat(case: Case, policy: Policy) -> str:
+    """Return why this job may be healthy; empty if its last step is long ago."""
+    stalled = format_duration(case.stalled_for_s)
+    if all(rank.beat is None for rank in case.ranks):
+        return SHORT_VIEW.format(stalled)
+    return YOUNG_STALL.format(stalled) if case.stalled_for_s < policy.no_step_floor_s else ""
 
 
 def _step_of(fleet: Fleet) -> int | None:
