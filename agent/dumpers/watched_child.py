@@ -32,7 +32,7 @@ MAX_FDINFO_BYTES = 16_384
 _POLLED = struct.Struct("=ihh")
 """`struct pollfd`: the descriptor comes first."""
 
-_WATCHED = re.compile(rb"^tfd: +(\d{1,9}) ", re.MULTILINE)
+_WATCHED = re.compile(r"^tfd: +(\d{1,9}) ", re.MULTILINE)
 
 
 def read_polled(pid: int, address: int, count: int) -> list[int]:
@@ -45,7 +45,7 @@ def read_polled(pid: int, address: int, count: int) -> list[int]:
 def read_epoll(proc: str, pid: int, epoll: int) -> list[int]:
     """Return the descriptors that an epoll watches. Raises OSError."""
     with Path(f"{proc}/{pid}/fdinfo/{epoll}").open("rb", buffering=0) as file:
-        text = file.read(MAX_FDINFO_BYTES)
+        text = file.read(MAX_FDINFO_BYTES).decode("ascii", "replace")
     return [int(number) for number in _WATCHED.findall(text)[:MAX_WATCHED]]
 
 

@@ -321,6 +321,43 @@ class TestMissingSend:
         )
         assert named(diagnosis) == ("missing_send", [3])
 
+    def test_a_stage_of_a_pipeline_that_takes_all_micro_batches_before_it_answers(self):
+        """Four micro-batches: stage 1 left out the last one, and waits for the first gradient."""
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(84, 84), received=(81, 80))],
+                1: [
+                    peer(0, received=(84, 84), sent=(80, 80), opens=False),
+                    peer(2, sent=(83, 83), received=(81, 80)),
+                ],
+                2: [
+                    peer(1, received=(84, 83), sent=(80, 80), opens=False),
+                    peer(3, sent=(83, 83), received=(80, 80)),
+                ],
+                3: [peer(2, received=(84, 83), sent=(80, 80), opens=False)],
+            }
+        )
+        assert named(diagnosis) == ("missing_send", [1])
+        assert "message 84" in diagnosis.summary
+
+    def test_the_last_stage_of_such_a_pipeline(self):
+        """It left out one of four gradients, and waits for the first micro-batch of a new step."""
+        diagnosis = self.pipeline(
+            {
+                0: [peer(1, sent=(84, 84), received=(84, 83))],
+                1: [
+                    peer(0, received=(84, 84), sent=(83, 83), opens=False),
+                    peer(2, sent=(84, 84), received=(84, 83)),
+                ],
+                2: [
+                    peer(1, received=(84, 84), sent=(83, 83), opens=False),
+                    peer(3, sent=(84, 84), received=(84, 83)),
+                ],
+                3: [peer(2, received=(85, 84), sent=(83, 83), opens=False)],
+            }
+        )
+        assert named(diagnosis) == ("missing_send", [3])
+
     def test_both_receive_first_is_a_cycle(self):
         diagnosis = self.pipeline(
             {

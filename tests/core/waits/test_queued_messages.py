@@ -80,6 +80,30 @@ def test_the_stage_that_left_out_a_queued_send():
     assert [doubt.kind for doubt in diagnosis.doubts] == ["other_sends"]
 
 
+def test_a_send_that_cannot_be_queued_any_more_has_not_been_sent():
+    """The last stage takes four micro-batches before it answers; stage 2 left out the last one.
+
+    The host of stage 3 ran ahead, and is in a send behind the receive that its device waits in.
+    """
+    diagnosis = stages(
+        {
+            0: [peer(1, sent=(84, 84), received=(84, 83))],
+            1: [
+                peer(0, received=(84, 84), sent=(82, 82), opens=False),
+                peer(2, sent=(84, 84), received=(83, 82)),
+            ],
+            2: [
+                peer(1, received=(84, 84), sent=(82, 82), opens=False),
+                peer(3, sent=(83, 83), received=(83, 82)),
+            ],
+            3: [peer(2, received=(84, 84), sent=(83, 82), opens=False)],
+        }
+    )
+    assert diagnosis.cause.value == "missing_send"
+    assert [suspect.rank for suspect in diagnosis.suspects] == [2]
+    assert "message 84" in diagnosis.summary
+
+
 def test_a_stage_that_sleeps_has_left_out_nothing():
     sleeping = a_rank(1, SLEEPS, syscall="clock_nanosleep")
     diagnosis = stages(

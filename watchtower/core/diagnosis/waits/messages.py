@@ -81,23 +81,23 @@ def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[
     found = []
     for end, candidates in find_candidates(positions.graph):
         for point in end.points:
-            if not _may_be_left_out(logs, point, candidates):
+            if point.kind is not PointKind.RECEIVE or not point.missing:
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
             proofs = tuple(_find_proofs(positions, logs, end.points, point))
-            if proofs:
+            if proofs and (not candidates or sender in candidates):
                 found.append(MissingSend(sender, receiver, point.number, proofs))
-    return tuple(found)
+    # What a stage gets it passes on, whatever the order of its messages. That an exchange is by
+    # turns is only usual: a stage may take several micro-batches before it answers.
+    kept = [each for each in found if any(isinstance(p, ReceivedMore) for p in each.proofs)]
+    kept = kept or [each for each in found if not _asks_for_more(logs, each)]
+    return tuple(kept)
 
 
-def _may_be_left_out(logs: CollectiveLogs, point: WaitPoint, candidates: Sequence[int]) -> bool:
-    """Return whether the sender of a message that is waited for may have left it out."""
-    if point.kind is not PointKind.RECEIVE or not point.missing:
-        return False
-    sender, receiver = point.missing[0], point.waiting[0]
-    # If the receiver asks for one message more than its exchange has, the sender owes it nothing.
-    asks_for_more = _is_ahead(logs.transfers_with(receiver, sender))
-    return not asks_for_more and (not candidates or sender in candidates)
+def _asks_for_more(logs: CollectiveLogs, send: MissingSend) -> bool:
+    """Return whether the receiver asks for one message more than an exchange by turns has: then
+    the sender owes it nothing."""
+    return _is_ahead(logs.transfers_with(send.receiver, send.sender))
 
 
 def _is_ahead(row: PeerTransfers | None) -> bool:
@@ -110,6 +110,11 @@ def _is_ahead(row: PeerTransfers | None) -> bool:
     return row.receives_begun - row.sends_begun > (0 if row.opened_by_send else 1)
 
 
+def _is_from(point: WaitPoint, sender: int, receiver: int) -> bool:
+    """Return whether `receiver` waits for a message of `sender` here."""
+    return point.kind is PointKind.RECEIVE and receiver in point.waiting and sender in point.missing
+
+
 def _find_proofs(
     positions: Positions, logs: CollectiveLogs, points: tuple[WaitPoint, ...], point: WaitPoint
 ) -> Iterator[GoneOn]:
@@ -117,10 +122,13 @@ def _find_proofs(
     row = logs.transfers_with(sender, receiver)
     if row is not None and _is_ahead(row):
         yield AheadOfExchange(row.receives_begun, receiver)
+    # With one more than it has passed on, it may be in a collective between the two. If it waits
+    # for a message of the receiver, it is past the one to the receiver.
+    awaits = any(_is_from(other, receiver, sender) for other in points)
+    least = number if awaits else number + 1
     for other in logs.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
-            # One more than it has passed on: it may be in a collective between the two.
-            if number < other.receives_done <= number + MAX_LEAD:
+            if least <= other.receives_done <= number + MAX_LEAD:
                 yield ReceivedMore(other.receives_done, other.peer)
             break
     for other_point in points:

@@ -7,7 +7,7 @@ the sender shows which receive the device waits in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.wire.collectives import PeerTransfers
@@ -23,7 +23,8 @@ Transfers = Mapping[int, tuple[PeerTransfers, ...]]
 def limit_to_sent(transfers: Transfers, queued: Collection[int]) -> Transfers:
     """Count receives of `queued` ranks as done only if their messages were sent.
 
-    `queued`: ranks that wait for their device. They are in no send or receive themselves.
+    `queued`: ranks that wait for their device. If the device waits in a receive, the host may be
+    in a send that it cannot queue any more. The device has not come to that send.
     """
     if not queued:
         return transfers
@@ -34,11 +35,17 @@ def limit_to_sent(transfers: Transfers, queued: Collection[int]) -> Transfers:
         if row.sends_begun
     }
     return {
-        rank: tuple(_limit(row, sent.get((row.peer, rank), 0)) for row in rows)
+        rank: _limit_sends([_limit(row, sent.get((row.peer, rank), 0)) for row in rows])
         if rank in queued
         else rows
         for rank, rows in transfers.items()
     }
+
+
+def _limit_sends(rows: Sequence[PeerTransfers]) -> tuple[PeerTransfers, ...]:
+    """Count sends that were not queued as not begun, if the device waits in a receive."""
+    waits = any(row.receives_begun > row.receives_done for row in rows)
+    return tuple(replace(row, sends_begun=row.sends_done) if waits else row for row in rows)
 
 
 def _limit(row: PeerTransfers, sent: int) -> PeerTransfers:
