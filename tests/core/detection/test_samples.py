@@ -204,6 +204,15 @@ def test_a_rank_is_still_if_its_thread_hardly_runs_or_polls_for_its_device(nativ
     assert not samples.is_still(7)
 
 
+def test_a_thread_that_runs_at_the_same_line_keeps_its_place_while_none_is_sampled():
+    samples = Samples()
+    sample(samples, 0.0, *SAME, native=POLLS)
+    sample(samples, 20.0, *SAME, native=None, state="R")
+    assert samples.is_still(0)
+    sample(samples, 40.0, *OTHER, native=None, state="R")
+    assert (samples.is_still(0), samples.is_still(1)) == (True, False)
+
+
 def test_a_thread_that_went_elsewhere_did_not_stay_blocked():
     samples = Samples()
     sample(samples, 0.0, *SAME, native=BLOCKED)

@@ -92,8 +92,18 @@ class RankActivity(NamedTuple):
     runs_code: bool = False
     """Its training thread runs Python or a library that does not wait for a device."""
     waits_for_client: bool = False
+    is_unplaced: bool = False
+    """It runs, and where in native code is not known: on a busy machine that happens now and then.
+    """
     is_uninterruptible: bool = False
     """It is in state D. Where such a thread is blocked cannot be read without risk."""
+
+    def place_as(self, before: RankActivity) -> RankActivity:
+        """Return the activity of a thread that is at the same line as `before`: if its place is not
+        known now, it is that of before."""
+        if not self.is_unplaced:
+            return self
+        return self._replace(waits_for_device=before.waits_for_device, runs_code=before.runs_code)
 
     def is_same_wait(self, newer: RankActivity) -> bool:
         """Return whether the thread did not run between two samples at one position."""
@@ -209,6 +219,7 @@ class Samples:
                 waits_for_device=waits_for_device([placed]),
                 runs_code=runs_code(placed.native),
                 waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
+                is_unplaced=placed.native is None and dump.kernel.state is ProcessState.RUNNING,
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)
@@ -260,6 +271,7 @@ class Samples:
             return  # an older dump that arrived late
         joined = before.sample.join(sample) if before is not None else None
         if before is not None and joined is not None:
+            activity = activity.place_as(before.activity)
             before.stays_blocked = before.activity.is_same_wait(activity)
             before.rests = hardly_ran(before.activity.block, activity.block, at - before.at)
             before.sample, before.at, before.activity = joined, at, activity

@@ -7,7 +7,7 @@ exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder
