@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchtower.core.reading.sockets import is_server_end
+from watchtower.core.reading.sockets import is_server_end, read_unanswered, without_answer
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,20 @@ from watchtower.core.reading.sockets import is_server_end
 )
 def test_only_a_server_has_a_socket_that_listens_or_a_unix_socket_with_a_path(target, is_server):
     assert is_server_end(target) is is_server
+
+
+CONNECTION = "tcp 10.0.0.1:2000 -> 10.0.0.2:3000"
+
+
+@pytest.mark.parametrize(
+    ("target", "shown", "address"),
+    [
+        (f"{CONNECTION} unanswered", CONNECTION, "10.0.0.2:3000"),
+        (CONNECTION, CONNECTION, ""),
+        ("/data/a -> b unanswered", "/data/a -> b unanswered", ""),
+        ("/data/unanswered", "/data/unanswered", ""),
+        ("", "", ""),
+    ],
+)
+def test_only_a_connection_is_unanswered_not_a_path_with_these_words(target, shown, address):
+    assert (without_answer(target), read_unanswered(target)) == (shown, address)

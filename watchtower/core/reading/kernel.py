@@ -8,7 +8,7 @@ from functools import lru_cache
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.mounts import describe_mount, file_system_of, find_mount
 from watchtower.core.reading.patterns import TextPattern, whole
-from watchtower.core.reading.sockets import UNANSWERED, is_listening
+from watchtower.core.reading.sockets import is_listening, without_answer
 from watchtower.core.text import clean
 from watchtower.wire.dumps import KernelWait, Mount
 from watchtower.wire.report import ProcessState
@@ -89,7 +89,7 @@ def name_target(wait: KernelWait) -> str:
 
     An epoll or event descriptor refers to other descriptors, so that it cannot be checked.
     """
-    target = wait.target.removesuffix(f" {UNANSWERED}")
+    target = without_answer(wait.target)
     return "" if target.startswith("anon_inode:") else clean(target, 120)
 
 

@@ -37,8 +37,14 @@ def read_ends(target: str) -> Ends | None:
 
 def read_unanswered(target: str) -> str:
     """Return the address and port that do not answer a connection; empty for other targets."""
-    connection, _, word = target.rpartition(" ")
-    return connection.rpartition(" -> ")[2] if word == UNANSWERED else ""
+    connection = without_answer(target)
+    return connection.rpartition(" -> ")[2] if connection != target else ""
+
+
+def without_answer(target: str) -> str:
+    """Return a target without the word for a missing answer. The path of a file may end so, too."""
+    connection = target.removesuffix(f" {UNANSWERED}")
+    return connection if read_ends(connection) is not None else target
 
 
 def _read_address(text: str) -> str:
