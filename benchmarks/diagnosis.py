@@ -22,6 +22,7 @@ from tests.synthesis.evidence import Maker, Recording
 from tests.synthesis.faults import LOADING, imagine_cut
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
+from tests.synthesis.program import Calls
 from tests.synthesis.timeline import run
 from watchtower.core.case import Case
 from watchtower.core.detection.case_inputs import collect_case_inputs, split_case
@@ -47,6 +48,10 @@ NOW = 1000.0
 LIMITS_S = {"1024": 1.0, "16384": 1.0, "131072": 10.0}
 
 
+TWO_ORDERS = "two orders"
+TWO_GROUPS = ("two world groups", TWO_ORDERS)
+"""Events in which half of the ranks call two groups of all ranks in another order."""
+
 SHARE_STUCK = 4
 """One in this many ranks hangs in the event that affects many: a failed file system."""
 
@@ -56,6 +61,8 @@ def imagine(layout: Layout, event: str) -> Case:
     recording = Recording(kept=event != "stacks only")
     if event == "network cut":
         return imagine_cut(layout, recording).case
+    if event in TWO_GROUPS:
+        return imagine_two_groups(layout.size, recording, is_cycle=event == TWO_ORDERS)
     stuck = [layout.size // 3]
     if event == "a quarter asleep":
         stuck = list(range(0, layout.size, SHARE_STUCK))
@@ -63,7 +70,29 @@ def imagine(layout: Layout, event: str) -> Case:
     return Maker(layout, recording).make(outcome, dict.fromkeys(stuck, LOADING))
 
 
-EVENTS = ("stacks only", "one asleep", "network cut", "a quarter asleep")
+def imagine_two_groups(size: int, recording: Recording, *, is_cycle: bool) -> Case:
+    """Return the case of an event in `TWO_GROUPS`.
+
+    Each half of the ranks waits for the other half. Without a cycle, both also wait for one rank,
+    which is asleep.
+    """
+    layout = Layout(data=size)
+    stops = {} if is_cycle else {size // 3: 0}
+    outcome = run(layout, spoil=dict.fromkeys(range(1, size, 2), _last_call_first), stops=stops)
+    return Maker(layout, recording).make(outcome, dict.fromkeys(stops, LOADING))
+
+
+def _last_call_first(calls: Calls) -> Calls:
+    return [calls[-1], *calls[:-1]]
+
+
+EVENTS = (
+    "stacks only",
+    "one asleep",
+    "network cut",
+    "a quarter asleep",
+    *TWO_GROUPS,
+)
 """All but the first have records."""
 
 

@@ -3,7 +3,8 @@
 from tests.core.builders import ranks_in
 from tests.core.recording import a_recorded_case, calls, peer
 from watchtower.core.diagnosis.waits.collective_logs import read_collective_logs
-from watchtower.core.diagnosis.waits.graph import EndKind, build_wait_graph
+from watchtower.core.diagnosis.waits.graph import End, EndKind, WaitGraph, build_wait_graph
+from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
 DONE = calls("all_reduce")
 INSIDE = calls("all_reduce all_reduce", open=1)
@@ -127,6 +128,30 @@ def test_a_neighbour_that_stalled_a_number_earlier_is_not_the_end():
     made = {0: {"w": thirteen}, 1: {"w": thirteen}, 2: {"w": twelve}}
     graph = graph_of({"w": [0, 1, 2, 3]}, made, absent=[3])
     assert ends_of(graph) == [("rank", (3,))]
+
+
+class CountedRanks(tuple):
+    """Ranks of a point, and how often they were read."""
+
+    reads = 0
+
+    def __iter__(self):
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_a_path_reads_each_point_once_however_many_ranks_hold_it_up():
+    """Two groups of all ranks, called in two orders: each rank of a half holds up the other."""
+    even, odd, last = CountedRanks(range(0, 20, 2)), CountedRanks(range(1, 20, 2)), 20
+    points = tuple(
+        WaitPoint(PointKind.COLLECTIVE, 1, "all_reduce", waiting, (*missing, last), ())
+        for waiting, missing in ((even, odd), (odd, even))
+    )
+    graph = WaitGraph(points=points, blocked_in={})
+    even.reads = odd.reads = 0
+    path = graph.path_to(End(EndKind.RANK, (last,), (), 20, True))
+    assert path == ((19, points[1]),)
+    assert (even.reads, odd.reads) == (1, 1)
 
 
 # Calls that are queued: each rank executes its calls in the order in which it made them

@@ -78,15 +78,23 @@ class WaitGraph:
         return frozenset(rank for end in ends for rank in end.ranks)
 
     def path_to(self, end: End) -> tuple[tuple[int, WaitPoint], ...]:
-        """Return the longest of the shortest paths to an end: each rank and where it waits."""
+        """Return the longest of the shortest paths to an end: each rank and where it waits.
+
+        Each point is visited once, though many ranks may hold it up: its first visit finds all of
+        its ranks. Otherwise two groups of all ranks would cost the square of the ranks.
+        """
         into = self._points_by_missing
         following: dict[int, tuple[int, WaitPoint]] = {}
         seen = set(end.ranks)
+        visited: set[int] = set()
         queue = deque(end.ranks)
         last = end.ranks[0] if end.ranks else -1
         while queue:
             last = queue.popleft()
             for index in into.get(last, ()):
+                if index in visited:
+                    continue
+                visited.add(index)
                 for rank in self.points[index].waiting:
                     if rank not in seen:
                         seen.add(rank)
