@@ -97,6 +97,22 @@ def test_ranks_outside_lead_to_the_cycle():
     assert graph.ends[0].awaited_by == 2
 
 
+def test_the_points_of_a_rank_in_a_cycle_are_in_the_cycle():
+    """Two calls of rank 0 are open; rank 2 waits for the cycle from outside."""
+    made = {
+        0: {"a": INSIDE, "c": INSIDE, "b": DONE},
+        1: {"a": DONE, "c": DONE, "b": INSIDE, "d": DONE},
+        2: {"d": INSIDE},
+    }
+    groups = {"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": [1, 2]}
+    graph = graph_of(groups, made, count=3)
+    (cycle,) = graph.ends
+    assert {p.group.name for p in graph.points_of(0)} == {"a", "c"}
+    assert {p.group.name for rank in cycle.ranks for p in graph.points_of(rank)} == {"a", "b", "c"}
+    assert {p.group.name for p in cycle.points} == {"a", "b", "c"}
+    assert graph.points_of(3) == ()
+
+
 def test_two_faults_are_two_ends():
     made = {0: {"a": INSIDE}, 1: {"a": DONE}, 2: {"b": INSIDE}, 3: {"b": DONE}}
     graph = graph_of({"a": [0, 1], "b": [2, 3]}, made)

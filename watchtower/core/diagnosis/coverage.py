@@ -24,11 +24,11 @@ def measure_coverage(picture: Picture) -> dict[str, float]:
     if not live:
         return {}
     nodes = {node.node: node for node in picture.case.nodes}
-    silent = {name for name, node in nodes.items() if KERNEL_LOG_GAP in node.limits.collectors}
+    logging = {n for n, node in nodes.items() if KERNEL_LOG_GAP not in node.limits.collectors}
     covered = {
         "native": [item for item in live if _has_native(item)],
         "collective_log": [item for item in live if item.has_log],
-        "kernel_log": [item for item in live if item.evidence.node in nodes.keys() - silent],
+        "kernel_log": [item for item in live if item.evidence.node in logging],
     }
     if any(each.source == NVML for node in nodes.values() for each in node.observations):
         covered["gpu"] = [item for item in live if picture.observed(item.rank, GPU_PATTERN)]

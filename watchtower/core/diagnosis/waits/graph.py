@@ -69,6 +69,12 @@ class WaitGraph:
         """Sinks of which the logs show that they have not come."""
         return self._in_ends(end for end in self._sink_ends if end.certain)
 
+    def points_of(self, rank: int) -> tuple[WaitPoint, ...]:
+        """Return the points a rank is blocked in. If it is in a cycle, so are all of them: no wait
+        leads out of an end.
+        """
+        return tuple(self.points[index] for index in self.blocked_in.get(rank, ()))
+
     @cached_property
     def _sink_ends(self) -> tuple[End, ...]:
         return tuple(end for end in self.ends if end.kind is EndKind.RANK)

@@ -297,9 +297,8 @@ def _summarise_missing_send(picture: Picture, accusation: Accusation) -> str:
     )
 
 
-def _why_cycle(_: Picture, accusation: Accusation, position: Position) -> str:
-    points = expect(accusation.about, End).points
-    own = [point for point in points if position.rank in point.waiting]
+def _why_cycle(picture: Picture, _: Accusation, position: Position) -> str:
+    own = picture.graph.points_of(position.rank) if picture.graph else ()
     return f"waits in {join_words([name_point(point) for point in own])}{write_at(position)}"
 
 
