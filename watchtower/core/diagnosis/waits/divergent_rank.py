@@ -26,6 +26,10 @@ from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Grou
 from watchtower.core.diagnosis.waits.graph import End, WaitGraph
 from watchtower.core.diagnosis.waits.points import PointKind, WaitPoint
 
+MAX_CANDIDATES = 8
+"""Candidates whose counts are compared, each with all ranks of the cycle. More of them are most
+often a pipeline, in which counts differ anyway."""
+
 LEAST_BREAKS = 2
 """If only two ranks break the chain beside each other, either may be the one."""
 
@@ -96,8 +100,11 @@ def find_divergent_ranks(
 def has_many_orders(logs: CollectiveLogs, end: End, candidates: Sequence[int]) -> bool:
     """Return whether no single rank breaks the chain: two ranks or more call groups in an order of
     their own.
+
+    At most MAX_CANDIDATES are compared. If no rank is part of all their pairs, none is part of all
+    pairs, so True is certain. False may be wrong: the verdict then keeps its doubt.
     """
-    pairs = _find_incomparable(_count_in_cycle(logs, end), candidates)
+    pairs = _find_incomparable(_count_in_cycle(logs, end), candidates[:MAX_CANDIDATES])
     return bool(pairs) and not _in_all(pairs, candidates)
 
 
@@ -190,7 +197,8 @@ def _in_all(pairs: Sequence[Pair], candidates: Sequence[int]) -> list[int]:
     """Return the candidates that are part of every pair; none without any pair."""
     if not pairs:
         return []
-    return [rank for rank in candidates if all(rank in pair for pair in pairs)]
+    shared = set(pairs[0]).intersection(*pairs[1:])
+    return [rank for rank in candidates if rank in shared]
 
 
 def _compare_counts(

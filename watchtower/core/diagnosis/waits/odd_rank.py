@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.core.diagnosis.waits.callsites import ProgramOrder, Site, compare_sites, site_of
-from watchtower.core.diagnosis.waits.divergent_rank import Divergence, find_divergent_ranks
+from watchtower.core.diagnosis.waits.divergent_rank import (
+    MAX_CANDIDATES,
+    Divergence,
+    find_divergent_ranks,
+)
 from watchtower.core.diagnosis.waits.graph import End, EndKind, WaitGraph
 from watchtower.core.diagnosis.waits.positions import Positions
-
-MAX_CANDIDATES = 8
-"""Ranks whose counts are compared. More of them are a pipeline, in which counts differ anyway."""
 
 MAX_TRIES = 16
 """Ranks tried before an end is said to have no breaker. Each rank that is not a breaker takes all
