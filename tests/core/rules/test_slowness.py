@@ -1,6 +1,8 @@
 """straggler and job_slow: steps still come, but late."""
 
 from dataclasses import replace
+from fractions import Fraction
+from math import comb
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.rules.straggler import find_chance
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Domain
 
@@ -257,3 +260,24 @@ def test_chance_is_what_the_looks_must_beat():
     assert answer_of(*with_rank(six, looked(5, 1, looks=6))) == ("job_slow", [])
     many = [looked(rank, 4, looks=6) for rank in range(300)]
     assert answer_of(*with_rank(many, looked(5, 0, looks=6))) == ("job_slow", [])
+
+
+@pytest.mark.parametrize("samples", [4, 6, 16, 40])
+@pytest.mark.parametrize("usual", [0.0, 0.05, 0.4, 2 / 3, 0.99, 1.0])
+def test_the_chance_is_that_of_the_binomial_distribution(samples, usual):
+    share = Fraction(usual)
+    for waits in {0, 1, samples // 4, samples}:
+        exact = sum(
+            comb(samples, n) * share**n * (1 - share) ** (samples - n) for n in range(waits + 1)
+        )
+        assert find_chance(waits, samples, usual) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_the_chance_of_many_samples_is_a_number():
+    assert find_chance(1_000, 2_000, 0.5) == pytest.approx(0.5089, abs=1e-4)
+    assert find_chance(10_000, 100_000, 0.5) == 0.0
+
+
+def test_a_rank_with_many_samples_is_named():
+    many = [looked(rank, 1_400, looks=2_000) for rank in range(8)]
+    assert answer_of(*with_rank(many, looked(5, 300, looks=2_000))) == ("straggler", [5])

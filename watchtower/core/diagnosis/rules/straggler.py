@@ -10,7 +10,7 @@ Then only what slows it down shows the rank: reduced clocks of its GPU, or a CPU
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import comb
+from math import exp, fsum, lgamma, log, log1p
 from statistics import median
 
 from watchtower.core.case import MIN_SAMPLES
@@ -137,8 +137,25 @@ def _waits_little(position: Position, usual: float, among: int) -> bool:
 
 
 def find_chance(waits: int, samples: int, usual: float) -> float:
-    """Chance of at most `waits` of `samples` for a rank that waits as the usual one does."""
-    return sum(comb(samples, n) * usual**n * (1 - usual) ** (samples - n) for n in range(waits + 1))
+    """Return the chance of at most `waits` of `samples` for a rank that waits as the usual one.
+
+    This is the cumulative binomial distribution. Its terms are computed as logarithms: beyond 1,029
+    samples a binomial coefficient may be too large for a float.
+    """
+    if waits >= samples or usual <= 0.0:
+        return 1.0
+    if usual >= 1.0:
+        return 0.0
+    log_usual, log_rest = log(usual), log1p(-usual)
+    terms = (
+        _log_ways(samples, n) + n * log_usual + (samples - n) * log_rest for n in range(waits + 1)
+    )
+    return min(1.0, fsum(map(exp, terms)))
+
+
+def _log_ways(samples: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose so many of the samples."""
+    return lgamma(samples + 1) - lgamma(chosen + 1) - lgamma(samples - chosen + 1)
 
 
 def share_of(position: Position) -> float:
