@@ -15,7 +15,6 @@ from math import ceil
 from watchtower.core.detection.samples import RunKind, Samples
 from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.policy import Policy
-from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.movement import read_movement
 from watchtower.wire.report import ProcessState
@@ -38,17 +37,6 @@ again: most such jobs are idle."""
 MIN_RANKS = 2
 """A job needs this many ranks. A single rank does not wait for others, so that it may be working
 even if nothing changes."""
-
-AT_WORK = frozenset(
-    {
-        FrameClass.COMPILE,
-        FrameClass.CHECKPOINT,
-        FrameClass.NETWORK,
-        FrameClass.CHILD,
-        FrameClass.DATALOADER,
-    }
-)
-"""A rank with one of these classes whose process tree computes is working, at any length."""
 
 
 def has_no_heartbeat(gen: Generation) -> bool:
@@ -214,7 +202,7 @@ def _is_at_work(record: RankRecord, samples: Samples, policy: Policy) -> bool:
         record.vitals.movement, policy.moving_cpu_cores, waits=samples.is_still(rank)
     )
     return (
-        (movement.computes and activity.frame_class in AT_WORK)
+        (movement.computes and activity.frame_class.traits.is_work)
         or activity.waits_for_client
         or movement.moves_data
     )

@@ -14,7 +14,7 @@ from enum import Enum
 from math import ceil, log
 from typing import NamedTuple
 
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.native import (
     at_training_thread,

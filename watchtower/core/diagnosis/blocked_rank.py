@@ -9,7 +9,7 @@ from functools import cached_property
 from watchtower.core.diagnosis.bystanders import Worker, find_children
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
 from watchtower.core.reading.mounts import find_mount, is_storage, name_storage
 from watchtower.core.reading.sockets import read_ends
@@ -42,7 +42,7 @@ class Job:
             ends = read_ends(item.kernel.target) if item.kernel.target else None
             if ends is not None:
                 found.add(ends.local)
-                found.update((ends.remote,) if item.frame_class in WAITING_CLASSES else ())
+                found.update((ends.remote,) if item.frame_class.traits.waits_for_ranks else ())
         return frozenset(found)
 
 
@@ -141,7 +141,7 @@ class BlockedRank:
     @cached_property
     def outside_addresses(self) -> frozenset[str]:
         """Addresses outside the job at whose sockets it waits."""
-        if self.position.frame_class in WAITING_CLASSES:
+        if self.position.frame_class.traits.waits_for_ranks:
             return frozenset()
         ends = [read_ends(kernel.target) for kernel, name in self.waits if name == "network"]
         remotes = {each.remote for each in ends if each and not each.is_on_one_node}

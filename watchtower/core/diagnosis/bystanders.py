@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
-from watchtower.core.reading.frames import FrameClass, classify_frame, last_component, read_stack
+from watchtower.core.reading.frame_class import FrameClass
+from watchtower.core.reading.frames import classify_frame, last_component, read_stack
 from watchtower.core.reading.patterns import part
 from watchtower.core.reading.threads import KnownStack, find_thread
 from watchtower.core.reading.wait_places import called_by_user
@@ -20,21 +21,6 @@ from watchtower.wire.stacks import Frame
 
 MAX_QUOTED_THREADS = 3
 """Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
-
-NAMED_WAITS = frozenset(
-    {
-        FrameClass.NETWORK,
-        FrameClass.CHILD,
-        FrameClass.THREAD,
-        FrameClass.COLLECTIVE,
-        FrameClass.INIT,
-    }
-)
-"""Classes of frames that say what a thread waits for. The kernel is asked of the main one only."""
-
-IDLE = frozenset({FrameClass.LOCK, FrameClass.NONE})
-"""Classes of threads that most often wait for work: shown last, and not in a summary. Nor is one
-there that holds the GIL: that is a cause of its own."""
 
 CANNOT_GO_ON = frozenset(
     {
@@ -69,8 +55,8 @@ class Bystander:
 
     @property
     def is_idle(self) -> bool:
-        """Whether a summary can do without it."""
-        return self.thread.owns_gil or self.known.frame_class in IDLE
+        """Whether a summary can do without it. One that holds the GIL is a cause of its own."""
+        return self.thread.owns_gil or self.known.frame_class.traits.is_often_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +95,7 @@ def find_threads(picture: Picture, position: Position) -> tuple[Bystander, ...]:
         for thread in dump.threads
         if thread is not trains
         and (known := stacks.get(thread.digest)) is not None
-        and (known.own or known.frame_class in NAMED_WAITS)
+        and (known.own or known.frame_class.traits.names_wait)
     ]
     # Main waits for the thread that trains in its place: what it does is quoted in any case.
     found.sort(key=lambda item: (not item.thread.main, _tells_little(item.known)))
@@ -118,7 +104,7 @@ def find_threads(picture: Picture, position: Position) -> tuple[Bystander, ...]:
 
 def _waits_for_thread(position: Position, trains: ThreadDump) -> bool:
     """Return whether it may wait for another thread, or main for the one that trains."""
-    by_frames = position.frame_class in (FrameClass.LOCK, FrameClass.THREAD)
+    by_frames = position.frame_class.traits.waits_for_thread
     may_wait = by_frames or position.wait.wait_class == "lock"
     return not trains.main or (position.asleep and may_wait)
 
@@ -130,7 +116,7 @@ def _threads_before(position: Position) -> frozenset[tuple[str, str]]:
 
 def _tells_little(known: KnownStack) -> int:
     """Order a thread whose wait has a name before one in user code, and those idle last."""
-    if known.frame_class in IDLE:
+    if known.frame_class.traits.is_often_idle:
         return 2
     return 1 if known.frame_class is FrameClass.USER else 0
 

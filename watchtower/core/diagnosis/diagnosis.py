@@ -43,7 +43,7 @@ from watchtower.core.diagnosis.writer.nothing_found import (
 from watchtower.core.diagnosis.writer.observed import show_observations
 from watchtower.core.diagnosis.writer.words import write_waiting
 from watchtower.core.ranksets import format_ranks
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.gpus import WORKING
 from watchtower.wire.verdict import Alternative, Cause
 

@@ -15,7 +15,7 @@ from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.exits import DeathKind, classify_ending
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.gpus import WORKING as GPU_WORKS
 from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.service_errors import find_service
@@ -33,9 +33,6 @@ class Line(NamedTuple):
     evidence: str
     """The predicate in words, for the documentation. Empty if the cause is enough."""
 
-
-OWN_CODE = frozenset({FrameClass.USER, FrameClass.LOCK, FrameClass.CHILD, FrameClass.THREAD})
-"""Classes of stacks that wait or compute for a reason inside the program."""
 
 MESSAGES = frozenset({"network", "local", "pipe"})
 """Classes of waits for a message from another process."""
@@ -60,7 +57,7 @@ def _is_loading(rank: BlockedRank) -> bool:
 
 
 def _is_in_own_code(rank: BlockedRank) -> bool:
-    return rank.position.frame_class in OWN_CODE and rank.wait_class not in MESSAGES
+    return rank.position.frame_class.traits.is_own_code and rank.wait_class not in MESSAGES
 
 
 def _runs_own_kernel(rank: BlockedRank) -> bool:

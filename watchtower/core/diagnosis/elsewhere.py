@@ -18,7 +18,6 @@ from watchtower.core.diagnosis.reasons import (
     thread_reasons,
 )
 from watchtower.core.diagnosis.subjects import AccusationSubject
-from watchtower.core.diagnosis.waits.hidden_waits import HIDES_ANY_CALL
 from watchtower.core.diagnosis.waits.majority import are_scattered
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
@@ -126,7 +125,7 @@ def _may_poll(position: Position) -> bool:
     not known. A thread with the GIL runs Python."""
     dumps = position.evidence.dumps
     return (
-        position.frame_class in HIDES_ANY_CALL
+        position.frame_class.traits.hides_any_call
         and all(dump.native is None for dump in dumps)
         and (position.active or position.state is ProcessState.RUNNING)
         and not any(thread.owns_gil for dump in dumps for thread in dump.threads)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchtower.core.case import Case, Presence, RankEvidence
-from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass, StackReading
+from watchtower.core.reading.frame_class import FrameClass
+from watchtower.core.reading.frames import StackReading
 from watchtower.core.reading.kernel import ASLEEP, FROZEN, HELD, WaitReading, classify_wait
 from watchtower.core.reading.movement import (
     BUSY_CORES,
@@ -334,7 +335,7 @@ def _lingers(own: list[tuple[Frame, ...]]) -> bool:
 
 
 def _came_out(stacks: list[KnownStack]) -> bool:
-    waits = [item.reading and item.reading.frame_class in WAITING_CLASSES for item in stacks]
+    waits = [item.reading and item.reading.frame_class.traits.waits_for_ranks for item in stacks]
     return waits == [True, False]
 
 
@@ -351,7 +352,7 @@ def _find_place(position: Position) -> Place:
 
 def _find_live_place(position: Position) -> Place:
     frame_class = position.frame_class
-    if frame_class in WAITING_CLASSES:
+    if frame_class.traits.waits_for_ranks:
         return Place.INSIDE
     if position.waits_for_device:
         return Place.CALL_UNKNOWN

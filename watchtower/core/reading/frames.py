@@ -9,55 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.patterns import TextPattern, part, whole
 from watchtower.wire.stacks import Frame
-
-
-class FrameClass(Enum):
-    """The work or wait of a rank with a frame of this class."""
-
-    # Hash the singleton, in C. Enum hashes the name in Python, and a case hashes each many times.
-    __hash__ = object.__hash__
-
-    INIT = "init"
-    COLLECTIVE = "collective"
-    DATALOADER = "dataloader"
-    CHECKPOINT = "checkpoint"
-    COMPILE = "compile"
-    DEVICE = "device"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    LOCK = "lock"
-    NETWORK = "network"
-    CHILD = "child"
-    """It waits for a program that it started."""
-    THREAD = "thread"
-    """It waits for a thread that it started."""
-    SERVER = "server"
-    """It waits for clients."""
-    USER = "user"
-    NONE = "none"
-
-
-PURPOSES = frozenset(
-    {
-        FrameClass.INIT,
-        FrameClass.COLLECTIVE,
-        FrameClass.DATALOADER,
-        FrameClass.CHECKPOINT,
-        FrameClass.COMPILE,
-    }
-)
-"""Classes that describe the purpose of a call. They count more than the classes of calls inside: a
-socket read inside all_reduce is a collective. If two such classes are nested, the inner counts."""
-
-WAITING_CLASSES = frozenset({FrameClass.COLLECTIVE, FrameClass.INIT})
-"""A rank in one of these classes waits for other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +152,10 @@ def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list
     found: list[int] = []
     has_own = is_called_back = False
     for index, (frame, item) in enumerate(zip(frames, classes, strict=True)):
-        if item in PURPOSES:
+        if item.traits.shows_purpose:
             if has_own and frame.library and not _calls_back(frame):
                 is_called_back = True
-            elif item not in WAITING_CLASSES or not is_called_back:
+            elif not item.traits.waits_for_ranks or not is_called_back:
                 found.append(index)
         has_own = has_own or (not frame.library and bool(frame.file))
     return found
@@ -216,12 +174,14 @@ def _is_known_by_file(frame: Frame) -> bool:
 def _find_known(classes: list[FrameClass]) -> int:
     """Return the index of the innermost frame with any class; 0 if no frame has a class."""
     known = [
-        index for index, item in enumerate(classes) if item not in PURPOSES | {FrameClass.NONE}
+        index
+        for index, item in enumerate(classes)
+        if not item.traits.shows_purpose and item is not FrameClass.NONE
     ]
-    # Waiting for a thread or for clients is implemented by a lock or a condition.
+    # Waiting for a thread or for clients is implemented by a lock or a condition inside.
     called = (index for index in known if classes[index] is not FrameClass.LOCK)
     outer = next(called, None)
-    if outer is not None and classes[outer] in {FrameClass.THREAD, FrameClass.SERVER}:
+    if outer is not None and classes[outer].traits.waits_by_lock:
         return outer
     return known[0] if known else 0
 
@@ -232,9 +192,9 @@ def _choose_purpose(classes: list[FrameClass], purposes: list[int]) -> int:
     If set-up and collective are nested, the class of the outer one counts. Set-up ends with a
     barrier, and a collective may set up connections when it is used for the first time.
     """
-    if classes[purposes[0]] not in WAITING_CLASSES:
+    if not classes[purposes[0]].traits.waits_for_ranks:
         return purposes[0]
-    waits = [index for index in purposes if classes[index] in WAITING_CLASSES]
+    waits = [index for index in purposes if classes[index].traits.waits_for_ranks]
     return next(index for index in waits if classes[index] is classes[waits[-1]])
 
 
@@ -247,7 +207,7 @@ def _find_called(
     collective it is the outermost one in the same file: a barrier may be implemented by all_reduce.
     """
     wanted, called = classes[index], frames[index]
-    if wanted not in WAITING_CLASSES:
+    if not wanted.traits.waits_for_ranks:
         return called
     for outer in purposes:
         is_alike = classes[outer] is wanted and outer > index

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.frames import (
-    WAITING_CLASSES,
-    FrameClass,
     StackReading,
     last_component,
     read_stack,
@@ -21,13 +20,6 @@ from watchtower.wire.stacks import Frame, Stack
 
 Function = tuple[str, str]
 """Name and file of a function of the user's own code."""
-
-WAITS_FOR_THREAD = frozenset({FrameClass.LOCK, FrameClass.THREAD})
-"""Classes of a thread that waits for another thread."""
-
-
-SLEEP_IS_WAIT = frozenset({FrameClass.BACKWARD, FrameClass.DEVICE})
-"""Classes in which a sleeping rank waits for other ranks, and a running rank works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +83,7 @@ def find_thread(
     frame_class = class_of(main, stacks)
     others = [other for other in others if other is not main]
     if frame_class in (FrameClass.THREAD, FrameClass.SERVER):
-        waiting = (other for other in others if class_of(other, stacks) in WAITING_CLASSES)
+        waiting = (other for other in others if class_of(other, stacks).traits.waits_for_ranks)
         joined = others if frame_class is FrameClass.THREAD else []
         return next(chain(waiting, joined), main)
     if frame_class is FrameClass.LOCK and comm_threads:
@@ -111,13 +103,13 @@ def _find_comm_thread(
     if functions_of(stacks[main.digest]) not in comm_threads.places:
         return None
     making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
-    return next((t for t in making if class_of(t, stacks) not in WAITS_FOR_THREAD), None)
+    return next((t for t in making if not class_of(t, stacks).traits.waits_for_thread), None)
 
 
 def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
     """Return whether any thread except `trains` waits in a collective."""
     return any(
-        class_of(other, stacks) in WAITING_CLASSES
+        class_of(other, stacks).traits.waits_for_ranks
         for other in dump.threads
         if other.name != trains.name or other.digest != trains.digest
     )
@@ -162,10 +154,10 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
         return None
     if waits_for_device([at_training_thread(dump, thread)]):
         return True
-    frame_class = known.reading.frame_class
-    if frame_class in SLEEP_IS_WAIT:
+    traits = known.reading.frame_class.traits
+    if traits.waits_if_asleep:
         return dump.kernel.state in ASLEEP and not thread.active
-    return frame_class in WAITING_CLASSES
+    return traits.waits_for_ranks
 
 
 def kernel_wait_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:

@@ -14,21 +14,12 @@ from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.kernel import name_target
 from watchtower.wire.dumps import NativeKind, RankDump
 from watchtower.wire.verdict import Cause
 
 BUSY_WEIGHT, IDLE_SAVE_WEIGHT, SOCKET_WEIGHT, LOCK_WEIGHT = 0.5, 0.4, 0.45, 0.5
-
-COMPUTING = frozenset({FrameClass.USER, FrameClass.NONE, FrameClass.OPTIMIZER})
-"""Classes in which a rank that uses a whole core is in a loop."""
-
-WITHOUT_PURPOSE = COMPUTING | {FrameClass.LOCK}
-"""Classes that do not say what a wait at a lock is for."""
-
-NOT_AGAINST_PHASE = WITHOUT_PURPOSE | {FrameClass.NETWORK, FrameClass.CHILD}
-"""Classes that do not contradict a phase in which the job itself says that it saves."""
 
 RUNS_CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
 """Native places in which a spinning rank computes."""
@@ -117,7 +108,7 @@ def _is_saving(_: Picture, position: Position) -> bool:
     if position.frame_class is FrameClass.CHECKPOINT:
         return True
     says_so = any(word in position.phase.lower() for word in PHASE_WORDS)
-    return says_so and position.frame_class in NOT_AGAINST_PHASE
+    return says_so and position.frame_class.traits.may_be_saving
 
 
 def _show_saving(picture: Picture, saving: Sequence[Position]) -> Iterable[Reason]:
@@ -139,7 +130,7 @@ def _is_busy(_: Picture, position: Position) -> bool:
         return False
     by_name = position.reading is not None and position.reading.by_name
     loads_by_name = position.frame_class is FrameClass.DATALOADER and by_name
-    return position.spins and (position.frame_class in COMPUTING or loads_by_name)
+    return position.spins and (position.frame_class.traits.hides_any_call or loads_by_name)
 
 
 def _waits_for_network(_: Picture, position: Position) -> bool:
@@ -166,7 +157,7 @@ def _is_deadlocked(_: Picture, position: Position) -> bool:
 
     A thread that runs, holds the GIL or is on its way may release it: then it is not a deadlock.
     """
-    waits = position.frame_class in WITHOUT_PURPOSE and position.wait.wait_class == "lock"
+    waits = position.frame_class.traits.may_be_at_lock and position.wait.wait_class == "lock"
     stays = position.shape is Shape.SAME and position.asleep and not position.moving
     dumps = position.evidence.dumps[-2:]
     kernels = {dump.kernel.syscall or dump.kernel.wchan for dump in dumps}

@@ -15,7 +15,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.core.diagnosis.subjects import NeverSeen, Ranks
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.wire.verdict import Cause
 
 MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT = 0.75, 0.5, 0.9

@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import movement_reason, ranks_of, stack_reason
 from watchtower.core.diagnosis.subjects import Ranks, WaitShares
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.wire.verdict import Cause
 
 OTHERS_WAIT = 0.4

@@ -19,7 +19,7 @@ from watchtower.core.diagnosis.waits.callsites import site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.points import WaitPoint
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from watchtower.core.diagnosis.position import Place, Position, take_position
 from watchtower.core.diagnosis.waits.positions import Known
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.threads import (
     CommThreads,
     Function,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.reading.exits import DeathKind, classify_ending, classify_exception
-from watchtower.core.reading.frames import WAITING_CLASSES
 
 GIVING_UP = frozenset(
     {
@@ -33,7 +32,8 @@ def find_waits_given_up(positions: Known) -> Known:
     ended = [
         item
         for item in positions.ended
-        if item.frame_class in WAITING_CLASSES and classify_ending(item.evidence.ended) in GIVING_UP
+        if item.frame_class.traits.waits_for_ranks
+        and classify_ending(item.evidence.ended) in GIVING_UP
     ]
     raised = filter(_raised_of_waiting, positions.at(Place.UNSEEN))
     return positions.with_edge(GAVE_UP, (item.rank for item in (*ended, *raised)))

@@ -12,17 +12,10 @@ from dataclasses import replace
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
 from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_graph
-from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, MAY_BE_THE_CALL
+from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS
 from watchtower.core.diagnosis.waits.positions import Known
 from watchtower.core.diagnosis.waits.queued_messages import limit_to_sent
-from watchtower.core.reading.frames import WAITING_CLASSES, FrameClass
-
-BUSY_ELSEWHERE = frozenset(
-    {FrameClass.DATALOADER, FrameClass.CHECKPOINT, FrameClass.COMPILE, FrameClass.CHILD}
-)
-"""A rank whose innermost purpose is one of these does not wait for a collective there, even while
-one that it started earlier is still under way. The name of a function alone is not enough: it must
-be in a known library's file, or the kernel must show a wait that is not for other ranks."""
+from watchtower.core.reading.frame_class import FrameClass
 
 ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
 
@@ -74,7 +67,7 @@ def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> P
         return Place.INSIDE
     if position.waits_for_device:
         return place  # its device may be behind; its program is not
-    if position.rank in graph.sinks and position.frame_class not in WAITING_CLASSES:
+    if position.rank in graph.sinks and not position.frame_class.traits.waits_for_ranks:
         return Place.ELSEWHERE
     return place
 
@@ -84,16 +77,20 @@ def _is_elsewhere(position: Position) -> bool:
         return True
     if position.waits_for_device:
         return False
-    if position.frame_class in BUSY_ELSEWHERE and not _rests_on_names_alone(position):
+    if position.frame_class.traits.is_busy_elsewhere and not _rests_on_names_alone(position):
         return True
-    if position.is_waited_beside and position.frame_class not in MAY_BE_THE_CALL:
+    if position.is_waited_beside and not position.frame_class.traits.may_be_collective:
         return True  # the open call is that of the other thread
     computes = position.active or position.spins
     return position.place is Place.ELSEWHERE and (computes or not position.asleep)
 
 
 def _rests_on_names_alone(position: Position) -> bool:
-    """Return whether only names of functions show its work: they may belong to a wrapper."""
+    """Return whether only names of functions show its work: they may belong to a wrapper.
+
+    A name counts in the file of a known library. It also counts if the kernel shows a wait that is
+    not for other ranks.
+    """
     if position.reading is not None and position.reading.by_library:
         return False
     return not position.asleep or position.wait.wait_class in MAY_BE_FOR_RANKS

@@ -19,32 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.core.diagnosis.position import Place, Position
-from watchtower.core.diagnosis.waits.hidden_waits import (
-    HIDES_ANY_CALL,
-    MAY_BE_FOR_RANKS,
-    SOCKETS,
-)
+from watchtower.core.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, SOCKETS
 from watchtower.core.diagnosis.waits.positions import Known
-from watchtower.core.reading.frames import FrameClass
 from watchtower.core.reading.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
 
 MAJORITY = "most ranks stay at one place"
 SCATTERED = "most ranks sleep in one function"
-
-HIDDEN_WAITS = frozenset(
-    {
-        FrameClass.USER,
-        FrameClass.LOCK,
-        FrameClass.THREAD,
-        FrameClass.NETWORK,
-        FrameClass.OPTIMIZER,
-        FrameClass.BACKWARD,
-        FrameClass.DEVICE,
-        FrameClass.NONE,
-    }
-)
-"""Classes whose frames may hide a collective; a data loader or a checkpoint does not."""
 
 MIN_RANKS = 3
 """A majority of fewer live ranks means nothing."""
@@ -96,7 +77,9 @@ def are_scattered(waiting: Sequence[Position]) -> bool:
 
 def _may_wait_in_c(position: Position) -> bool:
     stays = position.asleep and position.unchanged and not position.moving
-    return stays and position.frame_class in HIDES_ANY_CALL and position.wait.wait_class == "lock"
+    return (
+        stays and position.frame_class.traits.hides_any_call and position.wait.wait_class == "lock"
+    )
 
 
 def _waits_for_no_rank(position: Position) -> bool:
@@ -117,7 +100,7 @@ def find_majority(positions: Sequence[Position]) -> frozenset[int]:
     still = {
         item.rank: item
         for item in positions
-        if item.stack and item.frame_class in HIDDEN_WAITS and item.unchanged
+        if item.stack and item.frame_class.traits.may_hide_collective and item.unchanged
     }
     stacks = {item.rank: item.stack for item in positions if item.stack}
     live = len(positions)

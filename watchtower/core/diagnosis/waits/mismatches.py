@@ -17,7 +17,6 @@ from watchtower.core.diagnosis.waits.callsites import ProgramOrder, compare_posi
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.divergent_rank import Divergence
 from watchtower.core.diagnosis.waits.graph import EndKind
-from watchtower.core.diagnosis.waits.hidden_waits import SHOWN_WAITS
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, Sign
 from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
@@ -295,7 +294,7 @@ def _name_stack_cause(order: ProgramOrder, *, is_meeting: bool, same_call: bool)
 
 
 def _waits_by_name(position: Position) -> bool:
-    return position.frame_class in SHOWN_WAITS and position.unchanged
+    return position.frame_class.traits.shows_wait_for_ranks and position.unchanged
 
 
 def _is_between_two(position: Position) -> bool:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph
-from watchtower.core.diagnosis.waits.hidden_waits import HIDES_ANY_CALL, MAY_SPIN, WAITS_IN_C
+from watchtower.core.diagnosis.waits.hidden_waits import WAITS_IN_C
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.diagnosis.waits.positions import Positions
-from watchtower.core.reading.frames import FrameClass
+from watchtower.core.reading.frame_class import FrameClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _may_wait_unseen(position: Position, logs: CollectiveLogs) -> bool:
 
     A rank that uses blocking receives, which are counted, does not use other ones as well.
     """
-    if position.frame_class in MAY_SPIN:
+    if position.frame_class.traits.may_spin_in_wait:
         return position.unchanged
     if not position.asleep or position.moving or not position.unchanged:
         return False
@@ -102,7 +102,7 @@ def _may_wait_unseen(position: Position, logs: CollectiveLogs) -> bool:
     if any(row.receives_begun for row in logs.transfers.get(position.rank, ())):
         return False
     in_c = position.wait.wait_class in WAITS_IN_C
-    return position.reading is not None and position.frame_class in HIDES_ANY_CALL and in_c
+    return position.reading is not None and position.frame_class.traits.hides_any_call and in_c
 
 
 def _points_held_up(graph: WaitGraph, ranks: Collection[int]) -> Mapping[int, list[WaitPoint]]:

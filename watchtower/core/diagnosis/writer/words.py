@@ -15,9 +15,8 @@ from watchtower.core.diagnosis.waits.callsites import ProgramOrder
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.frames import (
-    WAITING_CLASSES,
-    FrameClass,
     StackReading,
     last_component,
     name_line,
@@ -228,7 +227,7 @@ def _by_call(waiting: Sequence[Position]) -> dict[str, list[Position]]:
 def _name_call(reading: StackReading, presumed: bool) -> str:
     if presumed:
         return f"`{clean(reading.function, 80)}` at {clean(reading.at, 80)}"
-    if reading.frame_class not in WAITING_CLASSES:
+    if not reading.frame_class.traits.waits_for_ranks:
         # Only a collective log shows that it waits: the line that it is at names something else.
         return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
     called = clean(reading.what, 80)
