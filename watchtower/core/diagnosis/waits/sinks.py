@@ -49,43 +49,93 @@ def find_sinks(positions: Positions) -> Sinks:
     if graph.ends:
         known, sinks = logs.of_rank, graph.sinks
         elsewhere = tuple(i for i in elsewhere if i.rank in sinks or i.rank not in known)
-    return _weigh(elsewhere, positions.by_rank, logs, graph)
+    return _sort_by_certainty(elsewhere, positions.by_rank, logs, graph)
 
 
-def _weigh(
-    behind: Sequence[Position],
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """The suspected ranks, by what shows that they do not wait for another rank themselves."""
+
+    unseen: frozenset[int]
+    """They may wait for another rank, in a call that nothing shows."""
+    evident: frozenset[int]
+    """Their stack shows that they do not wait."""
+    proven: frozenset[int]
+    """The evident ones of which the logs show that they hold up others."""
+    by_partners: Mapping[frozenset[int], Sequence[int]]
+    """The unseen ones, by the ranks with which they share all their groups. They wait for none of
+    these."""
+
+
+def _sort_by_certainty(
+    suspected: Sequence[Position],
     by_rank: Mapping[int, Position],
     logs: CollectiveLogs,
     graph: WaitGraph,
 ) -> Sinks:
-    """Prefer ranks that are visibly elsewhere to those that may wait for them."""
-    points_of = _points_held_up(graph, {item.rank for item in behind})
-    sure = graph.certain_sinks
+    """Return the suspected ranks by how sure it is that the others wait for them."""
+    points_of = _points_held_up(graph, {item.rank for item in suspected})
     without_fault = _find_without_fault(points_of, by_rank, logs)
-    if sure.intersection(item.rank for item in behind) - without_fault:
-        behind = [item for item in behind if item.rank not in without_fault]
-    unseen = frozenset(item.rank for item in behind if _may_wait_unseen(item, logs))
-    evident = {item.rank for item in behind if item.reading is not None} - unseen
-    proven = evident & sure
+    suspected = _leave_out(without_fault, suspected, graph.certain_sinks)
+    evidence = _read_evidence(suspected, points_of, logs, graph)
+    secondary = _find_secondary(evidence, graph.certain_sinks)
+    return Sinks(
+        chosen=tuple(item for item in suspected if item.rank not in secondary),
+        secondary=tuple(item for item in suspected if item.rank in secondary),
+        uncertain=without_fault | secondary | _find_uncertain(evidence, by_rank, logs, graph),
+    )
+
+
+def _leave_out(
+    without_fault: Collection[int], suspected: Sequence[Position], certain: Collection[int]
+) -> Sequence[Position]:
+    """Return the ranks with a fault, if one of them certainly holds up others; else all."""
+    at_fault = [item for item in suspected if item.rank not in without_fault]
+    return at_fault if any(item.rank in certain for item in at_fault) else suspected
+
+
+def _read_evidence(
+    suspected: Sequence[Position],
+    points_of: Mapping[int, Sequence[WaitPoint]],
+    logs: CollectiveLogs,
+    graph: WaitGraph,
+) -> _Evidence:
+    unseen = frozenset(item.rank for item in suspected if _may_wait_unseen(item, logs))
+    evident = frozenset(item.rank for item in suspected if item.reading is not None) - unseen
+    return _Evidence(
+        unseen=unseen,
+        evident=evident,
+        proven=evident & graph.certain_sinks,
+        by_partners=_by_partners(unseen, points_of, logs),
+    )
+
+
+def _find_secondary(evidence: _Evidence, certain: Collection[int]) -> frozenset[int]:
+    """Return the unseen ranks that may wait for a rank which is visibly elsewhere."""
+    secondary: set[int] = set()
+    for partners, ranks in evidence.by_partners.items():
+        if not evidence.proven <= partners:
+            secondary.update(ranks)
+        elif not evidence.evident <= partners:
+            secondary.update(rank for rank in ranks if rank not in certain)
+    return frozenset(secondary)
+
+
+def _find_uncertain(
+    evidence: _Evidence, by_rank: Mapping[int, Position], logs: CollectiveLogs, graph: WaitGraph
+) -> frozenset[int]:
+    """Return the unseen ranks that may not hold up the others, whether secondary or not."""
+    if not (evidence.evident or _may_share_a_fault(evidence.unseen, by_rank)):
+        return evidence.unseen
     elsewhere = {rank for rank, item in by_rank.items() if item.place is Place.ELSEWHERE}
     may_be_network = any(end.kind is EndKind.POINT for end in graph.ends)
-    secondary, uncertain = set(), set(without_fault)
-    for members, ranks in _by_partners(unseen, points_of, logs).items():
+    uncertain = _find_beside_waiting(evidence.unseen, by_rank, logs)
+    for partners, ranks in evidence.by_partners.items():
         # Ranks of several stages of one pipeline may wait for each other.
-        if may_be_network or not elsewhere <= members or not (evident or unseen <= members):
+        has_stages = not (evidence.evident or evidence.unseen <= partners)
+        if may_be_network or has_stages or not elsewhere <= partners:
             uncertain.update(ranks)
-        if not proven <= members:
-            secondary.update(ranks)
-        elif not evident <= members:
-            secondary.update(rank for rank in ranks if rank not in sure)
-    uncertain |= secondary | _find_beside_waiting(unseen, by_rank, logs)
-    if not (evident or _may_share_a_fault(unseen, by_rank)):
-        uncertain.update(unseen)
-    return Sinks(
-        chosen=tuple(item for item in behind if item.rank not in secondary),
-        secondary=tuple(item for item in behind if item.rank in secondary),
-        uncertain=frozenset(uncertain),
-    )
+    return frozenset(uncertain)
 
 
 def _may_wait_unseen(position: Position, logs: CollectiveLogs) -> bool:
