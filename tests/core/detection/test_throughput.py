@@ -7,10 +7,16 @@ import pytest
 from tests.core.detection.scenes import World
 from watchtower.core.fleet.pace import Pace
 from watchtower.core.fleet.slowness import Latest
-from watchtower.core.fleet.throughput import BASELINE, GROUP, GROUPS, ROUND_STEPS, Throughput
+from watchtower.core.fleet.throughput import (
+    GROUP,
+    GROUPS,
+    MIN_BASELINE_ROUNDS,
+    ROUND_STEPS,
+    Throughput,
+)
 
 USUAL, SLOW = 1.1, 2.7
-LEAST = ROUND_STEPS * (BASELINE + GROUP * GROUPS)
+LEAST = ROUND_STEPS * (MIN_BASELINE_ROUNDS + GROUP * GROUPS)
 
 
 def run(*steps: float, tick_s: float = 1.0) -> Throughput:

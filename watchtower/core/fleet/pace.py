@@ -37,7 +37,7 @@ RECENT = 7
 """Number of samples whose median is the present length of a step. More than half of them must be
 slow before the job counts as slow."""
 
-BASELINE = 5
+MIN_BASELINE_SAMPLES = 5
 """Number of samples needed before the recent ones to compute the usual length of a step. The first
 steps are uneven."""
 
@@ -124,7 +124,7 @@ class Pace:
         samples = list(self.plain)
         if not self.slowness.is_slow:
             before = samples[:-RECENT]
-            self.slowness.usual_s = median(before) if len(before) >= BASELINE else 0.0
+            self.slowness.usual_s = median(before) if len(before) >= MIN_BASELINE_SAMPLES else 0.0
         if self.slowness.take(median(samples[-RECENT:]), sample, by_rounds):
             self.plain.clear()
             self.plain.extend(samples[-RECENT:])

@@ -25,10 +25,10 @@ GROUP = 4
 GROUPS = 3
 """Rounds of a group, and groups that must be slow: together at least 48 steps."""
 
-BASELINE = 8
+MIN_BASELINE_ROUNDS = 8
 """Rounds needed before these to know the usual length."""
 
-MAX_BASELINE = 32
+MAX_BASELINE_ROUNDS = 32
 """Rounds of which the usual length is the mean: at least 128 steps."""
 
 MAX_ROUND = 3.0
@@ -45,7 +45,7 @@ class Throughput:
     """The latest group alone. It shows that a slow job is not back at its usual pace. It is too
     short to call a job slow."""
     _rounds: deque[float] = field(
-        default_factory=lambda: deque(maxlen=MAX_BASELINE + GROUPS * GROUP)
+        default_factory=lambda: deque(maxlen=MAX_BASELINE_ROUNDS + GROUPS * GROUP)
     )
     """Seconds per step of each round."""
     _step: int = -1
@@ -74,7 +74,7 @@ class Throughput:
 
     def _compare(self, seconds: float) -> None:
         rounds = list(self._rounds)
-        split = max(BASELINE, len(rounds) - GROUPS * GROUP)
+        split = max(MIN_BASELINE_ROUNDS, len(rounds) - GROUPS * GROUP)
         before, recent = rounds[:split], rounds[split:]
         if len(recent) < GROUP:
             return
