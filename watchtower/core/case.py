@@ -60,13 +60,16 @@ class RankEvidence:
     dumps: tuple[RankDump, ...] = ()
     """Dumps of the current stall only: at most the last two, oldest first."""
     looks: int = 0
-    """Number of samples of this rank since the steps became slower. 0 if the job is not slow.
-
-    The name is that of stored cases and of exports."""
+    """`samples`, under its name in stored cases and in exports."""
     waits: int = 0
     """Number of these samples in which the rank waited for other ranks."""
     rivals: tuple[str, ...] = ()
     """Other processes that claim the same rank, as "node pid"."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples since the steps became slower; 0 if the job is not slow."""
+        return self.looks
 
     def with_dumps(self, dumps: tuple[RankDump, ...]) -> RankEvidence:
         """Return this evidence with these dumps."""

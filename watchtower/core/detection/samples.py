@@ -19,9 +19,9 @@ from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.native import (
     at_training_thread,
     find_block,
-    hardly_ran,
     is_same_block,
     runs_code,
+    used_little_cpu,
     waits_for_device,
 )
 from watchtower.core.reading.threads import (
@@ -121,7 +121,7 @@ class LatestSample:
     stays_blocked: bool = False
     """Its training thread was blocked all the time since the sample before."""
     rests: bool = False
-    """Its training thread hardly ran since the sample before."""
+    """Its training thread used little CPU time since the sample before."""
     changed_at: float = float("-inf")
     """When the position last changed."""
 
@@ -273,7 +273,7 @@ class Samples:
         if before is not None and joined is not None:
             activity = activity.place_as(before.activity)
             before.stays_blocked = before.activity.is_same_wait(activity)
-            before.rests = hardly_ran(before.activity.block, activity.block, at - before.at)
+            before.rests = used_little_cpu(before.activity.block, activity.block, at - before.at)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at

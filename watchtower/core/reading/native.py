@@ -17,8 +17,7 @@ MAX_FUNCTION = 48
 """Characters of a function in one line."""
 
 REST_CORES, NS_PER_S = 0.05, 1e9
-"""A thread that uses at most this share of a core hardly runs: it sleeps, or asks again and again
-whether something is there."""
+"""A thread that uses at most this share of a core uses little CPU time: it sleeps or polls."""
 
 LEAST_GAP_S = 1.0
 """Least seconds between the two rounds of a dump."""
@@ -74,16 +73,23 @@ def _may_run_on(before: RankDump, after: RankDump) -> bool:
 
 
 def rests(dumps: Sequence[RankDump]) -> bool:
-    """Return whether the training thread hardly ran between the last two dumps, as one that sleeps
-    or asks again and again, and nothing that it may wait for runs."""
-    return len(dumps) > 1 and hardly_ran(find_block(dumps[-2]), find_block(dumps[-1]), LEAST_GAP_S)
+    """Return whether the training thread used little CPU time between the last two dumps, as one
+    that sleeps or polls, and nothing that it may wait for runs."""
+    if len(dumps) < 2:
+        return False
+    return used_little_cpu(find_block(dumps[-2]), find_block(dumps[-1]), LEAST_GAP_S)
 
 
-def hardly_ran(before: NativePlace | None, after: NativePlace | None, within_s: float) -> bool:
-    """Return whether a thread that was blocked in two dumps hardly ran in the seconds between."""
+def used_little_cpu(
+    before: NativePlace | None, after: NativePlace | None, interval_s: float
+) -> bool:
+    """Return whether a thread that was blocked in two dumps used little CPU time between them.
+
+    `interval_s`: the seconds between the dumps.
+    """
     if before is None or after is None or before.thread != after.thread or before.run_ns < 0:
         return False
-    return 0 <= after.run_ns - before.run_ns <= REST_CORES * NS_PER_S * within_s
+    return 0 <= after.run_ns - before.run_ns <= REST_CORES * NS_PER_S * interval_s
 
 
 def find_block(dump: RankDump) -> NativePlace | None:

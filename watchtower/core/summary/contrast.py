@@ -226,7 +226,7 @@ def _beat_age(_: Picture, item: Position) -> float | None:
 
 
 def _wait_share(_: Picture, item: Position) -> float | None:
-    return item.evidence.waits / item.evidence.looks if item.evidence.looks else None
+    return item.evidence.waits / item.evidence.samples if item.evidence.samples else None
 
 
 _NUMBERS = (

@@ -127,12 +127,12 @@ def find_slow_job(picture: Picture) -> Accusation:
 
 
 def _counted(picture: Picture) -> list[Position]:
-    return [item for item in picture.live if item.evidence.looks >= MIN_SAMPLES]
+    return [item for item in picture.live if item.evidence.samples >= MIN_SAMPLES]
 
 
 def _waits_little(position: Position, usual: float, among: int) -> bool:
     evidence = position.evidence
-    chance = find_chance(evidence.waits, evidence.looks, usual) * among
+    chance = find_chance(evidence.waits, evidence.samples, usual) * among
     return share_of(position) <= WAITS_LEAST * usual and chance <= MAX_CHANCE
 
 
@@ -160,7 +160,7 @@ def _log_ways(samples: int, chosen: int) -> float:
 
 def share_of(position: Position) -> float:
     """Return in which share of its samples a rank was found waiting."""
-    return position.evidence.waits / position.evidence.looks
+    return position.evidence.waits / position.evidence.samples
 
 
 def _advise(first: Position) -> str:

@@ -324,7 +324,7 @@ def _why_straggler(picture: Picture, accusation: Accusation, position: Position)
     why = _write_brake(picture, position)
     if any(reason.kind is ReasonKind.EVEN_COUNTS for reason in accusation.reasons):
         return f"waits for its GPU as often as the other ranks for theirs{why}"
-    waits, samples = position.evidence.waits, position.evidence.looks
+    waits, samples = position.evidence.waits, position.evidence.samples
     if not waits:
         return f"never waited for other ranks in {samples} samples{why}"
     return f"waited for other ranks in only {waits} of {samples} samples{why}"

@@ -146,7 +146,7 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
 
 
 def _write_wait_counts(_: Picture, found: WaitShares) -> str:
-    samples, waits = found.slow.evidence.looks, found.slow.evidence.waits
+    samples, waits = found.slow.evidence.samples, found.slow.evidence.waits
     return (
         f"found waiting for other ranks: rank {found.slow.rank} in {waits / samples:.0%} of "
         f"{samples} samples, the others in {_write_shares(found.others)}"
@@ -157,7 +157,7 @@ def _write_even_counts(_: Picture, counted: Ranks) -> str:
     evidence = [item.evidence for item in counted.items]
     return (
         f"no rank waits much less than the others: {count_ranks(len(evidence))} waited for others "
-        f"in {_write_shares([each.waits / each.looks for each in evidence])} of their samples"
+        f"in {_write_shares([each.waits / each.samples for each in evidence])} of their samples"
     )
 
 
