@@ -68,7 +68,11 @@ def find_odd_rank(positions: Positions) -> OddRank | None:
 
 def _choose(positions: Positions, end: End, candidates: Sequence[int]) -> OddRank | None:
     assert positions.graph is not None
-    innocent = _sites_of_others(positions, positions.graph, candidates)
+    # Stages of a pipeline that wait for messages of each other are at other places in any case.
+    has_collective = any(point.group is not None for point in end.points)
+    innocent = (
+        _sites_of_others(positions, positions.graph, candidates) if has_collective else set[Site]()
+    )
     orders = {rank: _order_of(positions, rank, innocent) for rank in candidates}
     if len(candidates) == 1:
         return OddRank(candidates[0], end, orders[candidates[0]], Sign.BREAKS_CYCLE)
