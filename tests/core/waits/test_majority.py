@@ -1,9 +1,12 @@
+import pytest
+
 from tests.core.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_HIDDEN_WAIT,
     IN_LOCK,
     IN_USER_CODE,
+    a_native,
     a_rank,
     picture_of,
     ranks_in,
@@ -118,3 +121,22 @@ def test_a_majority_branch_of_moving_ranks_is_no_majority():
     changing = [a_rank(rank, IN_HIDDEN_WAIT, before=IN_USER_CODE) for rank in range(4)]
     still = [a_rank(rank, f"s{rank} /job/x.py:1 < <module> main.py:80") for rank in range(4, 9)]
     assert find_majority(picture_of([*changing, *still]).live) == frozenset()
+
+
+HELPER = "wait_for /job/links.py:17 < <module> /job/main.py:{}"
+IN_TORCH, IN_PYTHON = a_native("native", library="libtorch_cpu.so"), a_native("python")
+
+
+@pytest.mark.parametrize(
+    ("native", "waiting"),
+    [(IN_TORCH, "0-3"), (IN_PYTHON, "0-2"), (None, "0-2")],
+)
+def test_who_is_in_the_same_call_of_a_helper_waits_too(native, waiting):
+    built = [a_rank(r, HELPER.format(52), syscall="futex", native=IN_TORCH) for r in range(3)]
+    other = a_rank(3, HELPER.format(49), syscall="futex", native=native)
+    assert presumed([*built, other]) == waiting
+
+
+def test_without_native_places_a_line_of_a_helper_is_one_call():
+    built = [a_rank(r, HELPER.format(49 if r == 3 else 52), syscall="futex") for r in range(4)]
+    assert presumed(built) == "0-3"

@@ -106,7 +106,8 @@ def find_majority(positions: Sequence[Position]) -> frozenset[int]:
     live = len(positions)
     if live < MIN_RANKS or 2 * len(still) <= live:
         return frozenset()
-    most = _join_ending(_find_most(stacks, live), stacks, live) & still.keys()
+    most = _join_ending(_find_most(stacks, live), stacks, live)
+    most = _join_call(most, positions) & still.keys()
     if 2 * len(most) <= live:
         most = _find_most(_without_lines(stacks), live) & _blocked_in_sockets(still)
     return most if 2 * len(most) > live else frozenset()
@@ -137,6 +138,28 @@ def _join_ending(most: frozenset[int], stacks: Mapping[int, Stack], live: int) -
     if 2 * len(alike) <= live:
         return most
     return alike if len(alike) == live - 1 else most | alike
+
+
+def _join_call(most: frozenset[int], positions: Sequence[Position]) -> frozenset[int]:
+    """Add the ranks that are in the call of all these, whatever calls the function around it.
+
+    One line of a helper is `work.wait()` for all stages of a pipeline. A helper may also call
+    anything that it is given: of ranks at one line, native places show which are in Python itself.
+    """
+    found = [_call_of(item) for item in positions if item.rank in most]
+    calls = {call for call in found if call is not None}
+    if None in found or len({frame for frame, _ in calls}) != 1:
+        return most
+    return most | {item.rank for item in positions if _call_of(item) in calls}
+
+
+def _call_of(position: Position) -> tuple[object, object] | None:
+    """Return the innermost frame and the kind of the native place; None in a library."""
+    frames = position.stack.frames if position.stack else ()
+    if not frames or frames[0].library or position.stack is None:
+        return None
+    kind = position.native.kind if position.native is not None else None
+    return _ending_of(position.stack), kind
 
 
 def _ending_of(stack: Stack) -> tuple[tuple[str, str, int], ...]:
