@@ -25,6 +25,9 @@ _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(
     r"^.*/lib(?:64)?/(?:python|pypy)3\.\d+t?/(?:lib-dynload/)?|^.*/python3\d+\.zip/"
 )
+_OWN_CLIENT = re.compile(r"^.*/(?=watchtower_heartbeat/[^/]+$)")
+"""Our client is a library also where it is installed from a checkout, outside of site-packages."""
+
 _ROOTS = {
     ("<module>", ""),
     ("_run_module_as_main", ""),
@@ -148,7 +151,7 @@ def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
 
 def canonical_file(path: str) -> tuple[str, bool]:
     """Return the file's name, equal on every node, and whether it belongs to a library."""
-    for pattern in (_PACKAGES, _STANDARD_LIBRARY):
+    for pattern in (_PACKAGES, _STANDARD_LIBRARY, _OWN_CLIENT):
         if found := pattern.match(path):
             return path[found.end() :], True
     return path, path.startswith("<frozen ")

@@ -99,6 +99,8 @@ def test_no_more_threads_than_the_wire_allows_and_the_main_one_is_kept() -> None
         ("/usr/lib64/python3.9/multiprocessing/queues.py", "multiprocessing/queues.py", True),
         ("/usr/local/lib/python3.13t/threading.py", "threading.py", True),
         ("/x/lib/python311.zip/os.py", "os.py", True),
+        ("/src/heartbeat/watchtower_heartbeat/page.py", "watchtower_heartbeat/page.py", True),
+        ("/home/me/watchtower_heartbeat/x/train.py",) * 2 + (False,),
         ("<frozen runpy>", "<frozen runpy>", True),
         ("<string>", "<string>", False),
         ("/home/me/train.py", "/home/me/train.py", False),
