@@ -54,6 +54,20 @@ class TestByRecords:
         assert all(value in diagnosis.summary for value in ("loop", "number 7", "default_pg"))
 
     @pytest.mark.parametrize(
+        ("step", "cause"), [(41, "uneven_inputs"), (42, "mismatched_collective")]
+    )
+    def test_a_rank_in_the_micro_batches_of_the_next_step_is_not_in_a_loop_that_others_left(
+        self, step, cause
+    ):
+        """Rank 2 has left out a gather behind the loop over micro-batches in line 38."""
+        built = with_rank(ranks_in(4, GATHER, step=41), a_rank(2, IN_TORCH_ALL_REDUCE, step=step))
+        built = [with_loops(item, LOOPS | {41: (30, 38)}) for item in built]
+        made = {rank: {"default_pg": calls("all_gather", before=6, open=1)} for rank in range(4)}
+        made[2] = {"default_pg": REDUCING}
+        diagnosis = diagnose(a_recorded_case(built, WORLD, made))
+        assert named(diagnosis) == (cause, [2])
+
+    @pytest.mark.parametrize(
         ("line", "step", "cause"),
         [
             (60, 40, "uneven_inputs"),

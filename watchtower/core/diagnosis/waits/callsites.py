@@ -37,13 +37,31 @@ class ProgramOrder(Enum):
 
 def compare_positions(one: Position, others: Sequence[Position]) -> ProgramOrder:
     """Return where a rank is, seen from ranks that wait together; by their steps where lines show
-    nothing."""
+    nothing.
+
+    A loop inside of a step, such as one over micro-batches, is entered again with each step. So it
+    shows nothing if the rank inside of it is in a later step than the others.
+    """
     site = site_of(one)
     order = compare_sites(site, next((found for item in others if (found := site_of(item))), ()))
     is_outside = all(frame.has_source or frame.library for frame in site) and not _loops_in(site)
     if order is ProgramOrder.SAME_LINE and is_outside and _has_fewer_steps(one, others):
         return ProgramOrder.FEWER_STEPS
+    if order is ProgramOrder.IN_LOOP and _is_behind(others, [one]):
+        return ProgramOrder.SAME_LOOP
+    if order is ProgramOrder.LEFT_LOOP and _is_behind([one], others):
+        return ProgramOrder.SAME_LOOP
     return order
+
+
+def _is_behind(ranks: Sequence[Position], others: Sequence[Position]) -> bool:
+    """Return whether all of these ranks are in earlier steps than the others. Hosts that run ahead
+    of their devices may be in any step."""
+    if any(item.waits_for_device for item in (*ranks, *others)):
+        return False
+    steps = [item.step for item in ranks if item.step is not None]
+    later = [item.step for item in others if item.step is not None]
+    return bool(steps and later) and max(steps) < min(later)
 
 
 def is_further_down(one: Position, other: Position) -> bool:
