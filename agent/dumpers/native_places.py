@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -26,9 +27,12 @@ from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
-PLACES_DEADLINE_S = 3.0
-"""Seconds for all ranks of a round: 50 ms for blocked threads, and 300 ms for running ones. With
-little CPU, running ones take 1.5 s."""
+PLACES_DEADLINE_S = 4.0
+"""Seconds for all ranks of a round, with all children."""
+
+CHILD_DEADLINE_S = 2.5
+"""Seconds of one child: 50 ms for blocked threads, and 300 ms for running ones. With little CPU,
+running ones take 1.5 s. The rest is enough for a second child."""
 
 MAX_PLACES_CHILDREN = 2
 """Children of one round. The second one reads what the first one had not when a process hung it."""
@@ -128,12 +132,14 @@ class NativePlaces:
     def _run(self, words: Mapping[int, str], owner: str) -> dict[int, list[ThreadSamples]]:
         """Return the threads of each process that a child could read. `words`: by pid."""
         left, found = dict(words), dict[int, list[ThreadSamples]]()
+        deadline = time.monotonic() + PLACES_DEADLINE_S
         for _ in range(MAX_PLACES_CHILDREN):
-            if not left:
+            limit_s = min(CHILD_DEADLINE_S, deadline - time.monotonic())
+            if not left or limit_s <= 0:
                 break
             command = child_command("agent.dumpers.native_child", self._proc.path, *left.values())
             try:
-                outcome = self._runner.run(command, PLACES_DEADLINE_S, owner)
+                outcome = self._runner.run(command, limit_s, owner)
             except OSError as error:
                 log.warning("native places cannot be sampled: %s", error)
                 break

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,16 @@ from agent.dumpers.native_child import (
     sample,
     sample_processes,
 )
-from agent.dumpers.native_places import ThreadSamples, classify
+from agent.dumpers.native_places import (
+    MAX_NATIVE_OUTPUT_BYTES,
+    PLACES_DEADLINE_S,
+    NativePlaces,
+    ThreadSamples,
+    classify,
+)
 from agent.dumpers.perf_clock import find_sampling_error
+from agent.dumpers.tool_process import MAX_TOOL_MEMORY_BYTES, ChildRunner, Outcome
+from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS
 from watchtower.drills.compiling import compile_library, find_compiler
@@ -134,6 +143,51 @@ def test_a_process_that_stays_in_state_d_is_not_read(tmp_path):
         (thread,) = read_main(popen.pid)
     assert (thread.failure, thread.run_ns) == (STATE, -1)
     assert not thread.leaves
+
+
+SLEEPS = "import time; print(flush=True); time.sleep(600)"
+HANGS = 2**22
+"""A number that no process has."""
+
+LATE_S = 1.0
+"""Seconds by which a busy machine may start a child late."""
+
+
+class Runner(ChildRunner):
+    """A runner that notes when each child has to end."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_NATIVE_OUTPUT_BYTES)
+        self.ends: list[float] = []
+
+    def run(
+        self,
+        command: Sequence[str],
+        deadline_s: float,
+        owner: str = "",
+        memory_bytes: int = MAX_TOOL_MEMORY_BYTES,
+    ) -> Outcome:
+        self.ends.append(time.monotonic() + deadline_s)
+        return super().run(command, deadline_s, owner, memory_bytes)
+
+
+def test_a_process_that_hangs_the_child_costs_no_other_one_its_place(tmp_path):
+    runner = Runner()
+    with started(SLEEPS) as first, started(SLEEPS) as last:
+        for popen in (first, last):
+            make_folder(tmp_path / "proc").joinpath(str(popen.pid)).symlink_to(f"/proc/{popen.pid}")
+        # Opening a pipe that no process writes to hangs, as reading locked mappings does.
+        os.mkfifo(make_folder(tmp_path / f"proc/{HANGS}/task/{HANGS}") / "stat")
+        began = time.monotonic()
+        places = NativePlaces(Proc(str(tmp_path)), runner).sample([first.pid, HANGS, last.pid], "")
+        assert places.keys() == {first.pid, last.pid}
+    assert len(runner.ends) == 2
+    assert max(runner.ends) < began + PLACES_DEADLINE_S + LATE_S, "the children have one deadline"
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 @contextlib.contextmanager
