@@ -182,6 +182,23 @@ def test_a_stopped_process_is_not_attached_to(start, runner):
     assert state_of(victim.pid) == "T"
 
 
+def test_a_process_that_is_stopped_while_it_is_sampled_is_not_attached_to(start):
+    victim = start(RANK="0")
+
+    class Runner(ChildRunner):
+        """Runs every child, and stops the process after the samples of native places."""
+
+        def run(self, command, *limits):
+            outcome = super().run(command, *limits)
+            if "agent.dumpers.native_child" in command:
+                os.kill(victim.pid, signal.SIGSTOP)
+                wait_until(lambda: state_of(victim.pid) == "T", "it is stopped")
+            return outcome
+
+    assert "state T" in read(Runner(4 << 20), victim.pid).failure
+    assert (state_of(victim.pid), tracer_of(victim.pid)) == ("T", "0")
+
+
 @needs_compiler
 def test_a_process_with_a_thread_in_state_d_is_not_attached_to(start, runner, library):
     victim = start(RANK="0")
