@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +106,33 @@ def test_an_event_loop_without_a_server_names_none(start: Start, runner: ChildRu
     victim.begin("pair[0].setblocking(False); asyncio.run(read())")
     (wait,) = watched_by(runner, victim.pid)
     assert wait.target == "anon_inode:[eventpoll]"
+
+
+def test_an_epoll_that_hangs_its_reader_is_abandoned_with_the_child(
+    start: Start, runner: ChildRunner, tmp_path: Path
+) -> None:
+    serves, hangs = start(), start()
+    for victim in (serves, hangs):
+        victim.begin("import select, socket; server = socket.create_server(('127.0.0.1', 0))")
+        victim.begin("epoll = select.epoll(); epoll.register(server); epoll.poll()")
+    watched_by(runner, serves.pid, hangs.pid)
+    folder = tmp_path / "proc" / str(hangs.pid)
+    (folder / "fdinfo").mkdir(parents=True)
+    (folder.parent / str(serves.pid)).symlink_to(f"/proc/{serves.pid}")
+    for name in ("task", "fd", "net", "ns", "stat", "syscall"):
+        (folder / name).symlink_to(f"/proc/{hangs.pid}/{name}")
+    # Opening a pipe that no process writes to hangs, as reading a locked epoll does.
+    os.mkfifo(folder / "fdinfo" / str(epoll_of(hangs.pid)))
+    proc = Proc(str(tmp_path))
+    tables = KernelTables(proc)
+    threads = [ThreadId(victim.pid, victim.pid) for victim in (serves, hangs)]
+    waits = {thread: read_kernel_wait(proc, thread.pid, tables) for thread in threads}
+    assert waits[threads[1]].target == "anon_inode:[eventpoll]"
+    found = WatchedDescriptors(proc, runner).find(waits, "", tables)
+    assert found.keys() == {threads[0]}
+    assert found[threads[0]].target.endswith(" listening")
+
+
+def epoll_of(pid: int) -> int:
+    """Return the epoll that the main thread of a process waits for."""
+    return int(PROC.read(pid, "syscall").split()[1], 16) & 0xFFFFFFFF
