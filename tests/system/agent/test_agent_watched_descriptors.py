@@ -83,9 +83,13 @@ def test_an_event_loop_that_serves_names_the_listening_address(
         "async def serve(): await (await asyncio.start_server(print, port=0)).serve_forever()"
     )
     victim.begin("asyncio.run(serve())")
-    (wait,) = watched_by(runner, victim.pid)
-    assert wait.syscall.startswith("epoll")
-    assert wait.target.endswith(" listening")
+
+    def find_server() -> KernelWait | None:
+        # The loop waits for the address in an epoll, too, before it listens.
+        (wait,) = watched_by(runner, victim.pid)
+        return wait if wait.target.endswith(" listening") else None
+
+    assert wait_until(find_server, "it listens").syscall.startswith("epoll")
 
 
 def test_a_server_of_the_standard_library_polls_its_listening_socket(
