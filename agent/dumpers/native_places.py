@@ -27,10 +27,10 @@ from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 
-PLACES_DEADLINE_S = 4.0
+PLACES_DEADLINE_S = 4.5
 """Seconds for all ranks of a round, with all children."""
 
-CHILD_DEADLINE_S = 2.5
+CHILD_DEADLINE_S = 3.0
 """Seconds of one child: 50 ms for blocked threads, and 300 ms for running ones. With little CPU,
 running ones take 1.5 s. The rest is enough for a second child."""
 
