@@ -234,12 +234,16 @@ class NativeFunctionReader:
             return why
         if refused := self._backoff.refuse((pid, start_time), time.monotonic()):
             return refused.help_text
-        stat = self._proc.stat(pid)
-        if stat is None or stat.start_time != start_time:
+        if self._is_gone(pid, start_time):
             return GONE_HELP
         if self._places is not None and self._places.runs_python(pid, owner):
             return PYTHON_HELP
-        return find_obstacle(self._proc, pid)  # last, because the samples take some seconds
+        # Last, because the samples take some seconds.
+        return GONE_HELP if self._is_gone(pid, start_time) else find_obstacle(self._proc, pid)
+
+    def _is_gone(self, pid: int, start_time: int) -> bool:
+        stat = self._proc.stat(pid)
+        return stat is None or stat.start_time != start_time
 
     def _refuse_version(self, owner: str) -> str:
         """Return why this py-spy is not used; empty if its release is new enough."""

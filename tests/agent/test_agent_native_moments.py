@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from agent.dumpers import native_functions
 from agent.dumpers.native_functions import (
     AGAIN_S,
     FORGET_S,
+    GONE_HELP,
     PYTHON_HELP,
     Moment,
     NativeFunctionReader,
@@ -34,6 +36,7 @@ class World:
     def __init__(self, proc: Proc, outcome: Outcome | None = None) -> None:
         self.now, self.runs, self.outcome = 1000.0, 0, outcome
         self.threads = b""
+        self.while_sampled: Callable[[], object] = lambda: None
         places = NativePlaces(proc, self)
         self.reader = NativeFunctionReader(proc, self, "py-spy", places=places)
 
@@ -42,6 +45,7 @@ class World:
 
     def run(self, command: list[str], *_: object) -> Outcome:
         if "py-spy" not in command:
+            self.while_sampled()
             return Outcome(code=0, output=self.threads, errors=b"")
         self.runs += "--version" not in command
         if "--version" in command:
@@ -127,6 +131,14 @@ def test_a_rank_that_runs_python_is_not_stopped(world, threads, is_stopped):
     world.read()
     assert world.runs == is_stopped
     assert (world.recall(BEATEN).failure == PYTHON_HELP) == (not is_stopped)
+
+
+def test_a_process_that_ends_while_it_is_sampled_is_not_stopped(world, tmp_path):
+    """Its pid may belong to another process by now."""
+    world.while_sampled = (tmp_path / "proc" / "10" / "stat").unlink
+    world.read()
+    assert world.runs == 0
+    assert world.recall(BEATEN).failure == GONE_HELP
 
 
 def test_a_rank_is_stopped_once_in_half_a_minute(world):
