@@ -115,6 +115,7 @@ class Tower:
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
+        self._recalls = asyncio.Lock()
         self.runner = DiagnosisRunner(clock, start_diagnoser)
         self.effects = Effects(
             self.fleet,
@@ -342,7 +343,9 @@ class Tower:
 
     async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
         try:
-            await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
+            # One job at a time: what a read returns is decoded, and many times as large as stored.
+            async with self._recalls:
+                await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: cannot read its dumps from the store: %s", live.name, error)
         finally:

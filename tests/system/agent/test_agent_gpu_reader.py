@@ -44,7 +44,7 @@ if {subreaper}:
 agent = os.fork()
 if agent == 0:
     collector = Nvml({root!r})
-    while not collector.gap():
+    while collector._process._child is None or not collector.gap():
         list(collector.collect(time.monotonic()))
         time.sleep(0.1)
     os.kill(collector._process._child.pid, signal.SIGSTOP)  # as in a call that cannot be ended
