@@ -70,7 +70,8 @@ class Policy:
         86400,
         "A rank in a marked phase of unknown length is suspect after this many seconds. A suspect "
         "that works in a phase, or for which no rank waits, is hung this many seconds after "
-        "suspicion. The time in phases extends other suspicions up to this many seconds.",
+        "suspicion; so is a job whose ranks all wait before its first steps. The time in phases "
+        "extends other suspicions up to this many seconds.",
     )
     phase_still_s: float = setting(
         60,

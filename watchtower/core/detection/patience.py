@@ -34,6 +34,9 @@ CANNOT_GO_ON = frozenset(
 )
 """Causes from which a job cannot recover by itself. A pause of a healthy job never has them."""
 
+WAITING_PLACES = frozenset({"device", "waiting"})
+"""Names in `Diagnosis.places` of ranks that wait for a device or for other ranks."""
+
 LOGS_WAIT_S = 10.0
 """Seconds of patience for collective logs that were not read, if the cause is unknown without them:
 they are dumped again meanwhile. An alert should name the rank."""
@@ -139,13 +142,17 @@ def _by_movement(diagnosis: Diagnosis, context: StallContext, policy: Policy) ->
 def _at_start(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
     """Return the patience before the first steps.
 
-    It depends on the suspect's movement only, because waiting ranks may use CPU, too.
+    It depends on the suspect's movement only, because waiting ranks may use CPU, too. If all ranks
+    wait, none compiles or loads; but a first step on the devices may still take minutes.
     """
     if diagnosis.suspects and not diagnosis.suspects_moving:
         reason = "the suspect does not move and the others cannot start without it"
         return Patience(length_s=_still_s(context, policy), reason=reason)
     if context.all_still:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
+    if diagnosis.places and WAITING_PLACES.issuperset(diagnosis.places):
+        reason = "all ranks wait, and no step is known"
+        return Patience(length_s=policy.phase_patience_s, reason=reason)
     return Patience(length_s=policy.startup_patience_s, reason="a rank works on the first steps")
 
 
