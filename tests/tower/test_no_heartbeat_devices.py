@@ -127,6 +127,29 @@ def test_a_rank_that_runs_code_while_the_others_wait_is_sooner_suspect(
     tell_no_heartbeat(story)
 
 
+RUNS_PYTHON, RUNS_GENERATED = (a_native(kind, running=True) for kind in ("python", "generated"))
+
+
+@pytest.mark.parametrize(
+    ("worked_s", "native", "status"),
+    [(200, RUNS_PYTHON, "hung"), (200, RUNS_GENERATED, "suspect"), (60, RUNS_PYTHON, "suspect")],
+)
+def test_a_rank_that_runs_code_is_hung_after_as_many_samples_again(
+    tell_no_heartbeat, worked_s, native, status
+):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(worked_s)
+        wait_for_devices(sim)
+        sim.natives[2] = native
+        await watch.until("suspect", stack=IN_USER_CODE)
+        await watch.go(50, stack=IN_USER_CODE)
+        assert sim.status == "suspect"
+        await watch.go(20, stack=IN_USER_CODE)
+        assert (sim.status, [s.rank for s in sim.verdict.suspects]) == (status, [2])
+
+    tell_no_heartbeat(story)
+
+
 def test_ranks_that_all_run_code_are_not_sooner_suspect(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)

@@ -358,8 +358,9 @@ class Tower:
     ) -> StallContext:
         if condition.stall is None:
             return StallContext(typical_s=gen.pace("").typical_s)
-        stall, diagnosis = live.watch.prolong(condition.stall), live.watch.diagnosis
-        return stall_context_of(gen, self.fleet.nodes, self.detector, stall, diagnosis, now)
+        watch, nodes = live.watch, self.fleet.nodes
+        stall, samples = watch.prolong(condition.stall), watch.samples
+        return stall_context_of(gen, nodes, self.detector, stall, watch.diagnosis, now, samples)
 
     def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
         """Return the ranks lost since `settle_s` seconds before the incident opened."""

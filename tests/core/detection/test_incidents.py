@@ -267,6 +267,14 @@ PATIENCE = [
     ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
     ({}, {"no_heartbeat": True}, 10, "does not move"),
     ({"suspects_moving": True}, {"no_heartbeat": True}, 900, "no step is known"),
+    ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 60}, 60, "rarely agree"),
+    ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 20}, 30, "rarely agree"),
+    (
+        {"suspects_moving": True, "suspect_class": "compile"},
+        {"no_heartbeat": True, "rare_s": 60},
+        900,
+        "no step is known",
+    ),
     (
         {"peers_waiting": False},
         {"no_heartbeat": True, "all_still": True},

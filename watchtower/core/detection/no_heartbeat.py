@@ -10,7 +10,7 @@ are needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 
 from watchtower.core.detection.samples import RunKind, Samples
 from watchtower.core.fleet.generation import Generation, RankRecord
@@ -164,6 +164,16 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
     longest_s = interval_s + max(samples.longest_s(), samples.longest_s(RunKind.STILL))
     window_s = max(policy.no_heartbeat_samples * interval_s, policy.no_step_factor * longest_s)
     return max(policy.no_step_floor_s, window_s)
+
+
+def rare_code_run_s(samples: Samples, policy: Policy) -> float:
+    """Return for how many seconds samples of this job rarely agree while a rank runs code.
+
+    Infinity if no rank ran code in the present run of samples.
+    """
+    if not samples.ran_code:
+        return inf
+    return samples.needed_by_chance(RunKind.CODE) * policy.no_heartbeat_sample_s
 
 
 def _working(

@@ -167,10 +167,15 @@ def _without_heartbeats(diagnosis: Diagnosis, context: StallContext, policy: Pol
     if not diagnosis.suspects:
         reason = "no step is known, and no rank is known to hold up the others"
         return Patience(length_s=policy.phase_patience_s, reason=reason)
-    if diagnosis.suspects_moving:
-        reason = "the suspect moves, and no step is known"
-        return Patience(length_s=policy.class_patience_s, reason=reason)
-    return Patience(length_s=_still_s(context, policy), reason=_explain_still(diagnosis))
+    if not diagnosis.suspects_moving:
+        return Patience(length_s=_still_s(context, policy), reason=_explain_still(diagnosis))
+    if context.rare_s < policy.class_patience_s and diagnosis.suspect_class not in PATIENT_CLASSES:
+        # It became suspect after samples that rarely agree. As many again leave little doubt.
+        length_s = max(policy.moving_floor_s, context.rare_s)
+        reason = "the suspect runs code, and samples of this job rarely agree for so long"
+        return Patience(length_s=length_s, reason=reason)
+    reason = "the suspect moves, and no step is known"
+    return Patience(length_s=policy.class_patience_s, reason=reason)
 
 
 def _explain_still(diagnosis: Diagnosis) -> str:

@@ -167,6 +167,11 @@ class Samples:
         return self._begun > 0
 
     @property
+    def ran_code(self) -> bool:
+        """Whether a rank ran code in a sample of the present run."""
+        return self._ran_code
+
+    @property
     def is_blind(self) -> bool:
         """Whether several samples showed no rank: the stacks cannot be read."""
         return self._begun > BLIND_AFTER and not self.latest

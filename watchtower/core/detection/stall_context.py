@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.condition import Stall, Why
 from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.no_heartbeat import rare_code_run_s
+from watchtower.core.detection.samples import Samples
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation, RankRecord, is_exiting
 from watchtower.core.fleet.node import NodeRecord
@@ -30,6 +32,9 @@ class StallContext:
     """The job has not made its first steps."""
     no_heartbeat: bool = False
     """No rank has heartbeats: the stall was detected by samples."""
+    rare_s: float = math.inf
+    """For how many seconds samples of a job without heartbeats rarely agree while a rank runs
+    code. Infinity if no rank runs code, or in a job with heartbeats."""
     all_still: bool = False
     """At least two ranks have not finished, and none of them moves."""
     dumps_have: int = 0
@@ -47,8 +52,12 @@ def stall_context_of(
     stall: Stall,
     diagnosis: Diagnosis | None,
     now: float,
+    samples: Samples | None = None,
 ) -> StallContext:
-    """Return the context of `stall`; `diagnosis` is the latest one, or None."""
+    """Return the context of `stall`; `diagnosis` is the latest one, or None.
+
+    `samples`: for a job without heartbeats.
+    """
     live = detector.find_reporting(gen.live(), nodes, now)
     # The time of each rank's newest dump shows new dumps. Their number does not, because only the
     # last two are stored.
@@ -64,6 +73,7 @@ def stall_context_of(
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
         no_heartbeat=stall.why is Why.UNCHANGED,
+        rare_s=rare_code_run_s(samples, detector.policy) if samples else math.inf,
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),
