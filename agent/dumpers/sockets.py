@@ -8,15 +8,13 @@ import socket
 import struct
 
 from agent.procfs import Proc
+from watchtower.wire.sockets import format_connection, format_listening, format_unix
 
 MAX_TABLE_BYTES = 8 << 20
 """About 50,000 connections. For further ones the inode is shown instead of the address."""
 
 _ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
 _LISTEN, _OPENING = "0A", "02"
-
-LISTENING = " listening"
-"""Follows the address of a socket that accepts connections."""
 
 _RETRIES = 6
 """Column of the number of times that the kernel has sent the request for a connection again."""
@@ -38,8 +36,8 @@ class SocketTables:
         self._tables: dict[tuple[str, str], bytes] = {}
 
     def describe(self, pid: int, inode: int) -> str:
-        """Return "tcp 10.0.0.1:2000 -> 10.0.0.2:3000" or "unix socket /run/x"; empty for other
-        sockets. " unanswered" follows where the other end has not answered for 7 s.
+        """Return the text for a socket, as `wire.sockets` describes it; empty if its inode is in
+        none of the tables.
         """
         wanted = str(inode).encode()
         for name in ("net/tcp", "net/tcp6"):
@@ -49,7 +47,7 @@ class SocketTables:
         line = _find_line(self._table(pid, "net/unix"), wanted, _UNIX_INODE)
         if line:
             path = b" ".join(line[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
-            return f"unix socket {path}".rstrip()
+            return format_unix(path)
         return ""
 
     def _table(self, pid: int, name: str) -> bytes:
@@ -75,9 +73,9 @@ def _describe(fields: list[str]) -> str:
     try:
         local = parse_address(fields[_ADDRESS])
         if fields[_STATE] == _LISTEN:
-            return f"tcp {local}{LISTENING}"
-        ends = f"tcp {local} -> {parse_address(fields[_PEER])}"
-        return f"{ends} unanswered" if _is_unanswered(fields) else ends
+            return format_listening(local)
+        peer = parse_address(fields[_PEER])
+        return format_connection(local, peer, is_answered=not _is_unanswered(fields))
     except (IndexError, ValueError):
         return ""
 

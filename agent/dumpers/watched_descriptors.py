@@ -16,13 +16,13 @@ import msgspec
 
 from agent.dumpers.kernel_state import KernelTables, describe_target, load_system_calls
 from agent.dumpers.python_child import child_command
-from agent.dumpers.sockets import LISTENING
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_child import EPOLL, POLL
 from agent.procfs import Proc
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import KernelWait
+from watchtower.wire.sockets import is_listening
 
 WATCHED_DEADLINE_S = 1.0
 """Seconds for all calls of a round, which take 30 ms. Calls without an answer have no target."""
@@ -120,7 +120,7 @@ class WatchedDescriptors:
             describe_target(self._proc, thread.pid, number, tables.sockets)
             for number in descriptors
         ]
-        servers = [each for each in targets if each.startswith("tcp ") and each.endswith(LISTENING)]
+        servers = [each for each in targets if is_listening(each)]
         polled = targets if CALLS[wait.syscall] == POLL and len(targets) == 1 else []
         target = next(iter(servers or polled), "")
         return replace(wait, target=printable(target, MAX_TEXT)) if target else wait

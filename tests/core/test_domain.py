@@ -15,10 +15,10 @@ from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.domain import ELSEWHERE, TABLE, choose_line, find_domain
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.reading.service_errors import find_service
-from watchtower.core.reading.sockets import Ends, read_ends
 from watchtower.wire.dumps import Mount
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import Movement
+from watchtower.wire.sockets import Ends, read_ends
 from watchtower.wire.verdict import Cause, Domain
 
 DOCS = Path(__file__).parents[2] / "docs/verdicts.md"

@@ -89,8 +89,8 @@ class KernelWait:
     target: str = ""
     """Target of the call's file descriptor: "/mnt/shards/0042.tar", "pipe:[31]",
     "tcp 10.0.0.1:2000 -> 10.0.0.2:3000". If the call has no descriptor: a connection of the
-    process that is not answered, "tcp 10.0.0.1:2000 -> 10.0.0.2:3000 unanswered". Empty if
-    there is none, or if the target is not readable."""
+    process that is not answered (`wire.sockets`). Empty if there is none, or if the target is not
+    readable."""
     tracer_pid: int = 0
     """TracerPid of /proc/PID/status. If it is not 0, a debugger is attached to the process."""
     tracer_name: str = ""

@@ -12,9 +12,9 @@ from watchtower.core.diagnosis.position import Position
 from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.kernel import FROZEN, HELD, classify_wait
 from watchtower.core.reading.mounts import find_mount, is_storage, name_storage
-from watchtower.core.reading.sockets import read_ends
 from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
+from watchtower.wire.sockets import read_ends
 
 NETWORK_STORAGE = frozenset({"fuse", "nfs"})
 """Classes of waits for a network or user-space file system."""

@@ -22,7 +22,6 @@ from watchtower.core.reading.movement import (
     uses_a_core,
 )
 from watchtower.core.reading.native import at_training_thread, rests, waits_for_device
-from watchtower.core.reading.sockets import read_unanswered
 from watchtower.core.reading.threads import (
     CommThreads,
     KnownStack,
@@ -34,6 +33,7 @@ from watchtower.core.reading.threads import (
 from watchtower.core.reading.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
+from watchtower.wire.sockets import read_unanswered
 from watchtower.wire.stacks import Frame, Stack
 
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from watchtower.core.reading.facts import read_facts
 from watchtower.core.reading.mounts import describe_mount, file_system_of, find_mount
 from watchtower.core.reading.patterns import TextPattern, whole
-from watchtower.core.reading.sockets import is_listening, without_answer
 from watchtower.core.text import clean
 from watchtower.wire.dumps import KernelWait, Mount
 from watchtower.wire.report import ProcessState
+from watchtower.wire.sockets import is_listening, without_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

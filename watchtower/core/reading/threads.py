@@ -14,8 +14,8 @@ from watchtower.core.reading.frames import (
 )
 from watchtower.core.reading.kernel import ASLEEP
 from watchtower.core.reading.native import at_training_thread, waits_for_device
-from watchtower.core.reading.sockets import is_server_end
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.sockets import is_server_end
 from watchtower.wire.stacks import Frame, Stack
 
 Function = tuple[str, str]
