@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.core.builders import FETCHING
-from tests.core.detection.test_snapshots import nodes, rank
-from tests.snapshots import TAKEN_AT, as_line, merge
+from tests.core.detection.test_snapshots import SIZE, nodes, rank
+from tests.snapshots import GAP_S, TAKEN_AT, as_line, merge
 from watchtower.cli import main
 from watchtower.commands import bounded_run, diagnosing, snapshot_files
+from watchtower.wire.report import Beat
 from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES
 
 HUNG = nodes(rank(5, FETCHING))
@@ -45,6 +46,28 @@ def test_the_verdict_is_the_one_of_why(diagnose):
     verdict = json.loads(text)
     assert (code, verdict["status"], verdict["incident"]) == (1, "suspect", None)
     assert [suspect["rank"] for suspect in verdict["suspects"]] == [5]
+
+
+YOUNG = {r: (Beat(step=7, age_s=20.0), Beat(step=7, age_s=20.0 + GAP_S)) for r in range(SIZE)}
+
+
+@pytest.mark.parametrize(
+    ("beats", "caveat"),
+    [
+        (None, "the two rounds of these snapshots are 3 s apart and no rank has heartbeats"),
+        (YOUNG, "the last step of the rank that stopped first is 23 s old"),
+    ],
+)
+def test_a_job_that_may_be_healthy_has_this_caveat_first_in_text_and_json(diagnose, beats, caveat):
+    """Also beside other missing evidence, of which the text of a verdict has one line."""
+    files = [as_line(nodes(rank(1, FETCHING), beats=beats)[0])]
+    _, text, _ = diagnose(*files, options=("--json",))
+    gaps = json.loads(text)["missing_evidence"]
+    assert gaps[0].startswith(caveat)
+    assert len(gaps) > 1
+    _, text, _ = diagnose(*files)
+    assert f"not known: {caveat}" in text
+    assert [gap for gap in gaps[1:] if f"also not known: {gap}" not in text] == []
 
 
 def test_one_file_may_contain_the_lines_of_all_nodes(diagnose):

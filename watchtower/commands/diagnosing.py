@@ -36,10 +36,16 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         for verdict in verdicts:
             print(as_json(msgspec.to_builtins(view_verdict(verdict))))
     else:
-        text = clean_lines("\n".join(render_text(each, time.time()) for each in verdicts)).rstrip()
+        text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
         print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
     is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
     return TROUBLE if args.exit_code and is_trouble else DONE
+
+
+def _write(verdict: Verdict) -> str:
+    """Return the text of a verdict with all of its missing evidence: there is no page with it."""
+    more = (f"  also not known: {each}\n" for each in verdict.missing_evidence[1:])
+    return render_text(verdict, time.time()) + "".join(more)
 
 
 def _diagnose(args: argparse.Namespace) -> list[Verdict]:
@@ -62,7 +68,8 @@ def make_verdict(job: JobSnapshot) -> Verdict:
         return plain_verdict(job.job, 1, job.status, job.reason, job.step)
     verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
     if job.caveat:
-        verdict = replace(verdict, missing_evidence=(*verdict.missing_evidence, job.caveat))
+        # First: the text of a verdict has one line for all missing evidence.
+        verdict = replace(verdict, missing_evidence=(job.caveat, *verdict.missing_evidence))
     return verdict
 
 
