@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,18 +18,30 @@ HEAD_BYTES = 64
 LEFT_OUT = "dropped, because the dumps of this node together are longer than a tower accepts"
 
 
+class FittedBatch(NamedTuple):
+    """A batch as JSON, and whether parts of it were dropped."""
+
+    body: bytes
+    is_cut: bool
+
+
 def encode_batch(batch: DumpBatch, limit: int = MAX_DUMPS_BYTES - HEAD_BYTES) -> bytes:
     """Return the batch as JSON of at most `limit` bytes. The least useful parts are dropped first.
 
     Only thousands of children with deep stacks, or endless names, make a batch that long.
     """
-    body = msgspec.json.encode(batch)
+    return fit_batch(batch, limit).body
+
+
+def fit_batch(batch: DumpBatch, limit: int) -> FittedBatch:
+    """Return the same with whether parts were dropped."""
+    whole = body = msgspec.json.encode(batch)
     for cut in _CUTS:
         if len(body) <= limit:
             break
         batch = _without_unused(replace(batch, ranks=tuple(cut(rank) for rank in batch.ranks)))
         body = msgspec.json.encode(batch)
-    return body
+    return FittedBatch(body, is_cut=len(body) < len(whole))
 
 
 def _without_child_stacks(rank: RankDump) -> RankDump:

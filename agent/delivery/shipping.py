@@ -28,7 +28,7 @@ from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME, MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
-from watchtower.wire.report import Report
+from watchtower.wire.report import RankVitals, Report
 
 RETRY_SPREAD_S = 2.0
 """After a failed report the next one waits a random time up to this. So 2000 agents return at 1000
@@ -192,6 +192,11 @@ def encode_report(report: Report) -> bytes:
     body = msgspec.json.encode(report)
     if len(body) <= MAX_REPORT_BYTES:
         return body
+    return msgspec.json.encode(replace(report, ranks=choose_ranks(report)))
+
+
+def choose_ranks(report: Report) -> tuple[RankVitals, ...]:
+    """Return the ranks of a report that a tower accepts: all, or as many of the shortest as fit."""
     left = MAX_REPORT_BYTES - len(msgspec.json.encode(replace(report, ranks=())))
     sizes = [len(msgspec.json.encode(rank)) + 1 for rank in report.ranks]
     kept = set()
@@ -200,8 +205,7 @@ def encode_report(report: Report) -> bytes:
         if left < 0:
             break
         kept.add(place)
-    ranks = tuple(rank for place, rank in enumerate(report.ranks) if place in kept)
-    return msgspec.json.encode(replace(report, ranks=ranks))
+    return tuple(rank for place, rank in enumerate(report.ranks) if place in kept)
 
 
 class DumpSender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from agent.snapshots.file import (
     STDOUT,
@@ -31,12 +32,12 @@ def snapshot(options: SnapshotOptions) -> int:
             print(f"watchtower-agent: {sentence}", file=sys.stderr)
         return NOTHING_FOUND
     taken = taker.take()
-    line = encode_snapshot(taken)
+    line, gaps = encode_snapshot(taken)
     path = options.output or default_path(options.node)
     write = write_output if options.output else write_file
     # The text must not be mixed with a file on standard output.
     about = sys.stderr if path == STDOUT else sys.stdout
-    print(describe(taken), file=about)
+    print(describe(replace(taken, gaps=gaps)), file=about)
     try:
         write(path, line)
     except OSError as error:

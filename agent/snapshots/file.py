@@ -5,41 +5,82 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
-from agent.delivery.batch_size import HEAD_BYTES, encode_batch
-from agent.delivery.shipping import encode_report
+from agent.delivery.batch_size import HEAD_BYTES, fit_batch
+from agent.delivery.shipping import choose_ranks
 from watchtower.wire.bounds import MAX_DUMPS_BYTES
-from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES, Snapshot
+from watchtower.wire.report import Report
+from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES, JobGap, Snapshot
 
 STDOUT = "-"
 
+ALONE = "take a snapshot of this job alone (--match)"
 
-def encode_snapshot(snapshot: Snapshot, limit: int = MAX_SNAPSHOT_BYTES) -> bytes:
+CUT = (
+    "parts of its dumps are not in the file, which would be too long. Stacks of child processes "
+    f"are dropped first, those of main threads last: {ALONE}"
+)
+DROPPED = f"some of its dumps are not in the file, which would be too long: {ALONE}"
+LOST_RANKS = "{count} of its ranks are not in the file: their names and messages are too long"
+
+
+class EncodedSnapshot(NamedTuple):
+    """A snapshot as one line of JSON, and what it lacks. The line contains these gaps, too."""
+
+    line: bytes
+    gaps: tuple[JobGap, ...]
+
+
+def encode_snapshot(snapshot: Snapshot, limit: int = MAX_SNAPSHOT_BYTES) -> EncodedSnapshot:
     """Return the snapshot as one line of JSON. Reports and dumps that are too long are cut.
 
     The dumps share what the reports leave free. If this is not enough, the last ones are dropped.
+    What is cut or dropped is added to the gaps of its job.
     """
+    reports = [replace(each, ranks=choose_ranks(each)) for each in snapshot.reports]
+    gaps = [*snapshot.gaps, *_find_lost_ranks(snapshot.reports[-1], reports[-1])]
     fields: dict[str, object] = {
         "format": snapshot.format,
         "watchtower": snapshot.watchtower,
         "node": snapshot.node,
         "taken_at": snapshot.taken_at,
         "gap_s": snapshot.gap_s,
-        "reports": [msgspec.Raw(encode_report(each)) for each in snapshot.reports],
+        "reports": reports,
     }
-    left = limit - len(msgspec.json.encode(fields)) - HEAD_BYTES
+    jobs = dict.fromkeys((batch.job, batch.owner) for batch in snapshot.dumps)
+    # Space for the gaps: it is not known yet which of these jobs will have one.
+    with_gaps = {**fields, "gaps": [*gaps, *(JobGap(job=j, owner=o, text=CUT) for j, o in jobs)]}
+    left = limit - len(msgspec.json.encode(with_gaps)) - HEAD_BYTES
     share = min(MAX_DUMPS_BYTES - HEAD_BYTES, left // max(1, len(snapshot.dumps)))
-    dumps = []
+    dumps: list[msgspec.Raw] = []
+    cut: dict[tuple[str, str], str] = {}
     for batch in snapshot.dumps:
-        body = encode_batch(batch, share)
+        body, is_cut = fit_batch(batch, share)
         left -= len(body) + 1
         if left < 0:
             break
         dumps.append(msgspec.Raw(body))
-    fields["dumps"] = dumps
-    return msgspec.json.encode(fields) + b"\n"
+        if is_cut:
+            cut[batch.job, batch.owner] = CUT
+    cut |= {(batch.job, batch.owner): DROPPED for batch in snapshot.dumps[len(dumps) :]}
+    gaps += [JobGap(job=job, owner=owner, text=text) for (job, owner), text in cut.items()]
+    line = msgspec.json.encode({**fields, "dumps": dumps, "gaps": gaps}) + b"\n"
+    return EncodedSnapshot(line, tuple(gaps))
+
+
+def _find_lost_ranks(whole: Report, kept: Report) -> list[JobGap]:
+    """Return a gap for each job with ranks that do not fit into a report."""
+    lost = Counter((rank.job, rank.owner) for rank in whole.ranks)
+    lost -= Counter((rank.job, rank.owner) for rank in kept.ranks)
+    return [
+        JobGap(job=job, owner=owner, text=LOST_RANKS.format(count=count))
+        for (job, owner), count in lost.items()
+    ]
 
 
 def default_path(node: str) -> str:

@@ -6,6 +6,8 @@ import os
 import threading
 import time
 import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from agent import __version__
@@ -30,7 +32,7 @@ from watchtower.fair_order import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import AgentGaps, Report
-from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
+from watchtower.wire.snapshot import SNAPSHOT_FORMAT, JobGap, Snapshot
 
 MAX_TICKS = 40
 """Ticks of discovery, without a pause: for nodes with more processes than one tick reads."""
@@ -39,6 +41,20 @@ JOBS_AT_ONCE = 4
 """Jobs that are dumped at the same time. Most nodes run one."""
 
 REASON = "snapshot"
+
+ROUNDS = 2
+
+NO_PLACE = (
+    "its ranks were not dumped, because the dumps of {places} other jobs did not end within "
+    "{waited_s:.0f} s: take a snapshot of this job alone (--match)"
+)
+NOT_DUMPED = (
+    "its ranks were not dumped: no dump ended within {waited_s:.0f} s. Take another snapshot"
+)
+DUMPED_ONCE = (
+    "its ranks were dumped once only, because the second dump did not end within {waited_s:.0f} s. "
+    "Take another snapshot"
+)
 
 
 class SnapshotTaker:
@@ -86,7 +102,7 @@ class SnapshotTaker:
         self._watchlist.vitals(time.monotonic())  # movement is measured from here
         began = time.monotonic()
         first = self._report()
-        self._dump()
+        gaps = self._dump()
         self._watchlist.notice_ends(time.monotonic())
         last, now = self._report(), read_moment()
         return Snapshot(
@@ -99,6 +115,7 @@ class SnapshotTaker:
             dumps=tuple(
                 replace(batch, held_s=age_s(taken, now)) for batch, taken in list(self._batches)
             ),
+            gaps=gaps,
         )
 
     def _report(self) -> Report:
@@ -110,11 +127,18 @@ class SnapshotTaker:
             ranks=self._watchlist.vitals(time.monotonic()),
             jobs=self._discovery.job_labels(),
             contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
-            limits=self._gaps,
+            limits=replace(
+                self._gaps,
+                ranks=self._discovery.trouble(),
+                owners=self._discovery.owners.trouble(),
+            ),
         )
 
-    def _dump(self) -> None:
-        """Dump every job, as many at once as there are places. Owners take turns."""
+    def _dump(self) -> tuple[JobGap, ...]:
+        """Dump every job, as many at once as there are places, and return which lack dumps.
+
+        Owners take turns.
+        """
         jobs: dict[JobKey, list[WatchedRank]] = {}
         for rank in self._watchlist.living():
             jobs.setdefault(rank.found.job, []).append(rank)
@@ -134,10 +158,33 @@ class SnapshotTaker:
         )
         gap_s = self._options.gap_s
         longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s
+        unplaced = set()
         for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
             if self._places.acquire(timeout=longest_s):
                 targets = tuple(map(target_of, ranks))
                 dumping.start(DumpRequest(job=job, reason=REASON, targets=targets, gap_s=gap_s))
+            else:
+                unplaced.add(job)
         for _ in range(JOBS_AT_ONCE):
             self._places.acquire(timeout=longest_s)
         dumping.stop()
+        return find_undumped(jobs, unplaced, [batch for batch, _ in self._batches], longest_s)
+
+
+def find_undumped(
+    jobs: Iterable[JobKey],
+    unplaced: Collection[JobKey],
+    dumps: Sequence[DumpBatch],
+    waited_s: float,
+) -> tuple[JobGap, ...]:
+    """Return a gap for each of these jobs without two dumps. `unplaced`: those not begun."""
+    rounds = Counter((batch.job, batch.owner) for batch in dumps)
+    found = []
+    for job in jobs:
+        number = rounds[job.name, job.owner]
+        if number >= ROUNDS:
+            continue
+        text = NO_PLACE if job in unplaced else DUMPED_ONCE if number else NOT_DUMPED
+        sentence = text.format(places=JOBS_AT_ONCE, waited_s=waited_s)
+        found.append(JobGap(job=job.name, owner=job.owner, text=sentence))
+    return tuple(found)

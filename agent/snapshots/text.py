@@ -19,11 +19,6 @@ MAX_GROUPS = 12
 """Groups shown for each job. A job without a hang may have one for each rank."""
 
 SHOWN_FRAMES = 4
-NOT_DUMPED = (
-    "its ranks were not dumped, because the dumps of other jobs hang. Take a snapshot of this job "
-    "alone (--match)"
-)
-
 MAX_LINE = 160
 """Characters of a line. A frame with a long path fits; a hostile name does not fill the screen."""
 
@@ -47,10 +42,15 @@ def describe(snapshot: Snapshot) -> str:
         key = (rank.job, rank.owner)
         sizes[key] = max(sizes.get(key, 0), rank.world_size or 0)
     dumped = _last_rounds(snapshot.dumps)
+    gaps: dict[JobName, list[str]] = {}
+    for gap in snapshot.gaps:
+        gaps.setdefault((gap.job, gap.owner), []).append(f"  missing: {_line(gap.text, 400)}")
     for batch in dumped:
-        lines += _describe_job(batch, sizes.get((batch.job, batch.owner), 0))
-    for job, _ in sizes.keys() - {(batch.job, batch.owner) for batch in dumped}:
-        lines.append(f"job {_line(job)}: {NOT_DUMPED}")
+        key = (batch.job, batch.owner)
+        lines += _describe_job(batch, sizes.get(key, 0))
+        lines += gaps.pop(key, ())
+    for (job, _), missing in gaps.items():
+        lines += [f"job {_line(job)}:", *missing]
     return "\n".join(lines)
 
 

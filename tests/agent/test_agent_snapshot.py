@@ -10,15 +10,25 @@ import msgspec
 import pytest
 
 from agent.cli import parse
-from agent.snapshots.file import default_path, encode_snapshot, write_file, write_output
+from agent.discovery.found_rank import JobKey
+from agent.snapshots.file import (
+    CUT,
+    DROPPED,
+    default_path,
+    encode_snapshot,
+    write_file,
+    write_output,
+)
+from agent.snapshots.taking import find_undumped
 from agent.snapshots.text import describe
 from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
 from tests.snapshots import a_snapshot, merge
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentGaps
-from watchtower.wire.snapshot import Snapshot
+from watchtower.wire.snapshot import JobGap, Snapshot
 
 NODE = [a_rank(0), a_rank(1), a_rank(2, FETCHING), a_rank(3)]
+OWNER = "uid:1000"
 DECODER = msgspec.json.Decoder(Snapshot)
 
 
@@ -53,14 +63,30 @@ def test_a_rank_without_a_stack_is_not_compared():
     assert "odd rank: 3 (pid 4003)" in both
 
 
-def test_a_job_whose_dumps_are_missing_is_named():
+def test_what_a_job_lacks_is_shown_below_it():
     taken = merge(a_snapshot(NODE), a_snapshot(NODE, job="bert\x1b"))
-    assert "not dumped" not in describe(taken)
-    lost = replace(taken, dumps=tuple(each for each in taken.dumps if each.job == "llama"))
-    last = describe(lost).splitlines()[-1]
-    assert last.startswith("job bert")
-    assert "its ranks were not dumped" in last
-    assert "\x1b" not in last
+    assert "missing" not in describe(taken)
+    gap = JobGap(job="bert\x1b", owner=OWNER, text="its ranks were\x1b not dumped")
+    both = describe(replace(taken, gaps=(gap,))).splitlines()
+    assert both[-1] == "  missing: its ranks were  not dumped"
+    lost = tuple(each for each in taken.dumps if each.job == "llama")
+    alone = describe(replace(taken, dumps=lost, gaps=(gap,))).splitlines()
+    assert alone[-2].startswith("job bert")
+    assert alone[-1] == both[-1]
+    assert all(map(str.isprintable, alone))
+
+
+def test_a_job_without_two_dumps_has_a_gap_with_the_reason():
+    jobs = [JobKey(name, OWNER) for name in ("done", "once", "hung", "waits")]
+    snapshots = {name: a_snapshot(NODE, job=name) for name in ("done", "once")}
+    dumps = [*snapshots["done"].dumps, snapshots["once"].dumps[0]]
+    found = {gap.job: gap.text for gap in find_undumped(jobs, {jobs[3]}, dumps, 33.0)}
+    assert list(found) == ["once", "hung", "waits"]
+    assert "once only" in found["once"]
+    assert "no dump ended within 33 s" in found["hung"]
+    assert "the dumps of 4 other jobs did not end within 33 s" in found["waits"]
+    other = find_undumped([JobKey("done", "uid:7")], (), dumps, 33.0)
+    assert [(gap.job, gap.owner) for gap in other] == [("done", "uid:7")]
 
 
 def test_a_stopped_rank_with_the_stack_of_the_others_is_odd():
@@ -93,19 +119,36 @@ def test_no_text_of_a_process_reaches_the_terminal_as_anything_but_text():
 
 def test_a_file_is_one_line_that_a_reader_takes():
     snapshot = a_snapshot(NODE)
-    line = encode_snapshot(snapshot)
+    line, gaps = encode_snapshot(snapshot)
     assert line.count(b"\n") == 1
     assert DECODER.decode(line) == snapshot
+    assert gaps == ()
 
 
-def test_a_file_is_never_longer_than_its_limit():
+def test_a_file_is_never_longer_than_its_limit_and_says_what_it_lacks():
     deep = a_rank(0, " < ".join([IN_ALL_REDUCE] * 20))
-    snapshot = a_snapshot([deep, *NODE[1:]])
-    whole = len(encode_snapshot(snapshot))
-    for limit in (whole - 1, whole * 3 // 4, 5000):
-        line = encode_snapshot(snapshot, limit)
+    early = JobGap(job="bert", owner=OWNER, text="its ranks were not dumped")
+    snapshot = replace(a_snapshot([deep, *NODE[1:]]), gaps=(early,))
+    whole = len(encode_snapshot(snapshot).line)
+    for limit, words in ((whole - 1, CUT), (whole * 3 // 4, CUT), (5000, DROPPED)):
+        line, gaps = encode_snapshot(snapshot, limit)
         assert len(line) <= limit
-        assert DECODER.decode(line).node == snapshot.node
+        read = DECODER.decode(line)
+        assert read.node == snapshot.node
+        assert read.gaps == gaps == (early, JobGap(job="llama", owner=OWNER, text=words))
+
+
+def test_ranks_that_fit_into_no_report_are_counted():
+    taken, job = a_snapshot(NODE), "\U0001f600" * 256
+    first, last = taken.reports
+    endless = tuple(replace(last.ranks[0], job=job, owner=job, rank=n, pid=n) for n in range(1000))
+    taken = replace(taken, reports=(first, replace(last, ranks=(*last.ranks, *endless))))
+    line, gaps = encode_snapshot(taken)
+    read = DECODER.decode(line)
+    lost = len(taken.reports[1].ranks) - len(read.reports[1].ranks)
+    assert lost > 0
+    assert [(gap.job, gap.text.partition(" of ")[0]) for gap in gaps] == [(job, str(lost))]
+    assert read.gaps == gaps
 
 
 def test_an_unknown_field_of_a_newer_release_is_ignored():

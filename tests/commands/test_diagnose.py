@@ -16,7 +16,7 @@ from tests.snapshots import GAP_S, TAKEN_AT, as_line, merge
 from watchtower.cli import main
 from watchtower.commands import bounded_run, diagnosing, snapshot_files
 from watchtower.wire.report import Beat
-from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES
+from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES, JobGap
 
 HUNG = nodes(rank(5, FETCHING))
 
@@ -68,6 +68,25 @@ def test_a_job_that_may_be_healthy_has_this_caveat_first_in_text_and_json(diagno
     _, text, _ = diagnose(*files)
     assert f"not known: {caveat}" in text
     assert [gap for gap in gaps[1:] if f"also not known: {gap}" not in text] == []
+
+
+def test_what_a_snapshot_lacks_is_in_the_verdict_of_its_job(diagnose):
+    gap = JobGap(job="llama", owner="uid:1000", text="its ranks were not dumped")
+    files = [as_line(replace(HUNG[0], gaps=(gap,))), as_line(HUNG[1])]
+    _, text, error = diagnose(*files, options=("--json",))
+    assert f"{HUNG[0].node}: {gap.text}" in json.loads(text)["missing_evidence"]
+    _, text, _ = diagnose(*files)
+    assert f"not known: {HUNG[0].node}: {gap.text}" in text
+    assert error == ""
+
+
+@pytest.mark.parametrize(("options", "is_named"), [((), True), (("--job", "llama"), False)])
+def test_a_job_without_any_rank_in_the_files_is_named(diagnose, options, is_named):
+    lost = [JobGap(job=f"bert\x1b{n}", owner="uid:7", text="all are lost") for n in range(20)]
+    _, _, error = diagnose(as_line(replace(HUNG[0], gaps=tuple(lost))), options=options)
+    assert ("0.json has no rank of job 'bert?0': all are lost" in error) is is_named
+    assert ("12 more such jobs" in error) is is_named
+    assert "\x1b" not in error
 
 
 def test_one_file_may_contain_the_lines_of_all_nodes(diagnose):

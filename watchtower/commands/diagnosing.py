@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 import msgspec
@@ -26,6 +26,9 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
+
+MAX_LOST_JOBS = 8
+"""Jobs named of which no rank is in the files."""
 
 
 def show_diagnosis(args: argparse.Namespace) -> int:
@@ -51,6 +54,7 @@ def _write(verdict: Verdict) -> str:
 def _diagnose(args: argparse.Namespace) -> list[Verdict]:
     files = read_snapshots(args.files)
     jobs = join_snapshots([file.snapshot for file in files])
+    _warn_of_lost_jobs({(job.job, job.owner) for job in jobs}, files, args.job)
     if args.job is not None:
         jobs = [job for job in jobs if job.job == args.job]
     if not jobs:
@@ -65,12 +69,12 @@ def _diagnose(args: argparse.Namespace) -> list[Verdict]:
 def make_verdict(job: JobSnapshot) -> Verdict:
     """Return the verdict on one job."""
     if job.status in (Status.HEALTHY, Status.ENDED):
-        return plain_verdict(job.job, 1, job.status, job.reason, job.step)
-    verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
-    if job.caveat:
-        # First: the text of a verdict has one line for all missing evidence.
-        verdict = replace(verdict, missing_evidence=(job.caveat, *verdict.missing_evidence))
-    return verdict
+        verdict = plain_verdict(job.job, 1, job.status, job.reason, job.step)
+    else:
+        verdict = diagnosed_verdict(job.job, 1, job.status, diagnose(job.case), job.taken_at)
+    # First: the text of a verdict has one line for all missing evidence.
+    first = (*filter(None, [job.caveat]), *job.gaps)
+    return replace(verdict, missing_evidence=(*first, *verdict.missing_evidence))
 
 
 def _check_times(job: JobSnapshot, files: Sequence[FileSnapshot], within_s: float) -> None:
@@ -101,3 +105,22 @@ def _warn(job: JobSnapshot, files: Sequence[FileSnapshot]) -> None:
             f"later snapshot of node {clean(file.snapshot.node)}",
             file=sys.stderr,
         )
+
+
+def _warn_of_lost_jobs(
+    found: Set[tuple[str, str]], files: Iterable[FileSnapshot], wanted: str | None
+) -> None:
+    """Name the jobs without any rank in these files, although their nodes had some."""
+    lost = [
+        (file, gap)
+        for file in files
+        for gap in file.snapshot.gaps
+        if (gap.job, gap.owner) not in found and wanted in (None, gap.job)
+    ]
+    for file, gap in lost[:MAX_LOST_JOBS]:
+        print(
+            f"watchtower: {file.name} has no rank of job {clean(gap.job)!r}: {clean(gap.text)}",
+            file=sys.stderr,
+        )
+    if len(lost) > MAX_LOST_JOBS:
+        print(f"watchtower: {len(lost) - MAX_LOST_JOBS} more such jobs", file=sys.stderr)

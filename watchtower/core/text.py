@@ -10,6 +10,9 @@ MAX_WORDS = 160
 """Most characters of one text from a process in a sentence: enough for an exception's message, and
 short enough for an alert."""
 
+MAX_NODES = 4
+"""Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
+
 
 def clean(text: str, limit: int = MAX_WORDS) -> str:
     """Return text from a process as one printable line of at most `limit` characters.
@@ -69,6 +72,13 @@ def write_slower(slowdown: float, step_s: float) -> str:
 
 def _format_step(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else format_duration(seconds)
+
+
+def name_nodes(nodes: Sequence[str]) -> str:
+    """Return the names of some nodes, and the number of the others."""
+    shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
+    more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
+    return shown + more
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from watchtower.wire.bounds import (
     MAX_DUMPS_BYTES,
     MAX_RANKS_PER_NODE,
     MAX_REPORT_BYTES,
+    MAX_TEXT,
     check_age,
     check_count,
     check_text,
@@ -38,6 +39,26 @@ class SnapshotHead:
     node: str = ""
 
 
+MAX_JOB_GAPS = 4 * MAX_RANKS_PER_NODE
+"""Every job of a node may lack ranks, dumps and parts of dumps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGap:
+    """What a snapshot lacks of a job that it found."""
+
+    job: str
+    owner: str
+    text: str
+    """A sentence without its full stop: what is missing, why, and what to do."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("job", self.job)
+        check_text("owner", self.owner)
+        check_text("text", self.text, MAX_TEXT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One node at one moment."""
@@ -55,6 +76,8 @@ class Snapshot:
     """At the beginning and at the end."""
     dumps: tuple[DumpBatch, ...] = ()
     """Up to two rounds of each job. `held_s` counts to the second report."""
+    gaps: tuple[JobGap, ...] = ()
+    """Ranks and dumps that are missing although their job was found."""
 
     def __post_init__(self) -> None:
         """Check the bounds, and that all messages are of this node."""
@@ -63,6 +86,7 @@ class Snapshot:
         check_age("taken_at", self.taken_at)
         check_age("gap_s", self.gap_s)
         check_count("dumps", len(self.dumps), MAX_BATCHES)
+        check_count("gaps", len(self.gaps), MAX_JOB_GAPS)
         if len(self.reports) != 2:
             raise ValueError(f"`reports` has {len(self.reports)} entries, must have 2")
         nodes = {report.node for report in self.reports} | {batch.node for batch in self.dumps}

@@ -11,7 +11,8 @@ from tests.snapshots import GAP_S, TAKEN_AT, a_snapshot, merge
 from watchtower.core.case import Presence
 from watchtower.core.detection.snapshots import join_snapshots
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.wire.report import Beat
+from watchtower.wire.report import AgentGaps, Beat
+from watchtower.wire.snapshot import JobGap
 from watchtower.wire.verdict import Cause, Status
 
 SIZE, PER_NODE = 8, 4
@@ -137,6 +138,26 @@ def test_a_job_of_which_every_rank_is_stopped_is_suspended():
     (job,) = join_snapshots(nodes(*[rank(r, state="T") for r in range(SIZE)]))
     assert job.status is Status.SUSPENDED
     assert accused(job) == []
+
+
+def test_what_the_snapshots_of_a_job_lack_is_named_with_the_nodes():
+    gap = JobGap(job="llama", owner="uid:1000", text="its ranks were not dumped")
+    others = (replace(gap, job="bert"), replace(gap, owner="uid:7"))
+    files = [replace(each, gaps=(gap, *others)) for each in nodes()]
+    (job,) = join_snapshots(files)
+    names = ", ".join(each.node for each in files)
+    assert job.gaps == (f"{names}: its ranks were not dumped",)
+
+
+def test_a_node_that_cannot_see_all_ranks_says_so_if_some_are_in_no_file():
+    found = [
+        replace(each, limits=AgentGaps(process="finds only ranks of user 7"))
+        for each in nodes(rank(1, FETCHING))[0].reports
+    ]
+    files = [replace(nodes(rank(1, FETCHING))[0], reports=tuple(found))]
+    (job,) = join_snapshots(files)
+    gaps = diagnose(job.case).missing_evidence
+    assert any("finds only ranks of user 7" in gap for gap in gaps)
 
 
 def test_snapshots_without_ranks_have_no_job():

@@ -20,7 +20,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.policy import Policy
-from watchtower.core.text import format_duration
+from watchtower.core.text import clean, format_duration, name_nodes
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.report import ProcessState, Report
 from watchtower.wire.snapshot import Snapshot
@@ -34,6 +34,12 @@ SHORT_VIEW = (
     "the two rounds of these snapshots are {} apart and no rank has heartbeats: a step that takes "
     "longer looks the same"
 )
+
+MAX_GAPS = 8
+"""Sentences on what the snapshots of one job lack. There are a few kinds."""
+
+MAX_GAP = 240
+"""Characters of such a sentence."""
 
 YOUNG_STALL = (
     "the last step of the rank that stopped first is {} old: a step or a pause that takes longer "
@@ -59,6 +65,8 @@ class JobSnapshot:
     """Seconds between the earliest and the latest snapshot, by the clocks of their nodes."""
     caveat: str = ""
     """Why a suspect job may be healthy; empty if its last step is long ago."""
+    gaps: tuple[str, ...] = ()
+    """What its snapshots lack, by node."""
     replaced: tuple[int, ...] = ()
     """Indices of snapshots that were left out: there is a later one of the same node."""
 
@@ -105,10 +113,20 @@ def _join_job(
         step=_step_of(fleet),
         case=case,
         caveat=_find_caveat(case, policy) if status is Status.SUSPECT else "",
+        gaps=_list_gaps(key, chosen),
         taken_at=max(taken),
         apart_s=max(taken) - min(taken),
         replaced=tuple(number for number in numbers if number not in latest.values()),
     )
+
+
+def _list_gaps(key: JobName, snapshots: Iterable[Snapshot]) -> tuple[str, ...]:
+    """Return what these snapshots lack of a job. Nodes that lack the same have one sentence."""
+    nodes: dict[str, list[str]] = {}
+    for snapshot in snapshots:
+        for text in dict.fromkeys(gap.text for gap in snapshot.gaps if (gap.job, gap.owner) == key):
+            nodes.setdefault(clean(text, MAX_GAP), []).append(snapshot.node)
+    return tuple(f"{name_nodes(names)}: {text}" for text, names in list(nodes.items())[:MAX_GAPS])
 
 
 def _only(report: Report, key: JobName) -> Report:

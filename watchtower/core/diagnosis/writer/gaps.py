@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watchtower.core.case import Presence
+from watchtower.core.case import Presence, RankEvidence
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.exits import DeathKind
-from watchtower.core.text import clean, format_duration
+from watchtower.core.text import clean, format_duration, name_nodes
 
 MAX_GAPS = 16
 """Sentences in one verdict."""
 
 EVENT_LOOP = frozenset({"_run_once", "run_forever", "run_until_complete"})
 """The call of asyncio's loop: the stack of a task that waits is not on any thread."""
-
-MAX_NODES = 4
-"""Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
 
 
 def find_gaps(picture: Picture) -> tuple[str, ...]:
@@ -75,7 +72,7 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
     """Yield what agents may not do, if this case lacks something because of it."""
     no_stack = {item.evidence.node for item in picture.live if item.stack is None}
     no_place = {item.evidence.node for item in picture.live if _may_run_native_code(item)}
-    has_missing = any(item.presence is Presence.MISSING for item in picture.case.ranks)
+    has_missing = any(map(_was_never_found, picture.case.ranks))
     killed = {
         death.node for death in picture.deaths if death.kind in (DeathKind.KILLED, DeathKind.OOM)
     }
@@ -93,9 +90,13 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
         if limits.native_places and node.node in no_place:
             found.setdefault(clean(limits.native_places, 240), []).append(node.node)
     for sentence, nodes in found.items():
-        shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
-        more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
-        yield f"{shown}{more}: {sentence}"
+        yield f"{name_nodes(nodes)}: {sentence}"
+
+
+def _was_never_found(rank: RankEvidence) -> bool:
+    """Return whether no agent found a rank, or no snapshot contains it."""
+    is_unseen = rank.presence is Presence.UNREPORTED and not rank.node
+    return rank.presence is Presence.MISSING or is_unseen
 
 
 def _may_run_native_code(position: Position) -> bool:
