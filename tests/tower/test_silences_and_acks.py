@@ -111,6 +111,7 @@ def test_a_second_silence_replaces_the_first_one_of_the_same_name_only(client, s
         ({"node": "a" * 2000, "for_s": 5}, "`node` has 2000 characters"),
         ({"for_s": 5}, "exactly one of `job`, `node` and `user`"),
         ({"for_s": 5, "user": ""}, "exactly one of `job`, `node` and `user`"),
+        ({"for_s": 5, "node": " \t"}, "`node` has only spaces: give the name of a node"),
         ({"for_s": 5, "job": "a", "user": "b"}, "exactly one of `job`, `node` and `user`"),
     ],
 )

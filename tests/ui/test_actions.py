@@ -90,6 +90,10 @@ def test_a_form_by_a_wrong_name_of_the_tower_is_refused(client):
     [
         ("ack", {"note": "x" * 2000}, 422, "at most 1024"),
         ("ack", {"by": "x" * 2000}, 422, "at most 256"),
+        ("ack", {"by": " \t\u2003"}, 422, "your name has only spaces: write it"),
+        ("ack", {"by": ""}, 422, "your name is missing: write it"),
+        ("silence", {"for_s": "7200", "by": " "}, 422, "your name has only spaces"),
+        ("feedback", {"right": "true", "by": " "}, 422, "your name has only spaces"),
         ("silence", {"for_s": "1e9"}, 422, "whole number of seconds"),
         ("silence", {"for_s": ""}, 422, "whole number of seconds"),
         ("silence", {"for_s": "0"}, 422, "allowed is 1 to"),
@@ -102,6 +106,14 @@ def test_what_a_form_must_not_contain_is_explained_on_a_page(client, name, field
     assert answer.status_code == status
     assert text in answer.text
     assert answer.headers["content-type"].startswith("text/html")
+    found = client.get(API).json()
+    assert (found["ack"], found["silence"], found["feedback"]) == (None, None, None)
+
+
+def test_an_optional_name_may_be_left_empty(client):
+    fields = {"form_token": form_token_of(client), "for_s": "7200", "by": ""}
+    assert send(client, "silence", **fields).status_code == 303
+    assert client.get(API).json()["silence"]["by"] == ""
 
 
 def test_an_unknown_incident_is_not_acknowledged(client):

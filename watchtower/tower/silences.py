@@ -137,7 +137,12 @@ def _find_named(named: Subject) -> tuple[SilenceKind, str]:
     given = [(kind, name) for kind in SilenceKind if (name := getattr(named, kind.value))]
     if len(given) != 1:
         raise RequestRefusedError("exactly one of `job`, `node` and `user` is needed")
-    return given[0]
+    kind, name = given[0]
+    if not name.strip():
+        raise RequestRefusedError(
+            f"`{kind.value}` has only spaces: give the name of a {kind.value}"
+        )
+    return kind, name
 
 
 def view_silence(silence: Silence) -> SilenceView:

@@ -69,10 +69,12 @@ class Actions:
         ident = await find_incident_id(self._tower, wanted)
         if ident is None:
             raise HTTPException(404, f"there is no incident {wanted!r}")
-        await act(ident, visitor_of(request.scope).name or fields.get("by", ""), fields)
+        await act(ident, visitor_of(request.scope).name or _read_person(fields), fields)
         return ident
 
     async def _acknowledge(self, incident: str, by: str, fields: Fields) -> None:
+        if not by and "by" in fields:
+            raise RequestRefusedError("your name is missing: write it")
         note, jobs = fields.get("note", ""), list(self._tower.live.values())
         if await self._tower.acks.ack(incident, by, note, jobs) is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
@@ -106,6 +108,14 @@ def _find_subject(subject: Subject, what: str) -> Subject:
     if not name:
         raise RequestRefusedError(f"the incident has no {what[:16]!r} that can be silenced")
     return Subject(**{what: name})
+
+
+def _read_person(fields: Fields) -> str:
+    """Return the name of the person; empty if it was left out. Raises RequestRefusedError."""
+    name = fields.get("by", "")
+    if name and not name.strip():
+        raise RequestRefusedError("your name has only spaces: write it")
+    return name
 
 
 def _read_number(field: str, text: str, unit: str) -> int:
