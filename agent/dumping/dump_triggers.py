@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_slots import DumpSlots
 from watchtower.fair_places import has_share
-from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
+from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_ORDERS, Deadline, Order
 
 DUMP_EXPIRES_S = 60.0
 """A dump without a reported end counts as over after this time. Two rounds take half of it."""
@@ -25,11 +25,6 @@ REPEAT_DUMP_S = 30.0
 
 MAX_REPEAT_DUMP_S = 480.0
 """A rank that hangs for hours is still dumped now and then, because its state may change."""
-
-MAX_DUMPS_PER_MINUTE = 6
-"""Dumps of one job per minute, for all reasons together. A hang needs two or three, and a deadline
-of 0 s must not cause more.
-"""
 
 ROUND_GAP_S = 1.0
 """Seconds between the two rounds, at least. Equal stacks one second apart mean stuck, not slow."""

@@ -15,10 +15,10 @@ from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S
 from watchtower.tower import examination
-from watchtower.tower.examination import RankNotReportedError
+from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
-from watchtower.wire.orders import Order
+from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, Order
 
 SUSPECT = 2
 READ = NativeFunctions(
@@ -209,5 +209,46 @@ def test_an_agent_that_dumps_the_job_is_asked_again(tell):
         sim.functions[SUSPECT] = READ
         await sim.dump(behind=SUSPECT)
         assert (await task).evidence is not None
+
+    tell(story)
+
+
+def test_an_order_that_the_agent_would_ignore_is_refused_with_the_time_to_wait(tell):
+    async def wait(sim: Simulation, seconds: float) -> None:
+        sim.world.now += seconds
+        assert natives(await orders(sim)) == []  # every rank is reported again
+
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.functions[SUSPECT] = READ
+        for number in range(MAX_DUMPS_PER_MINUTE):
+            await wait(sim, 5.0 if number else 0.0)
+            task = await ask(sim, SUSPECT)
+            assert natives(await orders(sim)) == [("n1", (SUSPECT,))]
+            await sim.dump(behind=SUSPECT, rounds=1, nodes=("n1",))
+            await task
+        for waited_s, left_s in ((0.0, 35), (34.5, 1)):
+            await wait(sim, waited_s)
+            with pytest.raises(ExaminationRefusedError, match=f"try again in {left_s} s"):
+                await sim.tower.examinations.examine(JOB, SUSPECT, native=True)
+        await wait(sim, 0.5)
+        task = await ask(sim, SUSPECT)
+        assert natives(await orders(sim)) == [("n1", (SUSPECT,))]
+        task.cancel()
+
+    tell(story)
+
+
+def test_orders_for_another_node_are_not_refused(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        for _ in range(MAX_DUMPS_PER_MINUTE):
+            sim.tower.natives.place(sim.generation, [SUSPECT], sim.world.now)
+            await orders(sim)
+        with pytest.raises(ExaminationRefusedError):
+            await sim.tower.examinations.examine(JOB, SUSPECT, native=True)
+        task = await ask(sim, 0)
+        assert natives(await orders(sim)) == [("n0", (0,))]
+        task.cancel()
 
     tell(story)

@@ -114,7 +114,8 @@ _ERRORS: dict[int, tuple[str, str, str]] = {
     ),
     503: (
         "Not available",
-        "The store cannot be read or written now, or the tower is stopping.",
+        "The store cannot be read or written now, the tower is stopping, or the job cannot be "
+        "examined now.",
         "the store could not be read: no answer within 10 s",
     ),
 }

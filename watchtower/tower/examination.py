@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import DumpsWanted
@@ -18,6 +19,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.quotas import Quota
+from watchtower.core.text import clean
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
@@ -26,6 +28,7 @@ from watchtower.tower.live import LiveJob
 from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.turns import Turns
 from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
 
 AT_ONCE = 4
@@ -60,6 +63,11 @@ Subject = tuple[str, int | None]
 NOT_SUSPECT = (
     "the job is {status}: {reason}. This examination compares two dumps, and cannot know "
     "whether a rank stays at its place"
+)
+
+TOO_OFTEN = (
+    "native functions of job {job!r} were ordered {most} times within a minute from the agent of "
+    "rank {rank}, and an agent ignores further orders: try again in {wait_s:.0f} s"
 )
 
 
@@ -117,6 +125,8 @@ class Examinations:
         subject = name, only
         task = self._running.get(subject)
         if task is None:
+            if only is not None:
+                self._check_orders(job, only)
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
             task = asyncio.get_running_loop().create_task(self._examine(job, live, only))
@@ -133,6 +143,16 @@ class Examinations:
             return rank in gen.ranks
         asked = (record for record in gen.live() if record.vitals.rank == rank)
         return bool(self._detector.find_reporting(asked, self._fleet.nodes, self._clock.now()))
+
+    def _check_orders(self, job: Job, rank: int) -> None:
+        """Raise ExaminationRefusedError if the agent of a rank would ignore an order."""
+        wait_s = self._natives.wait_s(job.generation, rank, self._clock.now())
+        if wait_s > 0:
+            # Rounded up: an attempt after exactly this time must not be refused.
+            sentence = TOO_OFTEN.format(
+                job=clean(job.name), most=MAX_DUMPS_PER_MINUTE, rank=rank, wait_s=ceil(wait_s)
+            )
+            raise ExaminationRefusedError(sentence)
 
     async def close(self) -> None:
         """Cancel all examinations."""

@@ -10,8 +10,10 @@ from watchtower.core.policy import Policy
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import Agent, OrderBook
-from watchtower.wire.orders import MAX_NATIVE_RANKS, Order
+from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_NATIVE_RANKS, Order
 from watchtower.wire.verdict import Status
+
+MINUTE_S = 60.0
 
 
 class NativeOrders:
@@ -23,6 +25,8 @@ class NativeOrders:
         self._reads: dict[str, NativeReads] = {}
         """Where a collected order is counted, by job. Jobs with an incident, until they are
         over."""
+        self._collected_at: dict[tuple[Agent, str], list[float]] = {}
+        """When an agent collected orders for a job, in the last minute."""
 
     def check(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order the functions of suspects that wait for their device, once an incident is open."""
@@ -55,10 +59,26 @@ class NativeOrders:
                 native=tuple(sorted(named)[:MAX_NATIVE_RANKS]),
             )
 
+    def wait_s(self, gen: Generation, rank: int, now: float) -> float:
+        """Return the seconds until the agent of a rank carries out another order for this job; 0
+        if it does now."""
+        record = gen.ranks.get(rank)
+        if record is None:
+            return 0.0
+        agent = record.key.node, record.reporter.agent_id
+        times = _within_a_minute(self._collected_at.get((agent, gen.job), []), now)
+        if len(times) < MAX_DUMPS_PER_MINUTE:
+            return 0.0
+        return times[-MAX_DUMPS_PER_MINUTE] + MINUTE_S - now
+
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
         """Remove and return the orders for an agent, and count them as tries of their ranks."""
         collected = self._book.collect_by_job(agent, now)
+        if collected:
+            recent = {key: _within_a_minute(at, now) for key, at in self._collected_at.items()}
+            self._collected_at = {key: times for key, times in recent.items() if times}
         for job, order in collected.items():
+            self._collected_at.setdefault((agent, job), []).append(now)
             if job in self._reads:
                 self._reads[job].count(order.ranks)
         return tuple(collected.values())
@@ -67,3 +87,7 @@ class NativeOrders:
         """Drop the orders of a job that is over."""
         self._book.drop(job)
         self._reads.pop(job, None)
+
+
+def _within_a_minute(times: list[float], now: float) -> list[float]:
+    return [at for at in times if now - at < MINUTE_S]

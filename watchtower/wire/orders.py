@@ -22,6 +22,11 @@ MAX_NATIVE_RANKS = 4
 """Ranks whose native functions one order asks for: a few suspects. Each of them is stopped for a
 moment, and their reads take turns."""
 
+MAX_DUMPS_PER_MINUTE = 6
+"""Dumps of one job per minute on one node, for all reasons together, and as many reads of native
+functions. A hang needs two or three, and a deadline of 0 s must not cause more. An agent ignores
+further orders."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
