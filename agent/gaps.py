@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import MISSING_HELP
@@ -14,9 +13,10 @@ from watchtower.wire.report import AgentGaps
 CAP_DAC_READ_SEARCH = 2
 CAP_SYS_PTRACE = 19
 
+MAY_TRACE = "give the agent CAP_SYS_PTRACE"
 YAMA_HELP = (
-    "Yama (kernel.yama.ptrace_scope=1) allows only a parent to trace: give the agent "
-    "CAP_SYS_PTRACE, or start the training process with WATCHTOWER_PTRACE=any"
+    "Yama (kernel.yama.ptrace_scope=1) allows only a parent to trace: {may_trace}, or start the "
+    "training process with WATCHTOWER_PTRACE=any"
 )
 NEEDED = {CAP_SYS_PTRACE: "CAP_SYS_PTRACE", CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH"}
 """Both are needed together. Environment, descriptors and system call of another user's process are
@@ -43,10 +43,11 @@ sample it in user space. Debian and Ubuntu have higher ones."""
 
 def find_gaps(proc: Proc, py_spy: str) -> AgentGaps:
     """Return what Yama, perf, our capabilities and py-spy do not allow."""
-    capabilities = read_capabilities(proc)
+    missing = find_missing_rights(proc)
+    others = f"finds only ranks of user {os.getuid()}: for other users it needs {missing}"
     return AgentGaps(
-        python_stacks=_gap_of_stacks(capabilities, read_ptrace_scope(proc), py_spy),
-        process="; ".join(filter(None, _gaps_of_process(proc, capabilities))),
+        python_stacks=find_gap_of_stacks(proc, py_spy),
+        process="; ".join(filter(None, (others if missing else "", find_gap_of_container(proc)))),
         native_places=explain_sampling(find_sampling_error(), read_perf_paranoid(proc)),
     )
 
@@ -61,34 +62,36 @@ def explain_sampling(error: str, perf_paranoid: int) -> str:
     return f"{cause}: allow the system call perf_event_open to the agent"
 
 
-def _gap_of_stacks(capabilities: int, ptrace_scope: int, py_spy: str) -> str:
+def find_gap_of_stacks(proc: Proc, py_spy: str, may_trace: str = MAY_TRACE) -> str:
+    """Return why py-spy cannot dump on this node; empty if it can. `may_trace`: what to do."""
+    ptrace_scope = read_ptrace_scope(proc)
     if not py_spy:
         return MISSING_HELP
     if ptrace_scope >= 3:
         return "Yama (kernel.yama.ptrace_scope=3) forbids all tracing until the next boot"
-    if has(capabilities, CAP_SYS_PTRACE):
+    if has(read_capabilities(proc), CAP_SYS_PTRACE):
         return ""
     if ptrace_scope == 1:
-        return YAMA_HELP
+        return YAMA_HELP.format(may_trace=may_trace)
     if ptrace_scope == 2:
-        return "Yama (kernel.yama.ptrace_scope=2) needs CAP_SYS_PTRACE: give it to the agent"
+        return f"Yama (kernel.yama.ptrace_scope=2) needs CAP_SYS_PTRACE: {may_trace}"
     return ""
 
 
-def _gaps_of_process(proc: Proc, capabilities: int) -> Iterator[str]:
-    yield _gap_of_other_users(capabilities, in_user_namespace(proc))
-    if read_pid_namespace(proc) != HOST_PID_NAMESPACE:
-        yield CONTAINED_HELP
+def find_gap_of_container(proc: Proc) -> str:
+    """Return which processes a container hides; empty if this is not one."""
+    return "" if read_pid_namespace(proc) == HOST_PID_NAMESPACE else CONTAINED_HELP
 
 
-def _gap_of_other_users(capabilities: int, in_namespace: bool) -> str:
+def find_missing_rights(proc: Proc) -> str:
+    """Return what is needed to read the processes of other users; empty if it is there."""
+    capabilities = read_capabilities(proc)
     missing = [name for number, name in NEEDED.items() if not has(capabilities, number)]
-    sees = f"finds only ranks of user {os.getuid()}: for other users it needs"
     if missing:
         alone = "" if len(missing) == len(NEEDED) else " too: both are needed together"
-        return f"{sees} {' and '.join(missing)}{alone}"
-    if in_namespace:
-        return f"{sees} capabilities outside of a user namespace (rootless container)"
+        return f"{' and '.join(missing)}{alone}"
+    if in_user_namespace(proc):
+        return "capabilities outside of a user namespace (rootless container)"
     return ""
 
 

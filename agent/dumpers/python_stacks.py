@@ -39,8 +39,9 @@ MISSING_HELP = (
     "py-spy is not installed beside the agent or on its PATH: pip install 'gpu-watchtower[agent]'"
 )
 REFUSED_HELP = (
-    "py-spy may not read this process: run the agent with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, "
-    "or, if only Yama forbids it, start the training process with WATCHTOWER_PTRACE=any"
+    "py-spy may not read this process: run the agent or the snapshot as root, or with "
+    "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or, if only Yama forbids it, start the training "
+    "process with WATCHTOWER_PTRACE=any"
 )
 GONE_HELP = "the process ended before it could be dumped"
 UNSUPPORTED_HELP = (

@@ -15,12 +15,14 @@ from agent.snapshots.file import (
 from agent.snapshots.options import SnapshotOptions
 from agent.snapshots.taking import SnapshotTaker
 from agent.snapshots.text import describe
+from watchtower.printable import printable
+from watchtower.wire.bounds import MAX_TEXT
 
 DONE, NOTHING_FOUND, NOT_WRITTEN = 0, 1, 5
 
 NO_RANKS = (
-    "no rank was found on this node. A rank is a process with RANK (or the variable of another "
-    "launcher) in its environment. An ordinary user finds only own processes"
+    "no rank was found on this node{matching}. A rank is a process with RANK (or the variable of "
+    "another launcher) in its environment"
 )
 
 
@@ -28,8 +30,10 @@ def snapshot(options: SnapshotOptions) -> int:
     """Take a snapshot, print its groups and write the file; return the exit code."""
     taker = SnapshotTaker(options)
     if not taker.find_ranks():
-        for sentence in filter(None, (NO_RANKS, taker.mistakes, *taker.gaps.sentences())):
-            print(f"watchtower-agent: {sentence}", file=sys.stderr)
+        pairs = " and ".join(f"{key}={value}" for key, value in options.match)
+        none = NO_RANKS.format(matching=f" with {pairs} in its environment" if pairs else "")
+        for sentence in filter(None, (none, taker.mistakes, *taker.gaps.sentences())):
+            print(f"watchtower-agent: {printable(sentence, MAX_TEXT)}", file=sys.stderr)
         return NOTHING_FOUND
     taken = taker.take()
     line, gaps = encode_snapshot(taken)

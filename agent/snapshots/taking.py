@@ -23,9 +23,10 @@ from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
 from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
-from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_pid_namespace
+from agent.gaps import HOST_PID_NAMESPACE, read_pid_namespace
 from agent.procfs import Proc
 from agent.snapshots.options import SnapshotOptions
+from agent.snapshots.rights import find_limits
 from agent.watching.ranks import WatchedRank
 from agent.watching.watchlist import Watchlist
 from watchtower.fair_order import by_turns
@@ -72,7 +73,7 @@ class SnapshotTaker:
         )
         self._watchlist = Watchlist(self._proc, options.gap_s)
         py_spy = options.py_spy or find_py_spy()
-        self._gaps = find_gaps(self._proc, py_spy)
+        self._gaps = find_limits(self._proc, py_spy)
         self._stacks = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy)
         self._agent_id = uuid.uuid4().hex
         self._batches: list[tuple[DumpBatch, Moment]] = []

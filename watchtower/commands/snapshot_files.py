@@ -65,7 +65,13 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from _split("standard input", file)
         return
     # Without O_NONBLOCK, opening a pipe that no process writes to never returns.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        raise ClientError(
+            f"cannot open {name}: permission denied. Only the user who took a snapshot may read "
+            "it: run this command as that user, or with sudo"
+        ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ClientError(f"{name} is not a file")

@@ -25,8 +25,8 @@ WATCHTOWER = (sys.executable, "-P", "-m", "watchtower")
 class HungStar:
     """Running ranks, by number."""
 
-    def __init__(self, name: str, per_node: int) -> None:
-        self.name, self.per_node = name, per_node
+    def __init__(self, name: str, per_node: int, python: Sequence[str]) -> None:
+        self.name, self.per_node, self.python = name, per_node, python
         self.mark = uuid.uuid4().hex
         self.ranks: list[subprocess.Popen[bytes]] = []
 
@@ -42,7 +42,7 @@ class HungStar:
             }
             self.ranks.append(
                 subprocess.Popen(
-                    [sys.executable, "-I", str(STAR), str(port)],
+                    [*self.python, "-I", str(STAR), str(port)],
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # the tracebacks of their end
@@ -51,6 +51,10 @@ class HungStar:
 
     def mark_of(self, node: int) -> str:
         return f"{self.mark}-{node}"
+
+    def match(self, node: int) -> str:
+        """What the ranks of one node have in their environment, for --match."""
+        return f"{NODE}={self.mark_of(node)}"
 
     def hang(self, rank: int) -> None:
         """Have a rank read for ever, and wait until every rank is asleep."""
@@ -79,8 +83,8 @@ class HungStar:
 
     def snapshot(self, node: int, *options: str) -> subprocess.CompletedProcess[str]:
         """Take a snapshot of one node."""
-        match = f"{NODE}={self.mark_of(node)}"
-        return run(*AGENT, "snapshot", "--node", f"n{node}", "--match", match, *options)
+        words = ("snapshot", "--node", f"n{node}", "--match", self.match(node))
+        return run(*AGENT, *words, *options)
 
     def close(self) -> None:
         for each in self.ranks:
@@ -89,8 +93,10 @@ class HungStar:
 
 
 @contextlib.contextmanager
-def star(size: int, per_node: int, name: str = "star") -> Iterator[HungStar]:
-    job = HungStar(name, per_node)
+def star(
+    size: int, per_node: int, name: str = "star", python: Sequence[str] = (sys.executable,)
+) -> Iterator[HungStar]:
+    job = HungStar(name, per_node, python)
     with contextlib.closing(job):
         job.launch(size)
         yield job
