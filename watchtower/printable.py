@@ -23,7 +23,10 @@ def printable(text: str, limit: int) -> str:
     These are control and direction characters, line breaks and surrogates.
     """
     # The heartbeat client does the same, so that a name from both sources is the same name.
-    return "".join(char if char.isprintable() else " " for char in text[:limit]).strip()
+    head = text[:limit]
+    if not head.isprintable():
+        head = "".join(char if char.isprintable() else " " for char in head)
+    return head.strip()
 
 
 def fit_line(text: str, limit: int) -> str:

@@ -45,6 +45,9 @@ class GpuPattern(Enum):
     LOST = "lost"
 
 
+PATTERNS = {pattern.value: pattern for pattern in GpuPattern}
+"""By the text in the messages."""
+
 WORKING = (GpuPattern.WORKING, GpuPattern.THROTTLED)
 
 
@@ -104,13 +107,12 @@ def find_gpu_use(observations: Iterable[Observation]) -> GpuUse | None:
     """
     found = [each for each in observations if each.family == FAMILY and each.age_s <= FRESH_S]
     patterns = {each.name.partition(".")[2] for each in found}
-    known = {pattern.value: pattern for pattern in GpuPattern}
-    if len(patterns) != 1 or not patterns <= known.keys():
+    if len(patterns) != 1 or not patterns <= PATTERNS.keys():
         return None
     first = found[0]
     is_one = len({each.subject for each in found}) == 1
     return GpuUse(
-        pattern=known[patterns.pop()],
+        pattern=PATTERNS[patterns.pop()],
         device=first.subject.removeprefix("pci:"),
         index=int(first.value) if is_one and first.value is not None else None,
         load=first.text if is_one else "",
