@@ -1,8 +1,8 @@
 """Reads /proc: pure parsers, and one small reader with the path of /proc.
 
-All reads return at once, because they come from the kernel's own tables. Only `environ` and
-`cmdline` come from the process's memory and may hang: `agent.discovery.proc_args_reader` reads
-them.
+Nearly all reads return at once, because they come from the kernel's own tables. `environ` and
+`cmdline` come from the process's memory and may hang, and `fdinfo` of an epoll waits for the files
+in it: read these in `agent.discovery.guarded_reads` or in a child process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ MAX_VARIABLES = 4096
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_FILE_BYTES = 1 << 20
 """Bytes read of one file. The kernel limits an environment to a few MB; real ones have a few kB."""
+
+MAX_COMMAND_BYTES = 4096
+"""Bytes read of a command line. A launcher is recognized by its first arguments."""
 
 _STATE, _PPID, _FLAGS, _UTIME, _STIME, _START, _START_CODE, _EXIT = 0, 1, 6, 11, 12, 19, 23, 49
 """Positions after the command name: the field number in proc(5) minus 3."""
@@ -93,6 +96,16 @@ def parse_fields(raw: bytes) -> dict[str, str]:
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedWith:
+    """The environment and command line of a process, raw. Both are empty bytes if they are not
+    readable or the process has ended.
+    """
+
+    environ: bytes
+    command: bytes
+
+
 class Proc:
     """One /proc, perhaps of another root (a host's, mounted into the agent's container)."""
 
@@ -121,6 +134,13 @@ class Proc:
             return self.read(pid, name, limit)
         except OSError:
             return b""
+
+    def started_with(self, pid: int) -> StartedWith:
+        """Return the environment and command line of a process. This may hang."""
+        return StartedWith(
+            environ=self.try_read(pid, "environ"),
+            command=self.try_read(pid, "cmdline", MAX_COMMAND_BYTES),
+        )
 
     def stat(self, pid: int) -> Stat | None:
         """Return the process's parsed stat file; None if it has ended."""

@@ -34,7 +34,7 @@ WAITING = (
     "test_outage_alerts.py",
     "test_destinations.py",
     "test_foreign_servers.py",
-    "test_agent_proc_args_reader.py",
+    "test_agent_guarded_reads.py",
     "test_hostile_places.py",
     "test_agent_traffic.py",
     "test_many_alerts.py",

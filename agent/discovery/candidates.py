@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from watchtower_heartbeat.page import PageError, PageView
 
+from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.launchers import (
     RankClaim,
     claim_rank,
@@ -18,8 +19,7 @@ from agent.discovery.launchers import (
     naming_variables,
 )
 from agent.discovery.lineages import Claimant
-from agent.discovery.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, find_page
-from agent.discovery.proc_args_reader import ProcArgsReader
+from agent.discovery.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_command, parse_environ
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
@@ -62,9 +62,10 @@ class Candidate:
     """The page as it was last read. Only its identity (rank, world size, job) is current."""
     _fingerprint: int = 0
 
-    def read_environment(self, args_reader: ProcArgsReader, match: Mapping[str, str]) -> bool:
+    def read_environment(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
         """Read the environment and command line; return True if they changed (after an exec)."""
-        started = args_reader.read(self.process.pid)
+        pid = self.process.pid
+        started = reads.run(pid, lambda: proc.started_with(pid))
         if started is None:
             return False  # no answer: keep the old values until the next check
         raw, command = started.environ, started.command
@@ -90,19 +91,23 @@ class Candidate:
         self.command = words if self.claim is not None else []
         return True
 
-    def search_page(self, proc: Proc) -> int:
+    def search_page(self, proc: Proc, reads: GuardedReads) -> int:
         """Search the descriptors for the process's own page; return how many links were read.
 
         A page found before is valid while the process has it open. A program that calls exec loses
         its page and makes another.
         """
+        search = reads.run(self.process.pid, lambda: self._search(proc))
+        # A process that is ending has no descriptors, and one that hangs does not answer: keep its
+        # last page.
+        self.page = search.page if search and search.page else self.page
+        return search.links_read if search else 1
+
+    def _search(self, proc: Proc) -> Search:
         if self.page is not None and self.page.is_open_in(proc, self.process.pid):
-            return 1
+            return Search(page=self.page, links_read=1)
         limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_CHECK**self.checks, MAX_DESCRIPTORS_PER_PROCESS)
-        search = find_page(proc, self.process.pid, self.process.start_time, limit)
-        # A process that is ending has no descriptors: keep its last page.
-        self.page = search.page or self.page
-        return search.links_read
+        return find_page(proc, self.process.pid, self.process.start_time, limit)
 
     def close_page(self) -> None:
         """Close the page of a process that is not watched. The identity in `view` is kept."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.launchers import RankClaim, label_job, name_job
 from agent.discovery.lineages import choose_ranks
 from agent.discovery.owners import Owners
-from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.discovery.process_table import Process, ProcessTable
 from agent.discovery.rank_mistakes import RankMistakes
 from agent.discovery.rank_quota import LeftOut, keep_within_quota
@@ -53,7 +53,7 @@ class Discovery:
         self._changed = False
         self.owners = Owners(proc, clock)
         self.mistakes = RankMistakes(self.owners.find_quietly)
-        self._args_reader = ProcArgsReader(proc, self.owners.find_quietly)
+        self._reads = GuardedReads(self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self.left_out = LeftOut()
@@ -117,7 +117,7 @@ class Discovery:
         return bool(self._unseen)
 
     def _read_environment(self, candidate: Candidate) -> bool:
-        has_changed = candidate.read_environment(self._args_reader, self._match)
+        has_changed = candidate.read_environment(self._proc, self._reads, self._match)
         if has_changed:
             self.mistakes.note(candidate.process.pid, candidate.mistake)
         return has_changed
@@ -132,7 +132,7 @@ class Discovery:
         if not candidate.matches or (closed and not self._is_rank(candidate)):
             return 1
         before = candidate.page
-        spent = candidate.search_page(self._proc)
+        spent = candidate.search_page(self._proc, self._reads)
         self._changed |= candidate.page is not before
         return spent
 

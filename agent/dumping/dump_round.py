@@ -13,10 +13,10 @@ from functools import partial
 from watchtower_heartbeat.page import PageError, PageView
 
 from agent.delivery.batch_contents import MAX_BATCH_CHILDREN, GroupSet, StackSet
+from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.launchers import is_python
 from agent.discovery.owners import Owners
 from agent.discovery.pages import find_page
-from agent.discovery.proc_args_reader import ProcArgsReader
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
 from agent.dumpers.native_functions import NativeFunctionReader
@@ -110,7 +110,7 @@ class RoundTaker:
         self._loops, self._native, self._functions = loops, native, functions
         self._watched = watched
         self._turns = ToolTurns()
-        self._args_reader = ProcArgsReader(proc, Owners(proc).find_quietly)
+        self._reads = GuardedReads(Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
         """Rounds that hang, with their owners."""
         self._lock = threading.Lock()
@@ -306,7 +306,8 @@ class RoundTaker:
 
     def _read_child(self, pid: int, owner: str, tables: KernelTables) -> Process:
         stat = self._proc.stat(pid)
-        kernel, started = read_kernel_wait(self._proc, pid, tables), self._args_reader.read(pid)
+        kernel = read_kernel_wait(self._proc, pid, tables)
+        started = self._reads.run(pid, lambda: self._proc.started_with(pid))
         if started is not None:
             return Process(
                 pid=pid,

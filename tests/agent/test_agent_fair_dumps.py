@@ -21,7 +21,7 @@ from agent.dumping.dump_slots import DUMPS_AT_ONCE
 from agent.dumping.targets import Target
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
-from tests.agent.test_agent_proc_args_reader import Node
+from tests.agent.test_agent_guarded_reads import Node
 from watchtower.wire.dumps import FailureKind
 
 HOSTILE, VICTIM, THIRD = "uid:2000", "uid:1000", "uid:3000"

@@ -15,7 +15,7 @@ from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker
 from agent.dumping.targets import Target
 from tests.agent.agent_scene import PATIENCE_S, a_view
-from tests.agent.test_agent_proc_args_reader import Node
+from tests.agent.test_agent_guarded_reads import Node
 from watchtower.wire.dumps import RankDump
 
 

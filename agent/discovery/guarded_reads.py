@@ -1,10 +1,12 @@
-"""Reads the environment and command line of processes under a deadline.
+"""Runs reads in /proc that may hang, under a deadline.
 
 The kernel reads /proc/PID/environ and /proc/PID/cmdline from the memory of that process. For this
 it takes the lock of the memory map (mmap_lock, access_remote_vm in mm/memory.c). While the process
-maps a file on a mount that hangs, every reader blocks; `ps` hangs in the same way. Therefore a
-thread reads, and the caller waits for it only for a limited time. A blocked thread is abandoned
-until the kernel releases it. Owners share the time for such waits and the number of such threads.
+maps a file on a mount that hangs, every reader blocks; `ps` hangs in the same way. A process can
+also exchange a descriptor between a check and the read that was allowed by it: then the reader
+meets a file of a program that never answers. Therefore a thread reads, and the caller waits for it
+only for a limited time. A blocked thread is abandoned until the kernel releases it. Owners share
+the time for such waits and the number of such threads.
 """
 
 from __future__ import annotations
@@ -15,16 +17,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from agent.procfs import Proc
 from watchtower.fair_places import has_share
 
-PROC_ARGS_WAIT_S = 0.25
-"""Seconds to wait for one read. It usually takes 20 us; if longer, the memory map is locked."""
+READ_WAIT_S = 0.25
+"""Seconds to wait for one read. It usually takes 20 us."""
 
-PROC_ARGS_WAIT_BURST_S = 1.0
-PROC_ARGS_WAIT_SHARE = 0.1
+READ_WAIT_BURST_S = 1.0
+READ_WAIT_SHARE = 0.1
 """The share of all time that such waits may use after the first burst. Reports continue, however
 many processes hang.
 """
@@ -45,18 +48,7 @@ MAX_PAUSES = 1024
 
 log = logging.getLogger(__name__)
 
-MAX_COMMAND_BYTES = 4096
-"""Bytes read of a command line. A launcher is recognized by its first arguments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedWith:
-    """The environment and command line of a process, raw. Both are empty bytes if they are not
-    readable or the process has ended.
-    """
-
-    environ: bytes
-    command: bytes
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -68,19 +60,18 @@ class _BlockedRead:
     is_reported: bool = False
 
 
-class ProcArgsReader:
-    """Reads under a deadline, one process at a time, in one thread that can be abandoned."""
+class GuardedReads:
+    """Runs one read at a time, in one thread that can be abandoned."""
 
     def __init__(
         self,
-        proc: Proc,
         find_owner: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`find_owner` returns the owner of a process. It is called only while some reads are
         blocked.
         """
-        self._proc, self._find_owner, self._clock = proc, find_owner, clock
+        self._find_owner, self._clock = find_owner, clock
         self._lock = threading.Lock()
         self._stuck: dict[int, _BlockedRead] = {}
         """The reads that are blocked, by pid."""
@@ -91,12 +82,12 @@ class ProcArgsReader:
         """Seconds waited by owner, minus the refill since then."""
         self._refilled_at = clock()
 
-    def read(self, pid: int) -> StartedWith | None:
-        """Return the environment and command line of a process, or None without an answer in time.
+    def run(self, pid: int, read: Callable[[], T]) -> T | None:
+        """Return the result of a read of a process, or None without one in time.
 
         The result is None at once in three cases: the last read of this process is still blocked,
         it did not answer in time a moment ago, or its owner has used up its share of the waiting
-        time. The caller may ask again later.
+        time. The caller may ask again later. Raises what `read` raises.
         """
         with self._lock:
             self._refill()
@@ -105,13 +96,13 @@ class ProcArgsReader:
             if pid in self._stuck or is_paused or not self._has_share(pid):
                 return None
             if self._thread is None:
-                self._thread = _Thread(self._proc, self._came_back)
-            answer = self._thread.read(pid)
+                self._thread = _Thread(self._came_back)
+            answer = self._thread.run(pid, read)
             if answer is None:
                 self._leave_behind(self._thread, pid)
-            else:
-                self._pauses.pop(pid, None)
-            return answer
+                return None
+            self._pauses.pop(pid, None)
+            return answer.result()
 
     def _has_share(self, pid: int) -> bool:
         stuck = [each.owner for each in list(self._stuck.values())]
@@ -119,7 +110,7 @@ class ProcArgsReader:
             return True
         owner = self._find_owner(pid)
         return has_share(Counter(stuck), owner, MAX_STUCK_READS) and has_share(
-            self._waited_s, owner, PROC_ARGS_WAIT_BURST_S
+            self._waited_s, owner, READ_WAIT_BURST_S
         )
 
     def _came_back(self, pid: int) -> None:
@@ -128,7 +119,7 @@ class ProcArgsReader:
     def _leave_behind(self, thread: _Thread, pid: int) -> None:
         self._thread = None
         owner = self._find_owner(pid)
-        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + PROC_ARGS_WAIT_S
+        self._waited_s[owner] = self._waited_s.get(owner, 0.0) + READ_WAIT_S
         now = self._clock()
         self._stuck[pid] = _BlockedRead(owner, now)
         length_s, _ = self._pauses.pop(pid, (FIRST_PAUSE_S / 2, 0.0))
@@ -145,8 +136,8 @@ class ProcArgsReader:
             return
         blocked.is_reported = True
         log.warning(
-            "cannot read the command line of pid %d for %d s: its memory map is locked, as when "
-            "it maps a file on a mount that hangs (%d such processes)",
+            "a read of pid %d in /proc hangs for %d s: its memory map is locked, as when it maps a "
+            "file on a mount that hangs (%d such processes)",
             pid,
             self._clock() - blocked.since,
             len(self._stuck),
@@ -154,25 +145,25 @@ class ProcArgsReader:
 
     def _refill(self) -> None:
         now = self._clock()
-        earned_s = (now - self._refilled_at) * PROC_ARGS_WAIT_SHARE
+        earned_s = (now - self._refilled_at) * READ_WAIT_SHARE
         self._refilled_at = now
         left = 1.0 - earned_s / max(sum(self._waited_s.values()), 1e-9)
         self._waited_s = {owner: s * left for owner, s in self._waited_s.items() if left > 0}
 
 
 class _Thread:
-    """A thread that reads the requested processes."""
+    """A thread that runs the requested reads."""
 
-    def __init__(self, proc: Proc, came_back: Callable[[int], None]) -> None:
-        self._proc, self._came_back = proc, came_back
-        self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[StartedWith] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="proc-args", daemon=True).start()
+    def __init__(self, came_back: Callable[[int], None]) -> None:
+        self._came_back = came_back
+        self._asked: queue.SimpleQueue[tuple[int, Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="guarded-reads", daemon=True).start()
 
-    def read(self, pid: int) -> StartedWith | None:
-        self._asked.put(pid)
+    def run(self, pid: int, read: Callable[[], T]) -> Future[T] | None:
+        self._asked.put((pid, read))
         try:
-            return self._answers.get(timeout=PROC_ARGS_WAIT_S)
+            return self._answers.get(timeout=READ_WAIT_S)
         except queue.Empty:
             return None
 
@@ -184,9 +175,12 @@ class _Thread:
 
     def _run(self) -> None:
         last = 0
-        while (pid := self._asked.get()) is not None:
-            last = pid
-            environ = self._proc.try_read(pid, "environ")
-            command = self._proc.try_read(pid, "cmdline", MAX_COMMAND_BYTES)
-            self._answers.put(StartedWith(environ=environ, command=command))
+        while (asked := self._asked.get()) is not None:
+            last, read = asked
+            answer: Future[Any] = Future()
+            try:
+                answer.set_result(read())
+            except Exception as error:
+                answer.set_exception(error)
+            self._answers.put(answer)
         self._came_back(last)

@@ -14,21 +14,20 @@ from pathlib import Path
 import pytest
 
 from agent.discovery.discovery import Discovery
-from agent.discovery.owners import Owners
-from agent.discovery.proc_args_reader import (
+from agent.discovery.guarded_reads import (
     BLOCKED_S,
-    PROC_ARGS_WAIT_BURST_S,
-    PROC_ARGS_WAIT_S,
-    PROC_ARGS_WAIT_SHARE,
-    ProcArgsReader,
-    StartedWith,
+    READ_WAIT_BURST_S,
+    READ_WAIT_S,
+    READ_WAIT_SHARE,
+    GuardedReads,
 )
+from agent.discovery.owners import Owners
 from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumping.dump_round import RoundTaker
 from agent.dumping.targets import Target
-from agent.procfs import Proc
+from agent.procfs import Proc, StartedWith
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
@@ -57,10 +56,13 @@ class Node:
             "stat": f"{pid} (python) S {parent} {'0 ' * 17}{pid} {'0 ' * 30}",
         }.items():
             if name == hangs:
-                os.mkfifo(folder / name)
-                self._hanging.append(folder / name)
+                self.let_hang(folder / name)
             else:
                 (folder / name).write_text(content)
+
+    def let_hang(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._hanging.append(path)
 
     def let_go(self) -> None:
         """Let whoever hangs come back: it reads the end of the file."""
@@ -81,25 +83,32 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.let_go()
 
 
-def a_reader(node: Node, clock: Callable[[], float] = time.monotonic) -> ProcArgsReader:
-    return ProcArgsReader(node.proc, Owners(node.proc).find_quietly, clock)
+class Reader:
+    """Reads what processes were started with."""
+
+    def __init__(self, node: Node, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc = node.proc
+        self.reads = GuardedReads(Owners(node.proc).find_quietly, clock)
+
+    def read(self, pid: int) -> StartedWith | None:
+        return self.reads.run(pid, lambda: self._proc.started_with(pid))
 
 
 def test_what_a_process_was_started_with_is_read(node: Node) -> None:
     node.start(7)
-    assert a_reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
-    assert a_reader(node).read(8) == StartedWith(environ=b"", command=b"")
+    assert Reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
+    assert Reader(node).read(8) == StartedWith(environ=b"", command=b"")
 
 
 @pytest.mark.parametrize("file", ["environ", "cmdline"])
 def test_one_that_hangs_is_waited_for_once_and_the_others_are_read(node: Node, file: str) -> None:
     node.start(7, hangs=file)
     node.start(8)
-    reader = a_reader(node)
+    reader = Reader(node)
     assert reader.read(7) is None
     began = time.monotonic()
     assert [reader.read(7) for _ in range(100)] == [None] * 100
-    assert time.monotonic() - began < 50 * PROC_ARGS_WAIT_S  # half of what 100 waits take
+    assert time.monotonic() - began < 50 * READ_WAIT_S  # half of what 100 waits take
     assert reader.read(8) is not None
     node.let_go()
     wait_until(lambda: reader.read(7) is not None, "it is read when it lets go")
@@ -109,12 +118,12 @@ def test_a_process_that_answers_late_is_not_logged_and_is_read_less_often(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
-    reader = a_reader(node, lambda: now[0])
+    reader = Reader(node, lambda: now[0])
     for pause_s in (1.0, 2.0):
         node.start(7, hangs="environ")
         assert reader.read(7) is None
         node.let_go()
-        wait_until(lambda: not reader._stuck, "it answers")
+        wait_until(lambda: not reader.reads._stuck, "it answers")
         now[0] += pause_s - 0.1
         assert reader.read(7) is None
         now[0] += 0.2
@@ -129,43 +138,67 @@ def test_a_process_whose_read_stays_blocked_is_logged_once(
 ) -> None:
     now = [0.0]
     node.start(7, hangs="environ")
-    reader = a_reader(node, lambda: now[0])
+    reader = Reader(node, lambda: now[0])
     for now[0] in (0.0, BLOCKED_S / 2, BLOCKED_S, 2 * BLOCKED_S, 60 * BLOCKED_S):
         assert reader.read(7) is None
-    assert [each.getMessage()[:52] for each in caplog.records] == [
-        "cannot read the command line of pid 7 for 10 s: its "
+    assert [each.getMessage()[:44] for each in caplog.records] == [
+        "a read of pid 7 in /proc hangs for 10 s: its"
     ]
 
 
 def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> None:
     now = [0.0]
-    reader = a_reader(node, lambda: now[0])
+    reader = Reader(node, lambda: now[0])
     for pid in range(10, 30):
         node.start(pid, hangs="environ")
     node.start(9)
     began = time.monotonic()
     for pid in range(10, 30):
         assert reader.read(pid) is None
-    assert PROC_ARGS_WAIT_BURST_S == 4 * PROC_ARGS_WAIT_S
-    assert time.monotonic() - began < 16 * PROC_ARGS_WAIT_S  # four waits, and not twenty
+    assert READ_WAIT_BURST_S == 4 * READ_WAIT_S
+    assert time.monotonic() - began < 16 * READ_WAIT_S  # four waits, and not twenty
     assert reader.read(9) is None  # not asked: there is no time left to wait for it
-    now[0] += PROC_ARGS_WAIT_S / PROC_ARGS_WAIT_SHARE
+    now[0] += READ_WAIT_S / READ_WAIT_SHARE
     assert reader.read(9) is not None
 
 
 def test_many_of_one_user_that_hang_cost_another_user_no_answer(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.discovery.proc_args_reader.MAX_STUCK_READS", 6)
+    monkeypatch.setattr("agent.discovery.guarded_reads.MAX_STUCK_READS", 6)
     now = [0.0]
-    reader = a_reader(node, lambda: now[0])
+    reader = Reader(node, lambda: now[0])
     node.start(9, user=2000)
     for pid in range(10, 40):
         node.start(pid, hangs="environ")
-        now[0] += PROC_ARGS_WAIT_S
+        now[0] += READ_WAIT_S
         assert reader.read(pid) is None
         assert reader.read(9) is not None
-    assert len(reader._stuck) == 3
+    assert len(reader.reads._stuck) == 3
+
+
+def test_a_descriptor_that_hangs_hides_no_other_rank(node: Node) -> None:
+    """Its process exchanged it by an epoll that hangs, after its link was read."""
+    for pid in (7, 8):
+        node.start(pid)
+    folder = Path(node.proc.path) / "7"
+    for name in ("fd", "fdinfo"):
+        (folder / name).mkdir()
+    (folder / "fd/3").symlink_to("/tmp/watchtower-heartbeat.1")
+    node.let_hang(folder / "fdinfo/3")
+    discovery = Discovery(node.proc, ProcessTable(node.proc), match={}, host="gpu-1", own_pid=-1)
+    began = time.monotonic()
+    ranks = [discovery.tick(second) for second in (0.0, 1.0, 2.0)][-1]
+    assert [rank.pid for rank in ranks] == [7, 8]
+    assert time.monotonic() - began < 8 * READ_WAIT_S
+
+
+def test_an_error_of_a_read_is_raised_and_the_next_read_works(node: Node) -> None:
+    node.start(7)
+    reader = Reader(node)
+    with pytest.raises(ZeroDivisionError):
+        reader.reads.run(7, lambda: 1 / 0)
+    assert reader.read(7) is not None
 
 
 def test_a_process_with_a_wrong_rank_is_named(node: Node) -> None:
