@@ -108,6 +108,8 @@ class Launch:
             # ranks.
             "WATCHTOWER_PTRACE": "any",
             "OMP_NUM_THREADS": "1",
+            # torchrun and killed ranks leave temporary folders behind.
+            "TMPDIR": str(self.folder.resolve()),
         }
 
 
