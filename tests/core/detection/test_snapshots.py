@@ -11,7 +11,8 @@ from tests.snapshots import GAP_S, TAKEN_AT, a_snapshot, merge
 from watchtower.core.case import Presence
 from watchtower.core.detection.snapshots import join_snapshots
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.wire.report import AgentGaps, Beat
+from watchtower.wire.dumps import NativeKind, NativePlace
+from watchtower.wire.report import AgentGaps, Beat, Movement
 from watchtower.wire.snapshot import JobGap
 from watchtower.wire.verdict import Cause, Status
 
@@ -132,6 +133,32 @@ def test_without_heartbeats_one_changing_rank_is_no_progress():
     (job,) = join_snapshots(nodes(rank(5, FETCHING, before=IN_USER_CODE)))
     assert job.status is Status.SUSPECT
     assert accused(job) == [5]
+
+
+SLEPT = NativePlace(kind=NativeKind.PYTHON, run_ns=9, switches=7)
+MOVED = Movement(socket_bytes_per_s=700_000.0)
+"""Of a job whose ranks exchange gradients in short steps."""
+
+
+def test_without_heartbeats_ranks_at_the_same_line_by_chance_that_move_data_are_healthy():
+    moved = [rank(r, movement=MOVED) for r in range(SIZE - 1)]
+    (job,) = join_snapshots(nodes(*moved, rank(SIZE - 1, before=IN_USER_CODE)))
+    assert (job.status, "moved data" in job.reason) == (Status.HEALTHY, True)
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        rank(5, FETCHING),
+        # Another thread, such as an upload, moves the data: the training thread did not run.
+        rank(5, FETCHING, native=SLEPT, movement=MOVED),
+    ],
+)
+def test_without_heartbeats_a_rank_that_did_not_move_is_suspect_beside_ranks_that_did(still):
+    moved = [rank(r, movement=MOVED) for r in range(SIZE) if r != 5]
+    (job,) = join_snapshots(nodes(*moved, still))
+    assert job.status is Status.SUSPECT
+    assert "at the same line twice by chance" in job.caveat
 
 
 def test_a_job_of_which_every_rank_is_stopped_is_suspended():

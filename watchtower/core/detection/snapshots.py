@@ -20,6 +20,7 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.policy import Policy
+from watchtower.core.reading.movement import read_movement
 from watchtower.core.text import clean, format_duration, name_nodes
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.report import ProcessState, Report
@@ -32,7 +33,7 @@ JobName = tuple[str, str]
 
 SHORT_VIEW = (
     "the two rounds of these snapshots are {} apart and no rank has heartbeats: a step that takes "
-    "longer looks the same"
+    "longer looks the same, and so do short steps if ranks are at the same line twice by chance"
 )
 
 MAX_GAPS = 8
@@ -160,7 +161,7 @@ def _judge(
         return Status.SUSPENDED, "every rank is stopped (SIGSTOP)"
     beat_at = gen.last_beat_of_all()
     if beat_at is None:
-        return _judge_positions(gen, batches, now)
+        return _judge_positions(gen, batches, policy, now)
     if before is not None and gen.step() > before:
         return Status.HEALTHY, f"it made step {gen.step()} during the snapshot"
     age_s = now - beat_at
@@ -171,15 +172,28 @@ def _judge(
 
 
 def _judge_positions(
-    gen: Generation, batches: Iterable[DumpBatch], now: float
+    gen: Generation, batches: Iterable[DumpBatch], policy: Policy, now: float
 ) -> tuple[Status, str]:
-    """Compare the two rounds of a job without heartbeats: in a hang, a rank does not change."""
-    samples, live = Samples(), {record.vitals.rank for record in gen.live()}
+    """Compare the two rounds of a job without heartbeats: in a hang, a rank does not change.
+
+    A rank of a healthy job is often at the same line twice. It moved if it moved data and its
+    training thread ran between the rounds. In a hang, the ranks that wait do neither.
+    """
+    samples, live = Samples(), {record.vitals.rank: record.vitals for record in gen.live()}
     for batch in sorted(batches, key=lambda each: each.round):
         samples.take(gen.own(batch), batch.stacks, now - batch.held_s)
     changed = {rank for rank in live if samples.changed_since(rank, float("-inf"))}
-    if changed == live:
+    if changed == live.keys():
         return Status.HEALTHY, "every rank changed its position during the snapshot"
+    moved = {
+        rank
+        for rank, latest in samples.latest.items()
+        if rank in live
+        and not latest.stays_blocked
+        and read_movement(live[rank].movement, policy.moving_cpu_cores, waits=True).moves_data
+    }
+    if changed | moved == live.keys():
+        return Status.HEALTHY, "every rank changed its position or moved data during the snapshot"
     return Status.SUSPECT, "ranks did not change their position during the snapshot"
 
 
