@@ -147,13 +147,39 @@ def changed(**fields: object) -> bytes:
         (changed(format="watchtower-snapshot-1\x1b[2J" + "x" * 5000), "another release"),
     ],
 )
-def test_a_hostile_file_is_refused_with_its_name(diagnose, content, words):
+def test_a_hostile_file_is_named_and_the_others_are_diagnosed(diagnose, content, words):
     code, text, error = diagnose(as_line(HUNG[1]), content)
-    assert (code, text) == (2, "")
+    assert code == 2
+    assert "rank 5" in text
     assert "1.json" in error
     assert words in error
     assert len(error) < 1000
     assert error.rstrip("\n").isprintable()
+
+
+def test_files_of_which_none_can_be_used_are_all_named(diagnose):
+    code, text, error = diagnose(b"", b"[1, 2]", options=("--exit-code",))
+    assert (code, text) == (2, "")
+    assert [line.partition(".json ")[2][:8] for line in error.splitlines()] == [
+        "is empty",
+        "is not a",
+    ]
+
+
+def test_a_file_that_does_not_exist_is_named_and_the_others_are_diagnosed(tmp_path, capsys):
+    (tmp_path / "n0.json").write_bytes(as_line(HUNG[1]))
+    code = main(["diagnose", str(tmp_path / "n0.json"), str(tmp_path / "n1.json"), "--exit-code"])
+    text = capsys.readouterr()
+    assert code == 2
+    assert "rank 5" in text.out
+    assert "n1.json': No such file or directory. The other files" in text.err
+
+
+def test_lines_before_one_that_is_not_a_snapshot_are_used(diagnose):
+    code, text, error = diagnose(as_line(HUNG[1]) + b"{\n" + as_line(HUNG[0]))
+    assert code == 2
+    assert "rank 5" in text
+    assert "0.json, line 2 is not a snapshot" in error
 
 
 def test_a_longer_line_is_refused_before_it_is_parsed(diagnose, monkeypatch):

@@ -14,7 +14,7 @@ import msgspec
 from watchtower.commands.bounded_run import bounded_run
 from watchtower.commands.client import ClientError
 from watchtower.commands.colours import paint_verdict, wants_colour
-from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.exit_codes import DONE, TROUBLE, UNUSABLE
 from watchtower.commands.printing import as_json, clean, clean_lines
 from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
 from watchtower.core.detection.snapshots import JobSnapshot, join_snapshots
@@ -32,15 +32,25 @@ MAX_LOST_JOBS = 8
 
 
 def show_diagnosis(args: argparse.Namespace) -> int:
-    """Print the verdict of every job in the files. Returns 1 with --exit-code if one is suspect."""
+    """Print the verdict of every job in the files.
+
+    Returns 2 if a file cannot be used, else 1 with --exit-code if a job is suspect.
+    """
     with bounded_run("these files"):
-        verdicts = _diagnose(args)
+        files = read_snapshots(args.files)
+        if not files.found:
+            raise ClientError("\nwatchtower: ".join(files.unusable))
+        for sentence in files.unusable:
+            print(f"watchtower: {sentence}. The other files are diagnosed", file=sys.stderr)
+        verdicts = _diagnose(args, files.found)
     if args.json:
         for verdict in verdicts:
             print(as_json(msgspec.to_builtins(view_verdict(verdict))))
     else:
         text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
         print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
+    if files.unusable:
+        return UNUSABLE
     is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
     return TROUBLE if args.exit_code and is_trouble else DONE
 
@@ -51,8 +61,7 @@ def _write(verdict: Verdict) -> str:
     return render_text(verdict, time.time()) + "".join(more)
 
 
-def _diagnose(args: argparse.Namespace) -> list[Verdict]:
-    files = read_snapshots(args.files)
+def _diagnose(args: argparse.Namespace, files: Sequence[FileSnapshot]) -> list[Verdict]:
     jobs = join_snapshots([file.snapshot for file in files])
     _warn_of_lost_jobs({(job.job, job.owner) for job in jobs}, files, args.job)
     if args.job is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,21 +40,42 @@ class FileSnapshot:
     snapshot: Snapshot
 
 
-def read_snapshots(paths: Iterable[Path]) -> list[FileSnapshot]:
-    """Read all files; one line is one snapshot. Raises ClientError, OSError."""
-    found: list[FileSnapshot] = []
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """The snapshots of all files, and a sentence for each file that cannot be used."""
+
+    found: list[FileSnapshot] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)
+
+
+class UnusableFileError(Exception):
+    """A file that cannot be used beside others that can. The text names it."""
+
+
+def read_snapshots(paths: Iterable[Path]) -> SnapshotFiles:
+    """Read all files; one line is one snapshot. Raises ClientError if they are too large.
+
+    The rest of a file with a line that is not a snapshot is not read. The other files are: the
+    file of a node that cannot be reached is empty, and then the others are needed most.
+    """
+    files = SnapshotFiles()
     total = 0
     for path in paths:
-        for number, line in enumerate(_lines(path), start=1):
-            name = clean(str(path)) if number == 1 else f"{clean(str(path))}, line {number}"
-            total += len(line)
-            if total > MAX_TOTAL_BYTES or len(found) >= MAX_SNAPSHOTS:
-                raise ClientError(
-                    f"{name}: too much to diagnose at once: the limits are {MAX_SNAPSHOTS} "
-                    f"snapshots and {MAX_TOTAL_BYTES >> 20} MB"
-                )
-            found.append(FileSnapshot(name, _decode(name, line)))
-    return found
+        try:
+            for number, line in enumerate(_lines(path), start=1):
+                name = clean(str(path)) if number == 1 else f"{clean(str(path))}, line {number}"
+                total += len(line)
+                if total > MAX_TOTAL_BYTES or len(files.found) >= MAX_SNAPSHOTS:
+                    raise ClientError(
+                        f"{name}: too much to diagnose at once: the limits are {MAX_SNAPSHOTS} "
+                        f"snapshots and {MAX_TOTAL_BYTES >> 20} MB"
+                    )
+                files.found.append(FileSnapshot(name, _decode(name, line)))
+        except UnusableFileError as error:
+            files.unusable.append(str(error))
+        except OSError as error:
+            files.unusable.append(f"cannot open {clean(str(path))!r}: {error.strerror}")
+    return files
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -68,13 +89,13 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
-        raise ClientError(
+        raise UnusableFileError(
             f"cannot open {name}: permission denied. Only the user who took a snapshot may read "
             "it: run this command as that user, or with sudo"
         ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ClientError(f"{name} is not a file")
+        raise UnusableFileError(f"{name} is not a file")
     with open(descriptor, "rb") as file:
         yield from _split(name, file)
 
@@ -83,7 +104,7 @@ def _split(name: str, file: BinaryIO) -> Iterator[bytes]:
     has_any = False
     while line := file.readline(MAX_SNAPSHOT_BYTES + 1):
         if len(line) > MAX_SNAPSHOT_BYTES:
-            raise ClientError(
+            raise UnusableFileError(
                 f"{name} has a line of more than {MAX_SNAPSHOT_BYTES >> 20} MB: it is not a "
                 "snapshot of watchtower-agent"
             )
@@ -91,7 +112,7 @@ def _split(name: str, file: BinaryIO) -> Iterator[bytes]:
             has_any = True
             yield line
     if not has_any:
-        raise ClientError(f"{name} is empty: the snapshot was not written completely")
+        raise UnusableFileError(f"{name} is empty: no snapshot was written to it")
 
 
 def _decode(name: str, line: bytes) -> Snapshot:
@@ -99,13 +120,13 @@ def _decode(name: str, line: bytes) -> Snapshot:
         head = _HEADS.decode(line)
         if head.format != SNAPSHOT_FORMAT:
             if head.format.startswith("watchtower-snapshot-"):
-                raise ClientError(
+                raise UnusableFileError(
                     f"{name} was written by another release of watchtower-agent (format "
                     f"{clean(head.format[:64])}): use the same release of watchtower"
                 )
-            raise ClientError(f"{name} is not a snapshot of watchtower-agent")
+            raise UnusableFileError(f"{name} is not a snapshot of watchtower-agent")
         return _SNAPSHOTS.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ClientError(
+        raise UnusableFileError(
             f"{name} is not a snapshot of watchtower-agent: {clean(str(error)[:240])}"
         ) from None
