@@ -27,8 +27,8 @@ from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 
-MAX_LOST_JOBS = 8
-"""Jobs named of which no rank is in the files."""
+MAX_JOBS = 8
+"""Jobs named in a message."""
 
 
 def show_diagnosis(args: argparse.Namespace) -> int:
@@ -64,15 +64,23 @@ def _write(verdict: Verdict) -> str:
 def _diagnose(args: argparse.Namespace, files: Sequence[FileSnapshot]) -> list[Verdict]:
     jobs = join_snapshots([file.snapshot for file in files])
     _warn_of_lost_jobs({(job.job, job.owner) for job in jobs}, files, args.job)
+    names = sorted({job.job for job in jobs})
     if args.job is not None:
         jobs = [job for job in jobs if job.job == args.job]
     if not jobs:
         of = "" if args.job is None else f" of job {args.job!r}"
-        raise ClientError(f"there are no ranks{of} in these files")
+        others = f", only of {_list_jobs(names)}" if names else ""
+        raise ClientError(f"there are no ranks{of} in these files{others}")
     for job in jobs:
         _check_times(job, files, args.within)
         _warn(job, files)
     return [make_verdict(job) for job in jobs]
+
+
+def _list_jobs(names: Sequence[str]) -> str:
+    more = len(names) - MAX_JOBS
+    shown = [repr(clean(name)) for name in names[:MAX_JOBS]]
+    return ", ".join([*shown, *([f"{more} more jobs"] if more > 0 else [])])
 
 
 def make_verdict(job: JobSnapshot) -> Verdict:
@@ -126,10 +134,10 @@ def _warn_of_lost_jobs(
         for gap in file.snapshot.gaps
         if (gap.job, gap.owner) not in found and wanted in (None, gap.job)
     ]
-    for file, gap in lost[:MAX_LOST_JOBS]:
+    for file, gap in lost[:MAX_JOBS]:
         print(
             f"watchtower: {file.name} has no rank of job {clean(gap.job)!r}: {clean(gap.text)}",
             file=sys.stderr,
         )
-    if len(lost) > MAX_LOST_JOBS:
-        print(f"watchtower: {len(lost) - MAX_LOST_JOBS} more such jobs", file=sys.stderr)
+    if len(lost) > MAX_JOBS:
+        print(f"watchtower: {len(lost) - MAX_JOBS} more such jobs", file=sys.stderr)

@@ -28,6 +28,9 @@ MAX_SNAPSHOTS = 16_384
 
 STDIN = Path("-")
 
+BEGINNING = b'{"format":"watchtower-snapshot-'
+"""How an agent begins a line."""
+
 _HEADS = msgspec.json.Decoder(SnapshotHead)
 _SNAPSHOTS = msgspec.json.Decoder(Snapshot)
 
@@ -127,6 +130,10 @@ def _decode(name: str, line: bytes) -> Snapshot:
             raise UnusableFileError(f"{name} is not a snapshot of watchtower-agent")
         return _SNAPSHOTS.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if line.startswith(BEGINNING) and not line.rstrip().endswith(b"}"):
+            raise UnusableFileError(
+                f"{name} is cut off: the snapshot was not written or copied completely"
+            ) from None
         raise UnusableFileError(
             f"{name} is not a snapshot of watchtower-agent: {clean(str(error)[:240])}"
         ) from None
