@@ -39,13 +39,16 @@ def snapshot(options: SnapshotOptions) -> int:
     line, gaps = encode_snapshot(taken)
     path = options.output or default_path(options.node)
     write = write_output if options.output else write_file
+    trouble = ""
+    try:
+        write(path, line)  # first: the reader of the text may end before it has read all of it
+    except OSError as error:
+        trouble = f"cannot write {path!r}: {error.strerror}"
     # The text must not be mixed with a file on standard output.
     about = sys.stderr if path == STDOUT else sys.stdout
     print(describe(replace(taken, gaps=gaps)), file=about)
-    try:
-        write(path, line)
-    except OSError as error:
-        print(f"watchtower-agent: cannot write {path!r}: {error.strerror}", file=sys.stderr)
+    if trouble:
+        print(f"watchtower-agent: {trouble}", file=sys.stderr)
         return NOT_WRITTEN
     if path != STDOUT:
         print(

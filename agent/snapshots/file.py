@@ -92,8 +92,9 @@ def default_path(node: str) -> str:
 def write_output(path: str, line: bytes) -> None:
     """Write to the path that the user asked for: a file, a pipe, a device. Raises OSError."""
     if path == STDOUT:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        # With PYTHONUNBUFFERED, sys.stdout.buffer writes once, and a full disk may take a part.
+        with open(os.dup(sys.stdout.fileno()), "wb") as output:
+            output.write(line)
         return
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as device:  # a pipe or /dev/stdout

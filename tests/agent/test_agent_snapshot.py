@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agent.cli import parse
 from agent.discovery.found_rank import JobKey
+from agent.snapshots import command
 from agent.snapshots.file import (
     CUT,
     DROPPED,
@@ -209,3 +211,60 @@ def test_no_tower_is_needed_and_the_options_are_checked(capsys: pytest.CaptureFi
             parse(["snapshot", *words])
         assert ended.value.code == 2
     assert "--tower" in capsys.readouterr().err
+
+
+def test_a_write_to_standard_output_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    """With PYTHONUNBUFFERED, as in many containers, a full disk takes a part without an error.
+
+    A full pipe does the same.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with open(reader, "rb"), open(writer, "wb", buffering=0) as raw:
+        text = io.TextIOWrapper(raw, write_through=True)
+        monkeypatch.setattr("sys.stdout", text)
+        with pytest.raises(OSError, match="could not complete"):
+            write_output("-", bytes(1 << 20))
+        monkeypatch.undo()
+        text.detach()
+
+
+class Taker:
+    """Takes the same snapshot each time."""
+
+    mistakes = ""
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def find_ranks(self) -> bool:
+        return True
+
+    def take(self) -> Snapshot:
+        return a_snapshot(NODE)
+
+
+def test_the_file_is_written_also_if_no_process_reads_the_text(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(command, "SnapshotTaker", Taker)
+    with open(writer, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        with pytest.raises(SystemExit) as ended:
+            parse(["snapshot", "-o", str(tmp_path / "n0.json")])
+        monkeypatch.undo()
+    assert ended.value.code == 0
+    assert DECODER.decode((tmp_path / "n0.json").read_bytes()).node == a_snapshot(NODE).node
+
+
+def test_an_interrupted_snapshot_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch):
+    def interrupt(_taker: Taker) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "SnapshotTaker", Taker)
+    monkeypatch.setattr(Taker, "find_ranks", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        parse(["snapshot"])
+    assert ended.value.code == 130
