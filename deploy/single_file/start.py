@@ -47,7 +47,14 @@ def main(words):
                     "can be written and is not mounted with noexec\n"
                 )
                 return 2
-            _unpack(archive, folder)
+            try:
+                _unpack(archive, folder)
+            except OSError as error:
+                sys.stderr.write(
+                    f"watchtower.pyz: cannot unpack its programs (12 MB) into "
+                    f"{os.path.dirname(folder)}: {error.strerror}. Set TMPDIR to another folder\n"
+                )
+                return 2
         return _run(folder, words)
     finally:
         if folder:
@@ -105,6 +112,8 @@ def _run(folder, words):
         else:
             from watchtower.cli import main as run  # noqa: PLC0415
         return run(words) or 0
+    except KeyboardInterrupt:  # while the programs are imported
+        return 130
     except SystemExit as error:  # of the parser of the options, and of a signal
         if isinstance(error.code, str):
             sys.stderr.write(error.code + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_it_needs_only_python_and_leaves_nothing(single_file: Path, bare, tmp_pa
 def test_wrong_usage_has_an_exit_code_and_a_message(single_file, bare, words, code, text):
     done = run(PYTHON, str(single_file), *words, environment=bare)
     assert (done.returncode, text in done.stdout + done.stderr) == (code, True), done
+    assert os.listdir(bare["TMPDIR"]) == []
+
+
+def test_a_full_disk_has_an_exit_code_and_a_message(single_file, bare):
+    """A limit on the size of files stands in for the disk: py-spy does not fit."""
+    script = "ulimit -f 1024; trap '' XFSZ; exec " + shlex.join(
+        [PYTHON, str(single_file), "diagnose", "x"]
+    )
+    done = run("sh", "-c", script, environment=bare)
+    assert done.returncode == 2, done
+    assert (
+        f"cannot unpack its programs (12 MB) into {bare['TMPDIR']}: File too large" in done.stderr
+    )
+    assert done.stderr.count("\n") == 1
     assert os.listdir(bare["TMPDIR"]) == []
 
 
