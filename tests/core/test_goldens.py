@@ -5,6 +5,7 @@ A diagnosis that went wrong is added as a folder: `case.json` from an export, `t
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,14 @@ def test_golden(folder, update_golden):
     assert truth["cause"] == verdict.cause.value
     assert truth["domain"] == verdict.domain.value
     assert text == (folder / "verdict.txt").read_text("utf-8")
+
+
+def test_without_heartbeats_a_stray_call_is_at_least_as_old_as_the_first_sample():
+    content = Path(__file__).parent.joinpath("goldens/conditional_collective_torch/case.json")
+    case = msgspec.json.decode(content.read_bytes(), type=Case)
+    assert "in train (9 s ago)" in verdict_of(case).summary
+    unknown = replace(case, ranks=tuple(replace(rank, beat=None) for rank in case.ranks))
+    assert "in train (at least 9 s ago)" in verdict_of(unknown).summary
 
 
 @pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)

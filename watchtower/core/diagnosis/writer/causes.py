@@ -258,10 +258,11 @@ def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
         f"{clean(split.few_call, 120)}{write_at(position)}",
         format_duration(position.age_s),
     )
+    least = "at least " if position.step is None else ""  # its first sample is no beginning
     verb = "is" if len(others) == 1 else "are"
     order_needs_both = split.order is ProgramOrder.SAME_LOOP
     return join_sentences(
-        f"called a collective that the others did not: {call} ({waited} ago)"
+        f"called a collective that the others did not: {call} ({least}{waited} ago)"
         if accusation.cause is Cause.CONDITIONAL_COLLECTIVE
         else f"has been waiting in {call} for {waited}",
         "" if order_needs_both else write_loop(split.order),
