@@ -7,6 +7,7 @@ import os
 import resource
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,9 @@ HUNG = nodes(rank(5, FETCHING))
 
 
 @pytest.fixture
-def diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Write each content to a file, and diagnose them."""
+def diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Write each content to a file, and diagnose them a minute after the snapshots."""
+    monkeypatch.setattr(diagnosing, "time", SimpleNamespace(time=lambda: TAKEN_AT + 60))
 
     def run(*contents: bytes, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
         files = []
@@ -121,6 +123,15 @@ def test_an_earlier_file_of_a_node_is_named_and_not_used(diagnose):
     assert "0.json is not used" in error
     assert "1.json is not used" in error
     assert code == 0
+
+
+@pytest.mark.parametrize(("age_s", "is_old"), [(60.0, False), (7300.0, True)])
+def test_the_time_of_an_old_snapshot_is_printed(diagnose, monkeypatch, age_s, is_old):
+    monkeypatch.setattr(diagnosing, "time", SimpleNamespace(time=lambda: TAKEN_AT + age_s))
+    _, text, error = diagnose(*map(as_line, HUNG))
+    assert "rank 5" in text
+    assert ("'llama' is of 2026-11-22 16:03:12 UTC, 2 h ago, when its latest" in error) is is_old
+    assert bool(error) is is_old
 
 
 def changed(**fields: object) -> bytes:

@@ -27,6 +27,9 @@ from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 
+OLD_S = 900.0
+"""Seconds after which a snapshot may be one of an earlier hang: its file has the same name."""
+
 MAX_JOBS = 8
 """Jobs named in a message."""
 
@@ -74,6 +77,7 @@ def _diagnose(args: argparse.Namespace, files: Sequence[FileSnapshot]) -> list[V
     for job in jobs:
         _check_times(job, files, args.within)
         _warn(job, files)
+        _warn_of_age(job)
     return [make_verdict(job) for job in jobs]
 
 
@@ -120,6 +124,17 @@ def _warn(job: JobSnapshot, files: Sequence[FileSnapshot]) -> None:
         print(
             f"watchtower: {file.name} is not used for job {clean(job.job)!r}: another file is a "
             f"later snapshot of node {clean(file.snapshot.node)}",
+            file=sys.stderr,
+        )
+
+
+def _warn_of_age(job: JobSnapshot) -> None:
+    age_s = time.time() - job.taken_at
+    if age_s > OLD_S:
+        print(
+            f"watchtower: the verdict on job {clean(job.job)!r} is of "
+            f"{format_moment(rfc3339(job.taken_at))}, {format_duration(age_s)} ago, when its "
+            "latest snapshot was taken",
             file=sys.stderr,
         )
 
