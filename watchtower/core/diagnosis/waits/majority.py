@@ -144,13 +144,19 @@ def _join_call(most: frozenset[int], positions: Sequence[Position]) -> frozenset
     """Add the ranks that are in the call of all these, whatever calls the function around it.
 
     One line of a helper is `work.wait()` for all stages of a pipeline. A helper may also call
-    anything that it is given: of ranks at one line, native places show which are in Python itself.
+    anything that it is given: of ranks at one line, native places show which are in Python itself,
+    and the kernel shows which compute, or wait for a file or a timer, while none of these does.
     """
-    found = [_call_of(item) for item in positions if item.rank in most]
+    among = [item for item in positions if item.rank in most]
+    found = [_call_of(item) for item in among]
     calls = {call for call in found if call is not None}
     if None in found or len({frame for frame, _ in calls}) != 1:
         return most
-    return most | {item.rank for item in positions if _call_of(item) in calls}
+    # In a poll of unknown descriptors, any of them may be a connection to another rank.
+    waits = MAY_BE_FOR_RANKS | {"poll"} | {item.wait.wait_class for item in among}
+    may_spin = any(item.spins for item in among)
+    alike = (i for i in positions if i.wait.wait_class in waits and (may_spin or not i.spins))
+    return most | {item.rank for item in alike if _call_of(item) in calls}
 
 
 def _call_of(position: Position) -> tuple[object, object] | None:
