@@ -162,3 +162,21 @@ def test_ranks_that_poll_with_a_timer_in_one_call_of_a_helper_all_wait():
     built = [a_rank(r, HELPER.format(52), syscall="clock_nanosleep") for r in range(3)]
     other = a_rank(3, HELPER.format(49), syscall="clock_nanosleep")
     assert presumed([*built, other]) == "0-3"
+
+
+@pytest.mark.parametrize(
+    ("other", "waiting"),
+    [
+        ({"syscall": "read", "target": "/mnt/shards/0042.tar", "state": "D"}, "0-1,3-7"),
+        ({"syscall": "clock_nanosleep"}, "0-1,3-7"),
+        ({"syscall": "futex"}, "0-7"),
+    ],
+)
+def test_a_function_of_all_stages_may_call_it_too(other, waiting):
+    give, take = (
+        STAGE.format("give /job/links.py:17", 32),
+        STAGE.format("take /job/links.py:15", 33),
+    )
+    built = [a_rank(rank, take if rank in (3, 7) else give, syscall="futex") for rank in range(8)]
+    push = STAGE.format("push /job/links.py:19", 32)
+    assert presumed(with_rank(built, a_rank(2, push, **other))) == waiting

@@ -107,7 +107,7 @@ def find_majority(positions: Sequence[Position]) -> frozenset[int]:
     if live < MIN_RANKS or 2 * len(still) <= live:
         return frozenset()
     most = _join_ending(_find_most(stacks, live), stacks, live)
-    most = _join_call(most, positions) & still.keys()
+    most = _leave_out_busy(_join_call(most, positions), positions) & still.keys()
     if 2 * len(most) <= live:
         most = _find_most(_without_lines(stacks), live) & _blocked_in_sockets(still)
     return most if 2 * len(most) > live else frozenset()
@@ -144,19 +144,25 @@ def _join_call(most: frozenset[int], positions: Sequence[Position]) -> frozenset
     """Add the ranks that are in the call of all these, whatever calls the function around it.
 
     One line of a helper is `work.wait()` for all stages of a pipeline. A helper may also call
-    anything that it is given: of ranks at one line, native places show which are in Python itself,
-    and the kernel shows which compute, or wait for a file or a timer, while none of these does.
+    anything that it is given: of ranks at one line, native places show which are in Python itself.
     """
-    among = [item for item in positions if item.rank in most]
-    found = [_call_of(item) for item in among]
+    found = [_call_of(item) for item in positions if item.rank in most]
     calls = {call for call in found if call is not None}
     if None in found or len({frame for frame, _ in calls}) != 1:
         return most
-    # In a poll of unknown descriptors, any of them may be a connection to another rank.
-    waits = MAY_BE_FOR_RANKS | {"poll"} | {item.wait.wait_class for item in among}
-    may_spin = any(item.spins for item in among)
-    alike = (i for i in positions if i.wait.wait_class in waits and (may_spin or not i.spins))
-    return most | {item.rank for item in alike if _call_of(item) in calls}
+    return most | {item.rank for item in positions if _call_of(item) in calls}
+
+
+def _leave_out_busy(most: frozenset[int], positions: Sequence[Position]) -> frozenset[int]:
+    """Leave out the few ranks at this place that the kernel shows to do something else.
+
+    They use a whole core, or wait for a file or a timer. If half of the ranks do, this is how they
+    wait for each other. In a poll of unknown descriptors, one may be a connection to another rank.
+    """
+    may_wait = MAY_BE_FOR_RANKS | {"poll"}
+    among = (item for item in positions if item.rank in most)
+    busy = {item.rank for item in among if item.spins or item.wait.wait_class not in may_wait}
+    return most - busy if 2 * len(busy) < len(most) else most
 
 
 def _call_of(position: Position) -> tuple[object, object] | None:
