@@ -28,8 +28,8 @@ CREDENTIAL_HINT = (
     "; systemd makes this file while the service runs, for root and the service: give the file of "
     "LoadCredential= with --token-file"
 )
-DONE, INTERRUPTED = 0, 130
-"""Exit codes, as of all commands (docs/commands.md)."""
+INTERRUPTED = 130
+"""Exit code, as of all commands (docs/commands.md)."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 STATE_VARIABLE = "STATE_DIRECTORY"
 """Set by systemd for a unit with StateDirectory=. Several folders are separated by colons."""
@@ -297,7 +297,7 @@ def run_snapshot(given: argparse.Namespace) -> int:
         from agent.snapshots.options import SnapshotOptions  # noqa: PLC0415
 
         logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-        code = snapshot(
+        return snapshot(
             SnapshotOptions(
                 node=given.node,
                 output=given.output,
@@ -307,14 +307,8 @@ def run_snapshot(given: argparse.Namespace) -> int:
                 read_source=not given.no_source,
             )
         )
-        sys.stdout.flush()
-        return code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of the text has closed it. Python would write the rest again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
 
 
 def state_directory() -> str:

@@ -29,11 +29,14 @@ _UNIX_INODE = 6
 class SocketTables:
     """The tables of each network namespace, read once, because a node may have 50,000
     connections.
+
+    Each is indexed at its first use. A search of its text for every descriptor would take 20 ms
+    each, and a round describes some thousands of them.
     """
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._tables: dict[tuple[str, str], bytes] = {}
+        self._tables: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
     def describe(self, pid: int, inode: int) -> str:
         """Return the text for a socket, as `wire.sockets` describes it; empty if its inode is in
@@ -41,32 +44,32 @@ class SocketTables:
         """
         wanted = str(inode).encode()
         for name in ("net/tcp", "net/tcp6"):
-            line = _find_line(self._table(pid, name), wanted)
-            if line:
-                return _describe([field.decode("ascii", "replace") for field in line])
-        line = _find_line(self._table(pid, "net/unix"), wanted, _UNIX_INODE)
-        if line:
-            path = b" ".join(line[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
+            line = self._table(pid, name).get(wanted)
+            if line is not None:
+                return _describe([field.decode("ascii", "replace") for field in line.split()])
+        line = self._table(pid, "net/unix", _UNIX_INODE).get(wanted)
+        if line is not None:
+            path = b" ".join(line.split()[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
             return format_unix(path)
         return ""
 
-    def _table(self, pid: int, name: str) -> bytes:
+    def _table(self, pid: int, name: str, column: int = _INODE) -> dict[bytes, bytes]:
+        """Return the lines of a table by their inode, which is in this column."""
         key = (self._proc.link(pid, "ns/net") or str(pid), name)
         if key not in self._tables:
-            self._tables[key] = self._proc.try_read(pid, name, MAX_TABLE_BYTES)
+            text = self._proc.try_read(pid, name, MAX_TABLE_BYTES)
+            self._tables[key] = _index(text, column)
         return self._tables[key]
 
 
-def _find_line(table: bytes, wanted: bytes, column: int = _INODE) -> list[bytes]:
-    """Return the fields of an inode's line. Other lines may have the number in other columns."""
-    at = table.find(wanted)
-    while at >= 0:
-        begin, end = table.rfind(b"\n", 0, at) + 1, table.find(b"\n", at)
-        fields = table[begin : end if end >= 0 else None].split()
-        if len(fields) > column and fields[column] == wanted:
-            return fields
-        at = table.find(wanted, at + 1)
-    return []
+def _index(table: bytes, column: int) -> dict[bytes, bytes]:
+    """Return the lines by the text in a column; of several, the first."""
+    lines: dict[bytes, bytes] = {}
+    for line in table.split(b"\n"):
+        fields = line.split(None, column + 1)
+        if len(fields) > column:
+            lines.setdefault(fields[column].strip(), line)
+    return lines
 
 
 def _describe(fields: list[str]) -> str:

@@ -26,6 +26,10 @@ POLL, EPOLL = "poll", "epoll"
 MAX_WATCHED = 16
 """Descriptors of one call that are read: a server opens its socket before its clients come."""
 
+MAX_POLLED = 1024
+"""Entries of one poll that are read. A program may keep entries without a descriptor, so that the
+only descriptor among the first few need not be the only one."""
+
 MAX_FDINFO_BYTES = 16_384
 """Bytes of the kernel's text about an epoll: some hundred descriptors."""
 
@@ -36,10 +40,11 @@ _WATCHED = re.compile(r"^tfd: +(\d{1,9}) ", re.MULTILINE)
 
 
 def read_polled(pid: int, address: int, count: int) -> list[int]:
-    """Return the descriptors of a poll. Raises OSError."""
-    data = read_memory(pid, address, min(count, MAX_WATCHED) * _POLLED.size)
+    """Return the first descriptors of a poll. Raises OSError."""
+    data = read_memory(pid, address, min(count, MAX_POLLED) * _POLLED.size)
     whole = len(data) - len(data) % _POLLED.size
-    return [number for number, *_ in _POLLED.iter_unpack(data[:whole]) if number >= 0]
+    found = [number for number, *_ in _POLLED.iter_unpack(data[:whole]) if number >= 0]
+    return found[:MAX_WATCHED]
 
 
 def read_epoll(proc: str, pid: int, epoll: int) -> list[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
+from typing import TextIO
 
 from agent.snapshots.file import (
     STDOUT,
@@ -33,7 +35,7 @@ def snapshot(options: SnapshotOptions) -> int:
         pairs = " and ".join(f"{key}={value}" for key, value in options.match)
         none = NO_RANKS.format(matching=f" with {pairs} in its environment" if pairs else "")
         for sentence in filter(None, (none, taker.mistakes, *taker.gaps.sentences())):
-            print(f"watchtower-agent: {printable(sentence, MAX_TEXT)}", file=sys.stderr)
+            _show(f"watchtower-agent: {printable(sentence, MAX_TEXT)}", sys.stderr)
         return NOTHING_FOUND
     taken = taker.take()
     line, gaps = encode_snapshot(taken)
@@ -46,13 +48,21 @@ def snapshot(options: SnapshotOptions) -> int:
         trouble = f"cannot write {path!r}: {error.strerror}"
     # The text must not be mixed with a file on standard output.
     about = sys.stderr if path == STDOUT else sys.stdout
-    print(describe(replace(taken, gaps=gaps)), file=about)
+    _show(describe(replace(taken, gaps=gaps)), about)
     if trouble:
-        print(f"watchtower-agent: {trouble}", file=sys.stderr)
+        _show(f"watchtower-agent: {trouble}", sys.stderr)
         return NOT_WRITTEN
     if path != STDOUT:
-        print(
-            f"written: {path} ({len(line) / 1000:.0f} kB). Diagnose it together with the files of"
-        )
-        print("the other nodes of the job: watchtower diagnose FILE...")
+        size = f"{len(line) / 1000:.0f} kB"
+        _show(f"written: {path} ({size}). Diagnose it together with the files of", about)
+        _show("the other nodes of the job: watchtower diagnose FILE...", about)
     return DONE
+
+
+def _show(text: str, file: TextIO) -> None:
+    """Print a text, unless its reader has closed it. The exit code is that of the file."""
+    try:
+        print(text, file=file, flush=True)
+    except BrokenPipeError:
+        # Python would write the rest again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

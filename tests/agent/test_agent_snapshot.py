@@ -244,19 +244,22 @@ class Taker:
         return a_snapshot(NODE)
 
 
-def test_the_file_is_written_also_if_no_process_reads_the_text(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("folder", "code"), [("", 0), ("missing", 5)])
+def test_the_exit_code_is_that_of_the_file_also_if_no_process_reads_the_text(
+    folder: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    path = tmp_path / folder / "n0.json"
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(command, "SnapshotTaker", Taker)
     with open(writer, "w", encoding="utf-8") as closed:
         monkeypatch.setattr("sys.stdout", closed)
         with pytest.raises(SystemExit) as ended:
-            parse(["snapshot", "-o", str(tmp_path / "n0.json")])
+            parse(["snapshot", "-o", str(path)])
         monkeypatch.undo()
-    assert ended.value.code == 0
-    assert DECODER.decode((tmp_path / "n0.json").read_bytes()).node == a_snapshot(NODE).node
+    assert ended.value.code == code
+    if code == 0:
+        assert DECODER.decode(path.read_bytes()).node == a_snapshot(NODE).node
 
 
 def test_an_interrupted_snapshot_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch):

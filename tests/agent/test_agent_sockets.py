@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,22 @@ def test_other_connections_are_answered_as_far_as_one_knows(
 
 def test_a_process_without_tables_has_none(proc: Proc) -> None:
     assert SocketTables(proc).describe(7, 12) == ""
+
+
+def test_a_large_table_costs_its_first_socket_only(proc: Proc) -> None:
+    connect(proc, *(a_line(12_000 + number) for number in range(500)))
+    tables, calls = SocketTables(proc), 0
+    assert tables.describe(7, 12_345) == UNANSWERED
+
+    def note(_frame: object, _event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(note)
+    try:
+        # Its digits are in every line of the table.
+        found = tables.describe(7, 12)
+    finally:
+        sys.setprofile(None)
+    assert found == ""
+    assert calls < 100

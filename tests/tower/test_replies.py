@@ -100,6 +100,23 @@ def test_a_forged_clock_leaves_the_other_jobs_of_its_node_their_deadlines(tower,
     assert "forger" in deadlines
 
 
+def test_a_deadline_counts_from_the_end_of_a_phase(tower, world):
+    """An agent counts from the last heartbeat. It must not dump whenever an evaluation ends."""
+    stepped = [(a_report(a_rank(JOB, step, 1.0 if step else 0.0)), 1.0) for step in range(10)]
+    beat = Beat(step=9, age_s=0.1)
+    evaluates = dataclasses.replace(beat, age_s=300.1, phase="evaluation", phase_age_s=299.0)
+    left, goes_on = (dataclasses.replace(beat, age_s=age_s) for age_s in (301.1, 302.1))
+    ranks = [a_rank(JOB, 9, 1.0, beat=each) for each in (evaluates, left, goes_on)]
+    world.now += 300.0
+    *_, after_left, later = report_all(
+        tower, world, [*stepped, *((a_report(rank), 1.0) for rank in ranks)]
+    )
+    assert [each.after_s for each in after_left.deadlines] == [pytest.approx(306.1)]
+    assert [each.after_s for each in later.deadlines] == [pytest.approx(306.1)]
+    (next_step,) = report_all(tower, world, [(a_report(a_rank(JOB, 10, 1.0)), 1.0)])
+    assert [each.after_s for each in next_step.deadlines] == [pytest.approx(5.0)]
+
+
 def test_a_step_took_no_longer_than_what_passed_since_the_beat_before(tower, world):
     report_steps(tower, world, {"forger": LONGEST})
     pace = tower.fleet.jobs["forger"].generation.pace("")

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.fleet.fleet import Fleet
+from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.pace import Pauses
 from watchtower.tower.troubles import Troubles
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline
-from watchtower.wire.report import Report
+from watchtower.wire.report import RankVitals, Report
 
 DEADLINES = "making its deadlines"
 
@@ -50,7 +51,7 @@ def find_deadlines(
                 job=vitals.job,
                 owner=vitals.owner,
                 rank=vitals.rank,
-                after_s=min(after_s, MAX_AGE_S),
+                after_s=min(_after_phase_s(job.generation, vitals) + after_s, MAX_AGE_S),
                 phase=beat.phase,
                 jitter_s=jitters[label],
             )
@@ -58,3 +59,14 @@ def find_deadlines(
             troubles.note(label, DEADLINES, error)
             continue
         yield deadline
+
+
+def _after_phase_s(gen: Generation, vitals: RankVitals) -> float:
+    """Return the seconds from the last heartbeat of a rank until it last entered or left a phase.
+
+    An agent counts from the heartbeat, and a limit counts from the latest of these.
+    """
+    record, beat = gen.ranks.get(vitals.rank), vitals.beat
+    if beat is None or record is None or record.vitals.beat != beat:
+        return 0.0
+    return max(0.0, record.phase_changed_at - (record.seen_at - beat.age_s))

@@ -224,3 +224,13 @@ def test_intervals_of_any_length_add_up():
     samples = Samples()
     for at, agreed_s in [(0.0, 0.0), (30.0, 30.0), (40.0, 40.0), (50.0, 50.0), (80.0, 80.0)]:
         assert sample(samples, at, *SAME) == agreed_s
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_code_in_the_sample_with_a_change_belongs_to_the_run_that_it_begins(order):
+    samples = sampled(*[SAME] * 10)
+    samples.begin(RANKS, 20.0, 200.0)
+    dumps = (a_dump(0, SAME[0], native=RUNS_PYTHON), a_dump(1, OTHER[1]))
+    samples.take([dumps[rank] for rank in order], map(a_stack, (*SAME, *OTHER)), 200.0)
+    assert (samples.longest_s(), samples.longest_s(RunKind.CODE)) == (200.0, 0.0)
+    assert samples.ran_code

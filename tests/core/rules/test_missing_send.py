@@ -1,10 +1,15 @@
 """A rank that has left out a message that another one waits for, in pipelines of blocking calls."""
 
+import sys
+
 import pytest
 
 from tests.core.builders import FETCHING, a_rank, ranks_in, with_loops, with_rank
 from tests.core.recording import a_recorded_case, calls, peer
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.diagnosis.waits import messages as module
+from watchtower.core.diagnosis.waits.messages import find_missing_sends
 
 INSIDE = calls("all_reduce", before=3, open=1)
 RECEIVING = (
@@ -209,3 +214,34 @@ def test_a_stage_asleep_in_its_loader_is_the_laggard():
     }
     diagnosis = diagnose(a_recorded_case(built, {}, {rank: {} for rank in range(4)}, transfers))
     assert named(diagnosis) == ("dataloader_stall", [0])
+
+
+def calls_for_a_ring(size):
+    """Return how many calls the search makes in a ring whose ranks all wait for the one before."""
+    transfers = {
+        rank: [
+            peer((rank - 1) % size, received=(41, 40), opens=False),
+            peer((rank + 1) % size, sent=(40, 40)),
+        ]
+        for rank in range(size)
+    }
+    made = {rank: {} for rank in range(size)}
+    picture = take_picture(a_recorded_case(ranks_in(size, RECEIVING), {}, made, transfers))
+    count = 0
+
+    def note(frame, event, _):
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename == module.__file__
+
+    sys.setprofile(note)
+    try:
+        find_missing_sends(picture, None)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_twice_as_many_ranks_take_about_twice_as_many_calls():
+    few, many = calls_for_a_ring(20), calls_for_a_ring(40)
+    assert few > 20
+    assert many < 2.5 * few

@@ -140,3 +140,43 @@ def test_who_is_in_the_same_call_of_a_helper_waits_too(native, waiting):
 def test_without_native_places_a_line_of_a_helper_is_one_call():
     built = [a_rank(r, HELPER.format(49 if r == 3 else 52), syscall="futex") for r in range(4)]
     assert presumed(built) == "0-3"
+
+
+@pytest.mark.parametrize(
+    ("other", "waiting"),
+    [
+        ({"syscall": "read", "target": "/mnt/shards/0042.tar"}, "0-2"),
+        ({"syscall": "read", "target": "/mnt/shards/0042.tar", "state": "D"}, "0-2"),
+        ({"syscall": "clock_nanosleep"}, "0-2"),
+        ({"syscall": "", "state": "R", "active": True, "cpu": 1.0}, "0-2"),
+        ({"syscall": "poll"}, "0-3"),
+        ({"syscall": "futex"}, "0-3"),
+    ],
+)
+def test_a_helper_may_call_what_the_kernel_shows_to_be_no_wait_for_ranks(other, waiting):
+    built = [a_rank(r, HELPER.format(52), syscall="recvfrom") for r in range(3)]
+    assert presumed([*built, a_rank(3, HELPER.format(49), **other)]) == waiting
+
+
+def test_ranks_that_poll_with_a_timer_in_one_call_of_a_helper_all_wait():
+    built = [a_rank(r, HELPER.format(52), syscall="clock_nanosleep") for r in range(3)]
+    other = a_rank(3, HELPER.format(49), syscall="clock_nanosleep")
+    assert presumed([*built, other]) == "0-3"
+
+
+@pytest.mark.parametrize(
+    ("other", "waiting"),
+    [
+        ({"syscall": "read", "target": "/mnt/shards/0042.tar", "state": "D"}, "0-1,3-7"),
+        ({"syscall": "clock_nanosleep"}, "0-1,3-7"),
+        ({"syscall": "futex"}, "0-7"),
+    ],
+)
+def test_a_function_of_all_stages_may_call_it_too(other, waiting):
+    give, take = (
+        STAGE.format("give /job/links.py:17", 32),
+        STAGE.format("take /job/links.py:15", 33),
+    )
+    built = [a_rank(rank, take if rank in (3, 7) else give, syscall="futex") for rank in range(8)]
+    push = STAGE.format("push /job/links.py:19", 32)
+    assert presumed(with_rank(built, a_rank(2, push, **other))) == waiting

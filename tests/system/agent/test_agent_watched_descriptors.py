@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import select
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.tool_process import ChildRunner
+from agent.dumpers.watched_child import MAX_WATCHED, read_polled
 from agent.dumpers.watched_descriptors import (
     CALLS,
     MAX_WATCHED_OUTPUT_BYTES,
@@ -72,6 +76,13 @@ def test_a_poll_of_several_descriptors_names_none(start: Start, runner: ChildRun
     victim.begin(f"poller = select.poll(); poller.register(other[0], select.POLLIN); {POLL_PIPE}")
     (wait,) = watched_by(runner, victim.pid)
     assert wait.target == ""
+
+
+def test_entries_without_a_descriptor_do_not_hide_the_others_of_a_poll() -> None:
+    entries = [-1] * 2 * MAX_WATCHED + [7, -1, 8]
+    memory = b"".join(struct.pack("=ihh", number, select.POLLIN, 0) for number in entries)
+    buffer = ctypes.create_string_buffer(memory)
+    assert read_polled(os.getpid(), ctypes.addressof(buffer), len(entries)) == [7, 8]
 
 
 def test_an_event_loop_that_serves_names_the_listening_address(

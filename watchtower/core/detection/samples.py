@@ -157,7 +157,9 @@ class Samples:
     _still_s: float = 0.0
     """Length of the present run while no rank moves."""
     _ran_code: bool = False
-    """A rank ran code in a sample of the present run."""
+    """A rank ran code in an earlier sample of the present run."""
+    _runs_code: bool = False
+    """A rank runs code in the present sample. If a rank changes in it, that sample begins a run."""
     _longest_s: dict[RunKind, float] = field(default_factory=dict)
     """Lengths of the longest runs of samples that agreed before a change."""
 
@@ -169,7 +171,7 @@ class Samples:
     @property
     def ran_code(self) -> bool:
         """Whether a rank ran code in a sample of the present run."""
-        return self._ran_code
+        return self._ran_code or self._runs_code
 
     @property
     def is_blind(self) -> bool:
@@ -186,6 +188,7 @@ class Samples:
         self._answered.clear()
         self._interval_s = now - self._begun_at if self._begun else 0.0
         self._usual_interval_s = usual_interval_s
+        self._ran_code, self._runs_code = self.ran_code, False
         self._has_change, self._begun_at = False, now
         self._begun += 1
 
@@ -251,6 +254,7 @@ class Samples:
         """Drop the run of samples that agree, because a rank was working during it."""
         self._answered.clear()
         self._end_run()
+        self._runs_code = False
         self.since = now
 
     def note_still(self, agreed_s: float) -> None:
@@ -287,7 +291,7 @@ class Samples:
             if before is not None:
                 self._break()
             self._end_run()
-        self._ran_code = self._ran_code or activity.runs_code
+        self._runs_code = self._runs_code or activity.runs_code
         self._answered.add(rank)
 
     def _break(self) -> None:
@@ -307,7 +311,7 @@ class Samples:
         self._agreed, self._agreed_s, self._still_s, self._ran_code = 0, 0.0, 0.0, False
 
     def _kinds(self) -> tuple[RunKind, ...]:
-        """Return the kinds of the present run, besides STILL."""
+        """Return the kinds of the run before the present sample, besides STILL."""
         return (RunKind.ANY, RunKind.CODE) if self._ran_code else (RunKind.ANY,)
 
 

@@ -107,7 +107,7 @@ def find_majority(positions: Sequence[Position]) -> frozenset[int]:
     if live < MIN_RANKS or 2 * len(still) <= live:
         return frozenset()
     most = _join_ending(_find_most(stacks, live), stacks, live)
-    most = _join_call(most, positions) & still.keys()
+    most = _leave_out_busy(_join_call(most, positions), positions) & still.keys()
     if 2 * len(most) <= live:
         most = _find_most(_without_lines(stacks), live) & _blocked_in_sockets(still)
     return most if 2 * len(most) > live else frozenset()
@@ -151,6 +151,18 @@ def _join_call(most: frozenset[int], positions: Sequence[Position]) -> frozenset
     if None in found or len({frame for frame, _ in calls}) != 1:
         return most
     return most | {item.rank for item in positions if _call_of(item) in calls}
+
+
+def _leave_out_busy(most: frozenset[int], positions: Sequence[Position]) -> frozenset[int]:
+    """Leave out the few ranks at this place that the kernel shows to do something else.
+
+    They use a whole core, or wait for a file or a timer. If half of the ranks do, this is how they
+    wait for each other. In a poll of unknown descriptors, one may be a connection to another rank.
+    """
+    may_wait = MAY_BE_FOR_RANKS | {"poll"}
+    among = (item for item in positions if item.rank in most)
+    busy = {item.rank for item in among if item.spins or item.wait.wait_class not in may_wait}
+    return most - busy if 2 * len(busy) < len(most) else most
 
 
 def _call_of(position: Position) -> tuple[object, object] | None:

@@ -80,12 +80,15 @@ def find_missing_sends(positions: Positions, odd_rank: OddRank | None) -> tuple[
         return ()  # it sends no more because its loop is over
     found = []
     for end, candidates in find_candidates(positions.graph):
+        may_be_odd = frozenset(candidates or end.ranks)
         for point in end.points:
             if point.kind is not PointKind.RECEIVE or not point.missing:
                 continue
             sender, receiver = point.missing[0], point.waiting[0]
-            proofs = tuple(_find_proofs(positions, logs, end.points, point))
-            if proofs and (not candidates or sender in candidates):
+            if sender not in may_be_odd:
+                continue
+            proofs = tuple(_find_proofs(positions, logs, positions.graph.points_of(sender), point))
+            if proofs:
                 found.append(MissingSend(sender, receiver, point.number, proofs))
     # What a stage gets it passes on, whatever the order of its messages. That an exchange is by
     # turns is only usual: a stage may take several micro-batches before it answers.
@@ -110,31 +113,31 @@ def _is_ahead(row: PeerTransfers | None) -> bool:
     return row.receives_begun - row.sends_begun > (0 if row.opened_by_send else 1)
 
 
-def _is_from(point: WaitPoint, sender: int, receiver: int) -> bool:
-    """Return whether `receiver` waits for a message of `sender` here."""
-    return point.kind is PointKind.RECEIVE and receiver in point.waiting and sender in point.missing
-
-
 def _find_proofs(
-    positions: Positions, logs: CollectiveLogs, points: tuple[WaitPoint, ...], point: WaitPoint
+    positions: Positions, logs: CollectiveLogs, of_sender: tuple[WaitPoint, ...], point: WaitPoint
 ) -> Iterator[GoneOn]:
+    """Yield the proofs that the sender is past the message of `point`.
+
+    `of_sender`: the points that the sender is blocked in.
+    """
     sender, receiver, number = point.missing[0], point.waiting[0], point.number
     row = logs.transfers_with(sender, receiver)
     if row is not None and _is_ahead(row):
         yield AheadOfExchange(row.receives_begun, receiver)
     # With one more than it has passed on, it may be in a collective between the two. If it waits
     # for a message of the receiver, it is past the one to the receiver.
-    awaits = any(_is_from(other, receiver, sender) for other in points)
+    awaits = any(
+        other.kind is PointKind.RECEIVE and receiver in other.missing for other in of_sender
+    )
     least = number if awaits else number + 1
     for other in logs.transfers.get(sender, ()):
         if other.peer not in (receiver, -1) and not other.opened_by_send:
             if least <= other.receives_done <= number + MAX_LEAD:
                 yield ReceivedMore(other.receives_done, other.peer)
             break
-    for other_point in points:
+    for other_point in of_sender:
         # Only a call that the receiver comes to as well shows that its sender is past the message.
-        waits = sender in other_point.waiting and receiver in other_point.missing
-        if waits and other_point.group is not None:
+        if other_point.group is not None and receiver in other_point.missing:
             yield WaitsIn(other_point.operation)
             break
     ahead, behind = positions.by_rank[sender].step, positions.by_rank[receiver].step
