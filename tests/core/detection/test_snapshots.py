@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import FETCHING, IN_TORCH_ALL_REDUCE, IN_USER_CODE, a_rank
+from tests.core.builders import FETCHING, IN_TORCH_ALL_REDUCE, IN_USER_CODE, Built, a_rank
 from tests.snapshots import GAP_S, TAKEN_AT, a_snapshot, merge
 from watchtower.core.case import Presence
 from watchtower.core.detection.snapshots import join_snapshots
@@ -136,12 +136,19 @@ def test_without_heartbeats_one_changing_rank_is_no_progress():
 
 
 SLEPT = NativePlace(kind=NativeKind.PYTHON, run_ns=9, switches=7)
+RAN = NativePlace(kind=NativeKind.LIBC, running=True)
+POLLED = NativePlace(kind=NativeKind.DEVICE_WAIT, running=True)
 MOVED = Movement(socket_bytes_per_s=700_000.0)
 """Of a job whose ranks exchange gradients in short steps."""
 
 
+def moved_by(native: NativePlace | None, *, but: int) -> list[Built]:
+    """All ranks but one: at the same line twice, and their processes moved data."""
+    return [rank(r, native=native, movement=MOVED) for r in range(SIZE) if r != but]
+
+
 def test_without_heartbeats_ranks_at_the_same_line_by_chance_that_move_data_are_healthy():
-    moved = [rank(r, movement=MOVED) for r in range(SIZE - 1)]
+    moved = moved_by(RAN, but=SIZE - 1)
     (job,) = join_snapshots(nodes(*moved, rank(SIZE - 1, before=IN_USER_CODE)))
     assert (job.status, "moved data" in job.reason) == (Status.HEALTHY, True)
 
@@ -155,10 +162,15 @@ def test_without_heartbeats_ranks_at_the_same_line_by_chance_that_move_data_are_
     ],
 )
 def test_without_heartbeats_a_rank_that_did_not_move_is_suspect_beside_ranks_that_did(still):
-    moved = [rank(r, movement=MOVED) for r in range(SIZE) if r != 5]
-    (job,) = join_snapshots(nodes(*moved, still))
+    (job,) = join_snapshots(nodes(*moved_by(RAN, but=5), still))
     assert job.status is Status.SUSPECT
     assert "at the same line twice by chance" in job.caveat
+
+
+@pytest.mark.parametrize("native", [POLLED, None])
+def test_without_heartbeats_data_of_other_threads_does_not_hide_ranks_that_may_wait(native):
+    (job,) = join_snapshots(nodes(*moved_by(native, but=5), rank(5, before=IN_USER_CODE)))
+    assert job.status is Status.SUSPECT
 
 
 def test_a_job_of_which_every_rank_is_stopped_is_suspended():

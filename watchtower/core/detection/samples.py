@@ -92,16 +92,16 @@ class RankActivity(NamedTuple):
     runs_code: bool = False
     """Its training thread runs Python or a library that does not wait for a device."""
     waits_for_client: bool = False
-    is_unplaced: bool = False
-    """It runs, and where in native code is not known: on a busy machine that happens now and then.
-    """
+    is_placed: bool = True
+    """Where it is in native code was read. On a busy machine it is not, now and then."""
+    is_running: bool = False
     is_uninterruptible: bool = False
     """It is in state D. Where such a thread is blocked cannot be read without risk."""
 
     def place_as(self, before: RankActivity) -> RankActivity:
         """Return the activity of a thread that is at the same line as `before`: if its place is not
         known now, it is that of before."""
-        if not self.is_unplaced:
+        if self.is_placed or not self.is_running:
             return self
         return self._replace(waits_for_device=before.waits_for_device, runs_code=before.runs_code)
 
@@ -122,6 +122,8 @@ class LatestSample:
     """Its training thread was blocked all the time since the sample before."""
     rests: bool = False
     """Its training thread used little CPU time since the sample before."""
+    is_followed: bool = False
+    """Where it is in native code was read in this sample and in the one before."""
     changed_at: float = float("-inf")
     """When the position last changed."""
 
@@ -227,7 +229,8 @@ class Samples:
                 waits_for_device=waits_for_device([placed]),
                 runs_code=runs_code(placed.native),
                 waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
-                is_unplaced=placed.native is None and dump.kernel.state is ProcessState.RUNNING,
+                is_placed=placed.native is not None,
+                is_running=dump.kernel.state is ProcessState.RUNNING,
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)
@@ -249,6 +252,14 @@ class Samples:
         stays blocked, hardly runs, or polls for its device."""
         rests = rank in self.latest and self.latest[rank].rests
         return rests or self.stays_blocked(rank) or self.activity_of(rank).waits_for_device
+
+    def ran(self, rank: int) -> bool:
+        """Return whether a rank's training thread is known to have run between its latest two
+        samples, other than to poll for its device."""
+        latest = self.latest.get(rank)
+        if latest is None or not latest.is_followed:
+            return False
+        return not latest.stays_blocked and not latest.activity.waits_for_device
 
     def reset(self, now: float) -> None:
         """Drop the run of samples that agree, because a rank was working during it."""
@@ -280,6 +291,7 @@ class Samples:
             return  # an older dump that arrived late
         joined = before.sample.join(sample) if before is not None else None
         if before is not None and joined is not None:
+            before.is_followed = before.activity.is_placed and activity.is_placed
             activity = activity.place_as(before.activity)
             before.stays_blocked = before.activity.is_same_wait(activity)
             before.rests = used_little_cpu(before.activity.block, activity.block, at - before.at)

@@ -177,7 +177,8 @@ def _judge_positions(
     """Compare the two rounds of a job without heartbeats: in a hang, a rank does not change.
 
     A rank of a healthy job is often at the same line twice. It moved if it moved data and its
-    training thread ran between the rounds. In a hang, the ranks that wait do neither.
+    training thread ran between the rounds. In a hang, the ranks that wait do not run; if they poll
+    for their devices, another thread may move data, so that polling shows nothing.
     """
     samples, live = Samples(), {record.vitals.rank: record.vitals for record in gen.live()}
     for batch in sorted(batches, key=lambda each: each.round):
@@ -187,10 +188,9 @@ def _judge_positions(
         return Status.HEALTHY, "every rank changed its position during the snapshot"
     moved = {
         rank
-        for rank, latest in samples.latest.items()
-        if rank in live
-        and not latest.stays_blocked
-        and read_movement(live[rank].movement, policy.moving_cpu_cores, waits=True).moves_data
+        for rank, vitals in live.items()
+        if samples.ran(rank)
+        and read_movement(vitals.movement, policy.moving_cpu_cores, waits=True).moves_data
     }
     if changed | moved == live.keys():
         return Status.HEALTHY, "every rank changed its position or moved data during the snapshot"
