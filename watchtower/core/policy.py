@@ -71,7 +71,8 @@ class Policy:
         "A rank in a marked phase of unknown length is suspect after this many seconds. A suspect "
         "that works in a phase, or for which no rank waits, is hung this many seconds after "
         "suspicion; so is a job whose ranks all wait before its first steps. The time in phases "
-        "extends other suspicions up to this many seconds.",
+        "extends other suspicions up to this many seconds. Entering and leaving phases again and "
+        "again excuses a rank until it was outside phases for this many seconds.",
     )
     phase_still_s: float = setting(
         60,

@@ -1,12 +1,8 @@
 """Marked phases: the time without a step counts anew when a rank enters or leaves one."""
 
-import math
-
 from tests.core.detection.scenes import World
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
 from watchtower.core.detection.condition import ConditionKind
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.stall_context import StallContext, stall_context_of
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.verdict import Cause, Status
 
@@ -58,22 +54,28 @@ def test_a_first_report_shows_when_the_phase_began():
     assert changed == {world.now - 405}
 
 
-def context_of(world: World) -> StallContext:
-    condition = world.report(6)
-    assert condition.stall is not None
-    return stall_context_of(
-        world.gen, world.fleet.nodes, Detector(world.policy), condition.stall, None, world.now
-    )
+def change_phases(world: World, inside: int, outside: int, seconds: int) -> float | None:
+    """All ranks work in a phase and outside in turns. Returns after how long the job stalls."""
+    began = world.now
+    while world.now - began < seconds:
+        for phase, length in (("checkpoint", inside), ("", outside)):
+            for rank in world.ranks.values():
+                rank.phase, rank.phase_at, rank.cpu_cores = phase, world.now, 1.0
+            for _ in range(length):
+                if world.report(1).kind is ConditionKind.STALLED:
+                    return world.now - began
+    return None
 
 
-def test_the_context_has_the_end_of_the_last_phase():
-    assert context_of(stepped()).phase_left_at == -math.inf
+def test_a_job_that_only_enters_and_leaves_phases_is_suspect_in_the_end():
     world = stepped()
-    world.ranks[0].phase, world.ranks[0].cpu_cores = "evaluation", 1.0
-    assert context_of(world).phase_left_at == -math.inf
-    world.ranks[0].phase = ""
-    left_at = world.now
-    assert context_of(world).phase_left_at == left_at
+    stalled_after_s = change_phases(world, inside=3, outside=3, seconds=3600)
+    assert stalled_after_s is not None
+    assert world.policy.phase_patience_s < stalled_after_s < 4 * world.policy.phase_patience_s
+
+
+def test_a_long_evaluation_that_marks_each_batch_is_not_suspect():
+    assert change_phases(stepped(), inside=10, outside=1, seconds=3600) is None
 
 
 def evaluated(seconds: float) -> Story:
@@ -89,10 +91,10 @@ def evaluated(seconds: float) -> Story:
 def test_a_suspect_that_has_left_its_phase_gets_the_usual_patience_from_then():
     story = evaluated(60)
     left_at = story.now
-    story.see(stalled(), seconds=9, phase_left_at=left_at)
-    assert story.watch.status is Status.SUSPECT
-    story.see(stalled(), seconds=1, phase_left_at=left_at)
-    assert story.watch.status is Status.HUNG
+    story.see(stalled())
+    while story.watch.status is Status.SUSPECT:
+        story.see(stalled(), seconds=1)
+    assert story.now == left_at + 10
 
 
 def test_a_suspect_that_stops_moving_in_a_phase_gets_its_patience_from_then():
@@ -107,7 +109,7 @@ def test_phases_without_end_extend_a_suspicion_only_up_to_the_patience_with_phas
     story = evaluated(0)
     seconds = 0
     while story.watch.status is Status.SUSPECT and seconds < 1000:
-        story.see(stalled(), seconds=1, phase_left_at=story.now)
+        story.see(stalled(), seconds=1, phase="" if seconds % 2 else "evaluation")
         seconds += 1
     assert seconds == story.watch.policy.phase_patience_s
 
@@ -121,7 +123,7 @@ def test_a_suspect_that_cannot_continue_gets_no_time_for_its_phase():
 
 def test_a_pause_that_began_in_a_phase_is_learned_as_one_of_this_phase():
     story = evaluated(60)
-    story.see(stalled(), seconds=1, phase_left_at=story.now)
+    story.see(stalled(), seconds=1)
     story.see(plain(ConditionKind.STEPPING))
     learned = [(pause.phase, pause.frame_class) for pause in story.watch.pauses.all()]
     assert learned == [("evaluation", "dataloader")]

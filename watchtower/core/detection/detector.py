@@ -339,7 +339,7 @@ class Detector:
                 continue
             age = min(
                 record.age_s(now, nodes[record.key.node].interval_s),
-                now - record.phase_changed_at,
+                self._since_phase_s(record, now),
                 since_resumed_s,
             )
             if age > deadline or (beat.phase and self._is_still(record, age, now)):
@@ -347,6 +347,15 @@ class Detector:
         if not late:
             return None
         return Stall(why=Why.OVERDUE, since=min(late.values()), ranks=frozenset(late))
+
+    def _since_phase_s(self, record: RankRecord, now: float) -> float:
+        """Return the seconds since a rank last entered or left a phase.
+
+        A rank that does so again and again makes no progress by it: then these are its seconds
+        outside phases.
+        """
+        since_s, outside_s = now - record.phase_changed_at, record.outside_s
+        return max(since_s, outside_s) if outside_s > self.policy.phase_patience_s else since_s
 
     def _is_still(self, record: RankRecord, age: float, now: float) -> bool:
         """Return whether a rank in a phase has not moved for too long."""

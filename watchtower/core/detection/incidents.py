@@ -180,7 +180,6 @@ class JobWatch:
         if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
             effects += self._begin_suspicion(now)
         self.stall = self.prolong(stall)
-        self._phases.take(context)
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
@@ -331,8 +330,7 @@ class JobWatch:
             self.diagnosis = not_diagnosed(
                 now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
-        if context.phase and self.diagnosis.suspects_moving:
-            self._phases.until = now
+        self._phases.take(context.phase, self.diagnosis.suspects_moving, now)
         in_phase_s = max(0.0, self._phases.until - self.suspect_since)
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy, in_phase_s)
         effects += self._repeated.take_due(

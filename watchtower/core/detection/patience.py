@@ -57,12 +57,17 @@ class PhaseTime:
     name: str = ""
     """Phase in which the top suspect was last; empty if it was in none."""
     until: float = -math.inf
-    """When a rank last left a phase, or the suspect last worked in one."""
+    """When the top suspect last worked in a phase, or left one."""
+    _is_inside: bool = False
 
-    def take(self, context: StallContext) -> None:
-        """Add the present facts about the stall."""
-        self.name = context.phase or self.name
-        self.until = max(self.until, context.phase_left_at)
+    def take(self, phase: str, is_moving: bool, now: float) -> None:
+        """Add the present phase of the top suspect, and whether the suspect moves.
+
+        Only the suspect counts: a rank at which nobody looks could delay an incident by its phases.
+        """
+        if is_moving if phase else self._is_inside:
+            self.until = now
+        self.name, self._is_inside = phase or self.name, bool(phase)
 
 
 def patience_for(
@@ -74,8 +79,8 @@ def patience_for(
 ) -> Patience:
     """Return how long after suspicion a stall becomes an incident.
 
-    `in_phase_s`: seconds from the suspicion until a rank last left a marked phase, or the suspect
-    last worked in one. Up to `phase_patience_s`, they do not count.
+    `in_phase_s`: seconds from the suspicion until the suspect last worked in a marked phase, or
+    left one. Up to `phase_patience_s`, they do not count.
     """
     patience = _patience_outside_phases(diagnosis, context, pauses, policy)
     if not in_phase_s or diagnosis.cause in CANNOT_GO_ON:

@@ -24,8 +24,6 @@ class StallContext:
 
     phase: str = ""
     """Phase of the top suspect. Empty outside phases, and in a phase whose step times are known."""
-    phase_left_at: float = -math.inf
-    """When a rank last left a marked phase."""
     typical_s: float = 0.0
     """Typical seconds of a step of the top suspect, 0 while they are not known."""
     starting: bool = False
@@ -64,12 +62,10 @@ def stall_context_of(
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
     training_moved_at = [record.moved_at() for record in live if not is_exiting(record)]
-    left_at = [record.phase_changed_at for record in live if not _is_in_phase(record)]
     ended = sum(1 for record in gen.ranks.values() if not record.is_live)
     phase, typical_s = _pace_of(gen, diagnosis)
     return StallContext(
         phase=phase,
-        phase_left_at=max(left_at, default=-math.inf),
         typical_s=typical_s,
         starting=stall.why is Why.STARTUP,
         no_heartbeat=stall.why is Why.UNCHANGED,
@@ -79,10 +75,6 @@ def stall_context_of(
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),
     )
-
-
-def _is_in_phase(record: RankRecord) -> bool:
-    return bool(record.vitals.beat and record.vitals.beat.phase)
 
 
 def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:

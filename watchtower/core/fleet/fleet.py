@@ -22,6 +22,7 @@ from watchtower.core.fleet.generation import (
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.phases import outside_s, phase_changed_at
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import read_movement
@@ -328,7 +329,8 @@ class Fleet:
         ):
             gen.resumed_at = now  # this is the first rank to run after the whole job was suspended
         interval_s = self._believed_interval_s(record, vitals, now)
-        record.phase_changed_at = _phase_changed_at(record, vitals, now)
+        record.phase_changed_at = phase_changed_at(record, vitals, now)
+        record.outside_s = outside_s(record, vitals, now)
         gen.note_vitals(record, vitals)
         record.seen_at = now
         record.reporter = self.nodes[record.key.node].reporter
@@ -380,15 +382,3 @@ class Fleet:
         live = {item: record for item, record in records.items() if record and record.is_live}
         for record in node.note_missing(live, previous, report):
             record.vanish(node.seen_at)
-
-
-def _phase_changed_at(record: RankRecord, vitals: RankVitals, now: float) -> float:
-    """Return when a rank last entered or left a phase, by its record and its new report."""
-    before, beat, changed_at = record.vitals.beat, vitals.beat, record.phase_changed_at
-    if beat is None:
-        return changed_at
-    if beat.phase:
-        changed_at = max(changed_at, now - beat.phase_age_s)
-    has_changed = before is not None and before.phase != beat.phase
-    # A report says when the present phase began, not when the one before it ended.
-    return now if has_changed and changed_at <= record.seen_at else changed_at

@@ -87,6 +87,8 @@ class RankRecord:
     """When its process tree last used storage or network."""
     phase_changed_at: float = float("-inf")
     """When it last entered or left a marked phase, as far as the reports show it."""
+    outside_s: float = 0.0
+    """Seconds outside marked phases since its last heartbeat, as far as the reports show them."""
     ended_at: float | None = None
     dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
@@ -105,6 +107,7 @@ class RankRecord:
             self.computed_at,
             self.moved_data_at,
             self.phase_changed_at,
+            self.outside_s,
             self.ended_at,
             self.dumps,
             self.text_bytes,
