@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.gaps import find_gap_of_container, find_gap_of_stacks, find_gaps, find_missing_rights
@@ -13,6 +16,9 @@ from watchtower.wire.report import AgentGaps
 
 MAX_USERS = 4
 """Users named in the sentence."""
+
+NAMES_DEADLINE_S = 1.0
+"""Seconds for the names of users. They may come from a service in the network that hangs, too."""
 
 MAX_USER = 32
 """Characters of the name of a user, as useradd allows."""
@@ -81,14 +87,15 @@ def find_unread(proc: Proc, own: int) -> Unread:
 
 def write_other_users(unread: Unread, own: int, needed: str) -> str:
     """Return the sentence on the other users."""
-    names = list(map(name_user, unread.users))
+    users = find_names((own, *unread.users[:MAX_USERS]))
+    names = [users.get(user, f"uid {user}") for user in unread.users]
     if len(names) > MAX_USERS:
         names[MAX_USERS:] = [f"{len(names) - MAX_USERS} more users"]
     shown = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
     seen = f" ({shown} run{'' if len(names) > 1 else 's'} Python here)" if names else ""
     return (
-        f"ranks of other users than {name_user(own)} are not found{seen}: run the snapshot as the "
-        f"user of the job, or with {needed}"
+        f"ranks of other users than {users.get(own, f'uid {own}')} are not found{seen}: run the "
+        f"snapshot as the user of the job, or with {needed}"
     )
 
 
@@ -104,9 +111,16 @@ def write_closed(unread: Unread, needed: str) -> str:
     )
 
 
-def name_user(number: int) -> str:
-    """Return the name of a user, or its number if it has none."""
-    try:
-        return printable(pwd.getpwuid(number).pw_name, MAX_USER)
-    except (KeyError, OSError):
-        return f"uid {number}"
+def find_names(numbers: Sequence[int]) -> dict[int, str]:
+    """Return the names of users, as far as they are found in time. A search that hangs is left."""
+    names: dict[int, str] = {}
+
+    def find() -> None:
+        for number in numbers:
+            with contextlib.suppress(KeyError, OSError):
+                names[number] = printable(pwd.getpwuid(number).pw_name, MAX_USER)
+
+    thread = threading.Thread(target=find, name="user names", daemon=True)
+    thread.start()
+    thread.join(NAMES_DEADLINE_S)
+    return dict(names)

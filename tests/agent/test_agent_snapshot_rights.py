@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import pwd
+import threading
 from pathlib import Path
 
 import pytest
 
 from agent.procfs import Proc
+from agent.snapshots import rights
 from agent.snapshots.command import snapshot
 from agent.snapshots.options import SnapshotOptions
 from agent.snapshots.rights import (
     Unread,
     find_limits,
+    find_names,
     find_unread,
     write_closed,
     write_other_users,
@@ -48,6 +52,20 @@ def yama(proc: Proc, scope: int) -> None:
 def test_only_other_users_with_python_are_named(proc: Proc) -> None:
     assert find_unread(proc, NOBODY) == Unread(users=(os.getuid(),), closed=())
     assert find_unread(proc, os.getuid()) == Unread(users=(), closed=())
+
+
+def test_names_of_users_are_awaited_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, never = pwd.getpwuid(0), threading.Event()
+
+    def ask(number: int) -> pwd.struct_passwd:
+        if number:
+            never.wait()  # as a directory service that does not answer
+        return root
+
+    monkeypatch.setattr(pwd, "getpwuid", ask)
+    monkeypatch.setattr(rights, "NAMES_DEADLINE_S", 0.05)
+    assert find_names([0, 7, 0]) == {0: "root"}
+    never.set()
 
 
 def test_a_process_that_has_ended_is_not_unread(proc: Proc) -> None:
