@@ -20,10 +20,11 @@ from agent.discovery.pages import find_page
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
 from agent.dumpers.native_functions import NativeFunctionReader
-from agent.dumpers.native_places import NativePlaces
+from agent.dumpers.native_places import PLACES_DEADLINE_S, NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.watched_descriptors import ThreadId, WatchedDescriptors
+from agent.dumpers.tool_process import REAP_S
+from agent.dumpers.watched_descriptors import WATCHED_DEADLINE_S, ThreadId, WatchedDescriptors
 from agent.dumping.parallel import start_steps
 from agent.dumping.process_trees import children_by_parent, descendants
 from agent.dumping.round_trees import (
@@ -58,6 +59,9 @@ ROUND_GRACE_S = 5.0
 """Seconds after the deadline of a round in which a running py-spy may end. Then the round is sent
 as it is.
 """
+
+SECOND_SAMPLE_S = PLACES_DEADLINE_S + WATCHED_DEADLINE_S + 3 * REAP_S
+"""A sample of other threads ends within this many seconds. With less time left, none is begun."""
 
 MAX_ROUNDS_LEFT_BEHIND = 8
 """Rounds that were sent incomplete because a read in /proc hangs. An owner that has used up its
@@ -232,7 +236,7 @@ class RoundTaker:
         watching = start_steps("watched", 1, [partial(self._find_watched, wanted, owner, tables)])
         for thread in (*asking, *dumping, *sampling, *watching):
             thread.join()
-        if time.monotonic() < deadline:
+        if time.monotonic() + SECOND_SAMPLE_S <= deadline + ROUND_GRACE_S:
             self._read_other_threads(trees, owner, tables)
 
     def _read_other_threads(self, trees: Sequence[Tree], owner: str, tables: KernelTables) -> None:
