@@ -49,6 +49,7 @@ from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import StoreWriter, recall_dumps
 from watchtower.tower.tracing import TraceOrders
 from watchtower.tower.troubles import Troubles
+from watchtower.tower.turns import Turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
@@ -115,7 +116,7 @@ class Tower:
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
-        self._recalls = asyncio.Lock()
+        self._recalls = Turns(1, clock)
         self.runner = DiagnosisRunner(clock, start_diagnoser)
         self.effects = Effects(
             self.fleet,
@@ -338,13 +339,14 @@ class Tower:
             return True
         if gen.recall_wanted and not live.is_recalling:
             gen.recall_wanted, live.is_recalling = False, True
-            self.effects.start(self._recall_dumps(live, gen))
+            self.effects.start(self._recall_dumps(live, job))
         return live.is_recalling and bool(gen.known)
 
-    async def _recall_dumps(self, live: LiveJob, gen: Generation) -> None:
+    async def _recall_dumps(self, live: LiveJob, job: Job) -> None:
+        gen = job.generation
         try:
             # One job at a time: what a read returns is decoded, and many times as large as stored.
-            async with self._recalls:
+            async with self._recalls.take(job.sharer, job.founder):
                 await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
         except Exception as error:
             log.warning("job %s: cannot read its dumps from the store: %s", live.name, error)
