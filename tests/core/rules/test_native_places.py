@@ -39,7 +39,7 @@ def named(diagnosis):
 def test_hosts_that_poll_wait_for_the_rank_that_does_not():
     diagnosis = diagnose_job(a_rank(5, FETCHING, syscall="nanosleep"))
     assert named(diagnosis) == ("dataloader_stall", [5])
-    assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
+    assert "7 ranks wait for rank 5 in a device wait" in diagnosis.summary
 
 
 def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():
@@ -137,7 +137,7 @@ def test_a_thread_that_trains_is_judged_in_the_place_of_main(waits):
     late = in_thread(5, FETCHING, waits, native=replace(BLOCKED, run_ns=7))
     diagnosis = diagnose_job(late, built=hosts)
     assert named(diagnosis) == ("dataloader_stall", [5])
-    assert "7 ranks wait for rank 5 in a wait for the device" in diagnosis.summary
+    assert "7 ranks wait for rank 5 in a device wait" in diagnosis.summary
     position = picture_of(hosts).by_rank[0]
     assert position.waits_for_device
     assert not position.moving

@@ -54,6 +54,7 @@ from watchtower.core.diagnosis.writer.words import (
     describe_thread,
     describe_worker,
     name_wait,
+    name_waits,
     write_cycle,
     write_held,
     write_loop,
@@ -184,7 +185,7 @@ def _write_peers(_: Picture, ranks: Ranks) -> str:
     presumed = all(item.presumed for item in waiting)
     how = " (inferred: most ranks are there)" if presumed else ""
     verb = "waits" if len(waiting) == 1 else "wait"
-    return f"{count_ranks(len(waiting))} {verb} in {name_wait(waiting)}{how}"
+    return f"{count_ranks(len(waiting))} {verb} in {name_waits(waiting)}{how}"
 
 
 def _write_gave_up(_: Picture, ranks: Ranks) -> str:

@@ -51,7 +51,7 @@ SHOWN_S = 1.0
 MAX_NAMED = 8
 """Ranks named in the middle of a sentence; more are counted."""
 
-DEVICE_WAIT = "a wait for the device"
+DEVICE_WAIT = "a device wait"
 
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
