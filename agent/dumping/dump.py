@@ -8,12 +8,12 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_round import RoundTaker
+from agent.dumping.dump_round import NOT_WATCHED, RoundTaker
 from agent.dumping.targets import Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
@@ -21,6 +21,10 @@ from watchtower.wire.dumps import DumpBatch
 ROUND_DEADLINE_S = 10.0
 """Processes not dumped by then are sent as a timeout: evidence now is better than evidence later.
 """
+
+LEAST_WATCH_S = 1.0
+"""Seconds for which targets are watched at least. On a busy machine, a round may take longer than
+the gap."""
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,8 @@ class DumpRequest:
     """One round only, without child processes."""
     native: bool = False
     """Read the native functions of the targets first, for which they are stopped for a moment."""
+    watch: bool = False
+    """Watch between the rounds which targets run Python."""
 
 
 class Dumping:
@@ -77,21 +83,26 @@ class Dumping:
                 self._taker.read_functions(
                     request.targets, deadline=deadline, owner=request.job.owner
                 )
-            for number in (1, 2):
-                began = time.monotonic()
-                self._take(request, number)
-                if request.sample:
-                    return
-                if number == 1 and self._stopping.wait(
-                    max(0.0, began + request.gap_s - time.monotonic())
-                ):
-                    return
+            began = time.monotonic()
+            self._take(request, 1)
+            if request.sample:
+                return
+            ran_python = self._watch(request, began + request.gap_s) if request.watch else {}
+            if not self._stopping.wait(max(0.0, began + request.gap_s - time.monotonic())):
+                self._take(request, 2, ran_python)
         except Exception:
             log.exception("dump of job %s failed", request.job)
         finally:
             self._ended(request)
 
-    def _take(self, request: DumpRequest, number: int) -> None:
+    def _watch(self, request: DumpRequest, until: float) -> dict[int, bool]:
+        """Return which targets run Python until then, or for a moment if it has passed."""
+        seconds = max(LEAST_WATCH_S, until - time.monotonic())
+        return self._taker.watch(request.targets, seconds, owner=request.job.owner)
+
+    def _take(
+        self, request: DumpRequest, number: int, ran_python: Mapping[int, bool] = NOT_WATCHED
+    ) -> None:
         taken = read_moment()
         deadline = time.monotonic() + ROUND_DEADLINE_S
         found = self._taker.take(
@@ -99,6 +110,7 @@ class Dumping:
             deadline=deadline,
             owner=request.job.owner,
             children=not request.sample,
+            ran_python=ran_python,
         )
         batch = DumpBatch(
             version=PROTOCOL_VERSION,

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 from watchtower_heartbeat.page import PageError, PageView
 
@@ -21,6 +22,7 @@ from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
 from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import PLACES_DEADLINE_S, NativePlaces
+from agent.dumpers.python_runs import PythonRuns
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.tool_process import REAP_S
@@ -71,6 +73,9 @@ share of them gets no further round; other owners do.
 MAX_OTHER_THREADS = 8
 """Threads of one rank that are sampled beside main: one that trains, and some that load data."""
 
+NOT_WATCHED: Mapping[int, bool] = MappingProxyType({})
+"""No process was watched between two rounds."""
+
 log = logging.getLogger(__name__)
 
 STUCK_HELP = (
@@ -106,13 +111,15 @@ class RoundTaker:
         native: NativePlaces | None = None,
         functions: NativeFunctionReader | None = None,
         watched: WatchedDescriptors | None = None,
+        runs: PythonRuns | None = None,
     ) -> None:
         """Without `loops` no source is read, without `native` no native stack, without `functions`
-        no native function, and without `watched` not what a poll waits for.
+        no native function, without `watched` not what a poll waits for, and without `runs` not who
+        runs Python between rounds.
         """
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
         self._loops, self._native, self._functions = loops, native, functions
-        self._watched = watched
+        self._watched, self._runs = watched, runs
         self._turns = ToolTurns()
         self._reads = GuardedReads(Owners(proc).find_quietly)
         self._left_behind: dict[threading.Thread, str] = {}
@@ -126,13 +133,19 @@ class RoundTaker:
         deadline: float,
         owner: str = "",
         children: bool = True,
+        ran_python: Mapping[int, bool] = NOT_WATCHED,
     ) -> Round:
         """Dump all targets of one owner, with their child processes.
 
-        Processes not reached by the deadline are recorded as timeouts.
+        Processes not reached by the deadline are recorded as timeouts. `ran_python`: whether those
+        that were watched since the round before ran Python, by pid.
         """
         trees: list[Tree] = []
         self._fill_in_time(trees, targets, owner, deadline, children)
+        for tree in trees:
+            if tree.native is not None:
+                ran = ran_python.get(tree.process.pid)
+                tree.native = replace(tree.native, ran_python=ran)
         trees += [unreached(target, owner) for target in targets[len(trees) :]]
         stacks, groups = StackSet(), GroupSet()
         dumps = tuple(
@@ -151,6 +164,12 @@ class RoundTaker:
             groups=groups.groups(),
             group_logs=groups.logs(),
         )
+
+    def watch(self, targets: Sequence[Target], seconds: float, *, owner: str) -> dict[int, bool]:
+        """Return which targets ran Python within the next seconds, by pid, as far as known."""
+        if self._runs is None:
+            return {}
+        return self._runs.watch([target.pid for target in targets], seconds, owner)
 
     def read_functions(self, targets: Sequence[Target], *, deadline: float, owner: str) -> None:
         """Read the native functions of targets one after the other: the next rounds contain them.

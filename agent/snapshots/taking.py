@@ -17,11 +17,12 @@ from agent.discovery.found_rank import JobKey
 from agent.discovery.process_table import ProcessTable
 from agent.dump_starter import target_of
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.python_runs import MAX_RUNS_OUTPUT_BYTES, RUNS_GRACE_S, PythonRuns
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
-from agent.dumping.dump import ROUND_DEADLINE_S, Dumping, DumpRequest
+from agent.dumping.dump import LEAST_WATCH_S, ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
 from agent.gaps import HOST_PID_NAMESPACE, read_pid_namespace
 from agent.procfs import Proc
@@ -153,17 +154,21 @@ class SnapshotTaker:
                 loops if self._options.read_source else None,
                 NativePlaces(self._proc, ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
                 watched=WatchedDescriptors(self._proc, ChildRunner(MAX_WATCHED_OUTPUT_BYTES)),
+                runs=PythonRuns(self._proc, ChildRunner(MAX_RUNS_OUTPUT_BYTES)),
             ),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),
             ended=lambda _: self._places.release(),
         )
         gap_s = self._options.gap_s
-        longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s
+        longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s + LEAST_WATCH_S + RUNS_GRACE_S
         unplaced = set()
         for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
             if self._places.acquire(timeout=longest_s):
                 targets = tuple(map(target_of, ranks))
-                dumping.start(DumpRequest(job=job, reason=REASON, targets=targets, gap_s=gap_s))
+                request = DumpRequest(
+                    job=job, reason=REASON, targets=targets, gap_s=gap_s, watch=True
+                )
+                dumping.start(request)
             else:
                 unplaced.add(job)
         for _ in range(JOBS_AT_ONCE):

@@ -205,6 +205,9 @@ class NativePlace:
     ends_in_s: float | None = None
     """Seconds until the call that it is blocked in ends by itself, such as a sleep; null if it may
     never end, or if that is not known."""
+    ran_python: bool | None = None
+    """Whether the main thread ran Python at some time since the round before; null if it was not
+    watched."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -173,6 +173,30 @@ def test_without_heartbeats_data_of_other_threads_does_not_hide_ranks_that_may_w
     assert job.status is Status.SUSPECT
 
 
+def a_device_wait(*, ran_python: bool | None) -> NativePlace:
+    return NativePlace(kind=NativeKind.DEVICE_WAIT, running=True, ran_python=ran_python)
+
+
+def test_without_heartbeats_a_job_whose_device_waits_end_is_healthy():
+    waits = [rank(r, native=a_device_wait(ran_python=True)) for r in range(SIZE - 1)]
+    (job,) = join_snapshots(nodes(*waits, rank(SIZE - 1, IN_USER_CODE, native=RAN)))
+    assert (job.status, "ended a wait" in job.reason) == (Status.HEALTHY, True)
+
+
+@pytest.mark.parametrize("ran_python", [False, None])
+def test_one_rank_that_ends_waits_of_its_own_is_no_progress(ran_python):
+    waits = [rank(r, native=a_device_wait(ran_python=ran_python)) for r in range(SIZE)]
+    waits[5] = rank(5, native=a_device_wait(ran_python=True))
+    (job,) = join_snapshots(nodes(*waits))
+    assert job.status is Status.SUSPECT
+
+
+def test_python_that_runs_without_a_device_wait_is_no_progress():
+    loops = [rank(r, native=replace(SLEPT, ran_python=True)) for r in range(SIZE)]
+    (job,) = join_snapshots(nodes(*loops))
+    assert job.status is Status.SUSPECT
+
+
 def test_a_job_of_which_every_rank_is_stopped_is_suspended():
     (job,) = join_snapshots(nodes(*[rank(r, state="T") for r in range(SIZE)]))
     assert job.status is Status.SUSPENDED

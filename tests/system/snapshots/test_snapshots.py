@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.dumpers.perf_clock import find_sampling_error
 from tests.system.agent.agent_processes import Victim, clean_environment, new_mark
 from tests.system.snapshots.hung_star import AGENT, NODE, diagnose, run, star
 
@@ -61,6 +62,10 @@ def test_a_job_that_steps_is_healthy_and_standard_output_is_a_file(tmp_path: Pat
     done = diagnose([file], "--json")
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["job"] == "star"
+    if not find_sampling_error():
+        _, second = json.loads(file.read_text())["dumps"]
+        watched = [each["native"]["ran_python"] for each in second["ranks"]]
+        assert None not in watched
 
 
 def test_a_node_without_ranks_has_no_file(tmp_path: Path):

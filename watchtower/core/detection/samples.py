@@ -95,6 +95,8 @@ class RankActivity(NamedTuple):
     is_placed: bool = True
     """Where it is in native code was read. On a busy machine it is not, now and then."""
     is_running: bool = False
+    ran_python: bool = False
+    """Its main thread is known to have run Python since the sample before."""
     is_uninterruptible: bool = False
     """It is in state D. Where such a thread is blocked cannot be read without risk."""
 
@@ -122,6 +124,8 @@ class LatestSample:
     """Its training thread was blocked all the time since the sample before."""
     rests: bool = False
     """Its training thread used little CPU time since the sample before."""
+    has_ended_wait: bool = False
+    """It waited for its device in this sample or in the one before, and ran Python between them."""
     is_followed: bool = False
     """Where it is in native code was read in this sample and in the one before."""
     changed_at: float = float("-inf")
@@ -231,6 +235,7 @@ class Samples:
                 waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
                 is_placed=placed.native is not None,
                 is_running=dump.kernel.state is ProcessState.RUNNING,
+                ran_python=dump.native is not None and dump.native.ran_python is True,
                 is_uninterruptible=dump.kernel.state is ProcessState.UNINTERRUPTIBLE,
             )
             self._note(dump.rank, sample, activity, at)
@@ -260,6 +265,10 @@ class Samples:
         if latest is None or not latest.is_followed:
             return False
         return not latest.stays_blocked and not latest.activity.waits_for_device
+
+    def has_ended_wait(self, rank: int) -> bool:
+        """Return whether a rank ended a wait for its device between its latest two samples."""
+        return rank in self.latest and self.latest[rank].has_ended_wait
 
     def reset(self, now: float) -> None:
         """Drop the run of samples that agree, because a rank was working during it."""
@@ -293,12 +302,16 @@ class Samples:
         if before is not None and joined is not None:
             before.is_followed = before.activity.is_placed and activity.is_placed
             activity = activity.place_as(before.activity)
+            before.has_ended_wait = _has_ended_wait(before.activity, activity)
             before.stays_blocked = before.activity.is_same_wait(activity)
             before.rests = used_little_cpu(before.activity.block, activity.block, at - before.at)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at
-            self.latest[rank] = LatestSample(sample, at, activity, changed_at=changed_at)
+            ended = before is not None and _has_ended_wait(before.activity, activity)
+            self.latest[rank] = LatestSample(
+                sample, at, activity, changed_at=changed_at, has_ended_wait=ended
+            )
             self.since = max(self.since, at)
             if before is not None:
                 self._break()
@@ -325,6 +338,11 @@ class Samples:
     def _kinds(self) -> tuple[RunKind, ...]:
         """Return the kinds of the run before the present sample, besides STILL."""
         return (RunKind.ANY, RunKind.CODE) if self._ran_code else (RunKind.ANY,)
+
+
+def _has_ended_wait(before: RankActivity, after: RankActivity) -> bool:
+    """Return whether a rank ended a wait for its device: no such wait runs Python."""
+    return after.ran_python and (before.waits_for_device or after.waits_for_device)
 
 
 def _hash_calls(collectives: RankCollectives | None) -> bytes | None:

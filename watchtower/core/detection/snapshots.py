@@ -178,7 +178,9 @@ def _judge_positions(
 
     A rank of a healthy job is often at the same line twice. It moved if it moved data and its
     training thread ran between the rounds. In a hang, the ranks that wait do not run; if they poll
-    for their devices, another thread may move data, so that polling shows nothing.
+    for their devices, another thread may move data, so that polling shows nothing. A wait for a
+    device that ended shows progress of all ranks that it waited for. One rank alone may run kernels
+    of its own while the others wait, so most ranks must have ended one.
     """
     samples, live = Samples(), {record.vitals.rank: record.vitals for record in gen.live()}
     for batch in sorted(batches, key=lambda each: each.round):
@@ -192,7 +194,10 @@ def _judge_positions(
         if samples.ran(rank)
         and read_movement(vitals.movement, policy.moving_cpu_cores, waits=True).moves_data
     }
-    if changed | moved == live.keys():
+    ended = {rank for rank in live if samples.has_ended_wait(rank)}
+    if 2 * len(ended) > len(live):
+        return Status.HEALTHY, "most ranks ended a wait for their device during the snapshot"
+    if changed | moved | ended == live.keys():
         return Status.HEALTHY, "every rank changed its position or moved data during the snapshot"
     return Status.SUSPECT, "ranks did not change their position during the snapshot"
 

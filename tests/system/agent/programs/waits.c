@@ -11,6 +11,15 @@ void spin(void)
         clock_gettime(CLOCK_MONOTONIC, &now);
 }
 
+void spin_briefly(void)
+{
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - began.tv_sec) * 1000000000L + now.tv_nsec - began.tv_nsec < 40000000L);
+}
+
 void do_yield(void)
 {
     for (;;)
