@@ -63,7 +63,7 @@ def _last_rounds(batches: Sequence[DumpBatch]) -> list[DumpBatch]:
 
 def _describe_job(batch: DumpBatch, world_size: int) -> Iterator[str]:
     of = f" of {world_size}" if world_size else ""
-    yield f"job {_line(batch.job)}: ranks {_ranks(batch.ranks)}{of}"
+    yield f"job {_line(batch.job)}: {_name(batch.ranks)}{of}"
     stacks = {stack.digest: stack for stack in batch.stacks}
     groups = group_ranks(batch.ranks)
     for group in groups[:MAX_GROUPS]:
@@ -104,8 +104,7 @@ def _describe_group(group: Sequence[RankDump], stacks: Mapping[str, Stack]) -> I
     first, failure = group[0], group[0].failure
     kernel = first.kernel
     doing = " ".join(filter(None, (kernel.state.value, kernel.syscall, kernel.target)))
-    name = "rank" if len(group) == 1 else "ranks"
-    yield f"  {name} {_ranks(group)}: {_line(doing)}"
+    yield f"  {_name(group)}: {_line(doing)}"
     stack = stacks.get(_main_digest(first))
     for frame in stack.frames[:SHOWN_FRAMES] if stack else ():
         yield f"      {_line(f'{frame.function} ({frame.file}:{frame.line})')}"
@@ -117,8 +116,9 @@ def _main_digest(dump: RankDump) -> str:
     return next((thread.digest for thread in dump.threads if thread.main), "")
 
 
-def _ranks(dumps: Sequence[RankDump]) -> str:
-    return format_members(tuple(sorted({dump.rank for dump in dumps})))
+def _name(dumps: Sequence[RankDump]) -> str:
+    ranks = tuple(sorted({dump.rank for dump in dumps}))
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {format_members(ranks)}"
 
 
 def _line(text: str, limit: int = MAX_LINE) -> str:

@@ -86,6 +86,11 @@ def test_a_healthy_job_is_one_line_and_its_facts():
     assert render_markdown(bare) == "**a: healthy**\nstepping\n"
 
 
+def test_the_cause_of_a_healthy_job_that_was_examined_is_conditional():
+    (headline, *_) = render_text(a_verdict(status=Status.HEALTHY)).splitlines()
+    assert headline.startswith("llama-70b: healthy; if it hangs: dataloader_stall (")
+
+
 def test_a_verdict_shows_alternatives_and_what_is_missing():
     verdict = a_verdict(
         alternatives=(

@@ -205,9 +205,12 @@ def _headline(verdict: Verdict) -> str:
     job = clean(verdict.job, 128)
     if verdict.cause is None:
         return f"{job}: {verdict.status.value}"
+    # A healthy job has a cause only in an examination, which compares two dumps.
+    joint = "; if it hangs:" if verdict.status is Status.HEALTHY else ","
     if verdict.cause is Cause.UNKNOWN:
-        return f"{job}: {verdict.status.value}, cause unknown"
-    return f"{job}: {verdict.status.value}, {verdict.cause.value} ({verdict.confidence:.0%})"
+        return f"{job}: {verdict.status.value}{joint} cause unknown"
+    cause = f"{verdict.cause.value} ({verdict.confidence:.0%})"
+    return f"{job}: {verdict.status.value}{joint} {cause}"
 
 
 def _facts(verdict: Verdict) -> list[str]:

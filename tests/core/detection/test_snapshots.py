@@ -203,6 +203,19 @@ def test_a_job_of_which_every_rank_is_stopped_is_suspended():
     assert accused(job) == []
 
 
+def test_a_rank_in_no_file_is_to_be_found_before_the_others_are_checked():
+    others = [rank(r) for r in range(SIZE - 1)]
+    (job,) = join_snapshots([a_snapshot(others, size=SIZE)])
+    found = diagnose(job.case)
+    last = f"rank {SIZE - 1}"
+    assert found.summary.startswith(f"All {SIZE - 1} ranks in the snapshots wait in all_reduce")
+    assert "; 1 rank is in no snapshot." in found.summary
+    assert found.next_steps[0].startswith(f"find out whether {last} still runs: take a snapshot")
+    assert any(
+        gap.startswith(f"{last}: in no snapshot, so it has") for gap in found.missing_evidence
+    )
+
+
 def test_what_the_snapshots_of_a_job_lack_is_named_with_the_nodes():
     gap = JobGap(job="llama", owner="uid:1000", text="its ranks were not dumped")
     others = (replace(gap, job="bert"), replace(gap, owner="uid:7"))

@@ -174,7 +174,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         written = replace(
             written,
             evidence=first.evidence if first else show_ranks(picture),
-            next_steps=first.next_steps if first else advise_by_hand(picture),
+            next_steps=(first and first.next_steps) or advise_by_hand(picture),
         )
     return replace(
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, candidates),

@@ -58,14 +58,24 @@ def _unreported_ranks(picture: Picture) -> Iterable[str]:
     for node, unreported in sorted(ranks.items()):
         if not node:
             yield (
-                f"{name_ranks(unreported)}: in no snapshot, so they have ended or run on another "
-                "node; take snapshots on all nodes of the job"
+                f"{name_ranks(unreported)}: in no snapshot, so {_write_ended(len(unreported))} on "
+                "another node; take snapshots on all nodes of the job"
             )
             continue
         yield (
             f"the agent on {clean(node, 64)} no longer reports {name_ranks(unreported)}: whether "
             "they run is unknown; check the agent's --match and rights (watchtower-agent check)"
         )
+
+
+def _write_ended(count: int) -> str:
+    return "it has ended or runs" if count == 1 else "they have ended or run"
+
+
+def is_in_no_snapshot(position: Position) -> bool:
+    """Return whether snapshots of other nodes may contain this rank."""
+    evidence = position.evidence
+    return evidence.presence is Presence.UNREPORTED and not evidence.node
 
 
 def _agent_gaps(picture: Picture) -> Iterable[str]:

@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
 from watchtower.core.diagnosis.writer.advice import Step
+from watchtower.core.diagnosis.writer.gaps import is_in_no_snapshot
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
@@ -61,10 +62,10 @@ def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> 
 
 def _write_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
-    answered = " that answered" if any(not item.live for item in picture.unseen) else ""
-    count = f"{count_ranks(len(live))}{answered}"
+    count = f"{count_ranks(len(live))}{_name_seen(picture.unseen)}"
     if live and len(waiting) == len(live):
-        seen = f"all {count} wait in {name_waits(waiting)}"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        seen = f"{'the' if len(live) == 1 else 'all'} {count} {verb} in {name_waits(waiting)}"
         seen += _write_unlogged(picture.unlogged) or ", and none is behind"
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
@@ -77,6 +78,13 @@ def _write_seen(picture: Picture) -> str:
     return seen + never + "".join(_write_unseen(picture.unseen))
 
 
+def _name_seen(unseen: Sequence[Position]) -> str:
+    """Return which ranks were seen, if some were not."""
+    if any(map(is_in_no_snapshot, unseen)):
+        return " in the snapshots"
+    return " that answered" if any(not item.live for item in unseen) else ""
+
+
 def _write_unlogged(unlogged: Sequence[Position]) -> str:
     ranks = name_ranks(item.rank for item in unlogged)
     return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
@@ -86,8 +94,10 @@ def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
     """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
+    absent = sum(map(is_in_no_snapshot, unseen))
     for count, words in (
-        (len(unseen) - len(live), "did not answer"),
+        (absent, f"{'is' if absent == 1 else 'are'} in no snapshot"),
+        (len(unseen) - len(live) - absent, "did not answer"),
         (bare, "returned no stack"),
         (len(live) - bare, "may wait or work"),
     ):
@@ -114,6 +124,12 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
 def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     """Return which rank to check by hand."""
     live = picture.live
+    absent = [item for item in picture.unseen if is_in_no_snapshot(item)]
+    if absent:
+        one = len(absent) == 1
+        runs, its, node = ("runs", "its", "node") if one else ("run", "their", "nodes")
+        text = f"find out whether {name_ranks(ranks_of(absent))} still {runs}: take a snapshot on "
+        return (Step(f"{text}{its} {node}, and read the end of {its} log", lasts=True),)
     if not live:
         text = "read the end of the job's own log: no process of the job is left"
         return (Step(text, lasts=True),)
