@@ -261,6 +261,11 @@ _WORK = {
 """Classes of libraries by the kind of work. The kind with most samples counts."""
 
 
+def pattern_of(kind: str) -> str:
+    """Return the pattern of the names of the libraries of a class."""
+    return "|".join(f"(?:{pattern.pattern})" for each, pattern in _CLASSES if each == kind)
+
+
 def class_of(library: str) -> str:
     """Return the class of a library by its base name."""
     name = library.rpartition("/")[2][:MAX_NAME]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.dumpers.native_places import PYTHON, class_of
+from agent.dumpers.native_places import PYTHON, pattern_of
 from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
@@ -20,17 +20,17 @@ from agent.procfs import Proc
 RUNS_GRACE_S = 2.0
 """Seconds for the start of the child and for the mappings, besides those of the samples."""
 
-MAX_RUNS_OUTPUT_BYTES = 1 << 20
-"""Bytes of an output: a thousand ranks with some libraries have 200 kB."""
+MAX_RUNS_OUTPUT_BYTES = 1 << 18
+"""Bytes of an output: more than of a thousand ranks."""
 
 log = logging.getLogger(__name__)
 
 
 class Run(msgspec.Struct):
-    """A line of the child: one process, with the samples in each library."""
+    """A line of the child."""
 
     pid: int
-    leaves: dict[str, int]
+    ran_python: bool
 
 
 _DECODER = msgspec.json.Decoder(Run)
@@ -46,7 +46,11 @@ class PythonRuns:
     def watch(self, pids: Sequence[int], seconds: float, owner: str) -> dict[int, bool]:
         """Return which of these processes ran Python within the next seconds, as far as known."""
         command = child_command(
-            "agent.dumpers.python_runs_child", self._proc.path, f"{seconds:.3f}", *map(str, pids)
+            "agent.dumpers.python_runs_child",
+            self._proc.path,
+            f"{seconds:.3f}",
+            pattern_of(PYTHON),
+            *map(str, pids),
         )
         try:
             output = self._runner.run(command, seconds + RUNS_GRACE_S, owner).output
@@ -60,5 +64,5 @@ class PythonRuns:
             except msgspec.MsgspecError:
                 continue
             if run.pid in pids:
-                runs[run.pid] = any(class_of(name) == PYTHON for name in run.leaves)
+                runs[run.pid] = run.ran_python
         return runs

@@ -1,60 +1,86 @@
-"""Counts in which libraries main threads run for some seconds, in a separate process that can be
+"""Finds which main threads run Python within some seconds, in a separate process that can be
 abandoned.
 
-The arguments are the path of /proc, the seconds, and the processes. A line answers a process:
-{"pid": 4711, "leaves": {"libcuda.so.1": 290, "libpython3.11.so.1.0": 8}}. A process whose thread
-cannot be sampled has none.
+The arguments are the path of /proc, the seconds, a pattern for the names of the interpreter's
+libraries, and the processes. A line answers a process: {"pid": 4711, "ran_python": true}. A process
+that cannot be sampled, or whose mappings cannot be read, has none.
 
-The samples are program counters only: nothing of the target is stopped or read meanwhile. Its
-mappings are read in the end, because such a read may hang. Standard library only.
+The samples are program counters only: the target is not stopped. Reading its mappings may hang, so
+they are read once, when there are samples. Standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agent.dumpers.mappings import GENERATED, Maps
+from agent.dumpers.mappings import Maps
 from agent.dumpers.native_child import MAX_MAPS_BYTES
 from agent.dumpers.perf_clock import PerfClock, PerfError
 
 PERIOD_NS = 1_000_000
-"""Nanoseconds of CPU time between two samples. A step runs Python for some milliseconds."""
+"""Nanoseconds of CPU time between two samples. A step may run Python for a few milliseconds."""
 
 DRAIN_S = 0.1
 """Seconds between two reads of the ring buffers. One has room for 0.3 s of a running thread."""
 
 
-def main() -> None:
-    """Answer for every process that can be sampled."""
-    proc, seconds, *words = sys.argv[1:]
-    for pid, counters in count(list(map(int, words)), float(seconds)).items():
-        with contextlib.suppress(OSError):
-            with Path(f"{proc}/{pid}/maps").open("rb") as file:
-                maps = Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
-            leaves = Counter[str]()
-            for pc, number in counters.items():
-                leaves[maps.name_of(pc) or GENERATED] += number
-            print(json.dumps({"pid": pid, "leaves": leaves}), flush=True)
+class Watched:
+    """One process: the clock of its main thread, and its mappings."""
+
+    def __init__(self, proc: str, pid: int) -> None:
+        """Raises PerfError."""
+        self._maps_path = Path(f"{proc}/{pid}/maps")
+        self._maps: Maps | None = None
+        self._clock = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
+
+    def ran(self, python: re.Pattern[str]) -> bool:
+        """Return whether it ran Python since the last call. Raises OSError."""
+        samples = self._clock.drain()
+        if samples and self._maps is None:
+            with self._maps_path.open("rb") as file:
+                self._maps = Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
+        maps = self._maps
+        return maps is not None and any(python.fullmatch(maps.name_of(each.pc)) for each in samples)
+
+    def close(self) -> None:
+        """End the sampling."""
+        self._clock.close()
 
 
-def count(pids: Sequence[int], seconds: float) -> dict[int, Counter[int]]:
-    """Return how often the main thread of each process was at each program counter."""
+def watch(
+    proc: str, pids: Sequence[int], seconds: float, python: re.Pattern[str]
+) -> Iterator[tuple[int, bool]]:
+    """Yield each process with whether it ran Python: as soon as it did, or in the end."""
     end = time.monotonic() + seconds
-    clocks: dict[int, PerfClock] = {}
+    left: dict[int, Watched] = {}
     for pid in pids:
         with contextlib.suppress(PerfError):
-            clocks[pid] = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
-    counters: dict[int, Counter[int]] = {pid: Counter() for pid in clocks}
-    while (left_s := end - time.monotonic()) > 0:
+            left[pid] = Watched(proc, pid)
+    while left and (left_s := end - time.monotonic()) > 0:
         time.sleep(min(left_s, DRAIN_S))
-        for pid, clock in clocks.items():
-            counters[pid].update(sample.pc for sample in clock.drain())
-    for clock in clocks.values():
-        clock.close()
-    return counters
+        for pid, watched in list(left.items()):
+            try:
+                if not watched.ran(python):
+                    continue
+                yield pid, True
+            except OSError:
+                pass  # it has ended, or may not be read
+            # No more samples than needed: each costs the thread some microseconds.
+            left.pop(pid).close()
+    for pid, watched in left.items():
+        watched.close()
+        yield pid, False
+
+
+def main() -> None:
+    """Answer for every process that can be sampled."""
+    proc, seconds, python, *words = sys.argv[1:]
+    pids = list(map(int, words))
+    for pid, ran in watch(proc, pids, float(seconds), re.compile(python)):
+        print(json.dumps({"pid": pid, "ran_python": ran}), flush=True)

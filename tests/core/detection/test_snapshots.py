@@ -184,11 +184,12 @@ def test_without_heartbeats_a_job_whose_device_waits_end_is_healthy():
 
 
 @pytest.mark.parametrize("ran_python", [False, None])
-def test_one_rank_that_ends_waits_of_its_own_is_no_progress(ran_python):
+def test_one_rank_that_ends_waits_of_its_own_is_no_progress_and_holds_up_the_others(ran_python):
     waits = [rank(r, native=a_device_wait(ran_python=ran_python)) for r in range(SIZE)]
-    waits[5] = rank(5, native=a_device_wait(ran_python=True))
+    waits[5] = rank(5, IN_USER_CODE, native=a_device_wait(ran_python=True))
     (job,) = join_snapshots(nodes(*waits))
     assert job.status is Status.SUSPECT
+    assert accused(job) == [5]
 
 
 def test_python_that_runs_without_a_device_wait_is_no_progress():

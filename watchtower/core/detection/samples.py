@@ -19,10 +19,10 @@ from watchtower.core.reading.kernel import HELD
 from watchtower.core.reading.native import (
     at_training_thread,
     find_block,
+    is_device_wait,
     is_same_block,
     runs_code,
     used_little_cpu,
-    waits_for_device,
 )
 from watchtower.core.reading.threads import (
     find_thread,
@@ -230,7 +230,7 @@ class Samples:
             activity = RankActivity(
                 frame_class=frame_class,
                 block=find_block(placed),
-                waits_for_device=waits_for_device([placed]),
+                waits_for_device=is_device_wait(placed.native),
                 runs_code=runs_code(placed.native),
                 waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
                 is_placed=placed.native is not None,

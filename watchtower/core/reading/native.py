@@ -42,12 +42,18 @@ def waits_for_device(dumps: Sequence[RankDump]) -> bool:
     """Return whether the last dump shows a wait for a device, asleep or by polling.
 
     On a busy machine the place of a thread that runs is not sampled now and then. Then the dump
-    before decides, if the main thread was at the same line of the program.
+    before decides, if the main thread was at the same line of the program. A rank that ran Python
+    since the dump before has ended such a wait since: it may be in the next one, but does not hang.
     """
     last = dumps[-2:]
     if len(last) == 2 and last[1].native is None and _may_run_on(*last):
         last = last[:1]
     native = last[-1].native if last else None
+    return is_device_wait(native) and not (native is not None and native.ran_python)
+
+
+def is_device_wait(native: NativePlace | None) -> bool:
+    """Return whether this is a wait for a device."""
     return native is not None and native.kind is NativeKind.DEVICE_WAIT
 
 
