@@ -11,15 +11,23 @@ thread executes most of the time counts, not what called it.
 from __future__ import annotations
 
 import logging
-import re
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 
 import msgspec
 
 from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
+from agent.dumpers.native_libraries import (
+    COMPILER,
+    DEVICE,
+    DEVICE_OR_WORK,
+    GENERATED,
+    GLUE,
+    LIBC,
+    NATIVE,
+    PYTHON,
+    class_of,
+)
 from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner, Ended
 from agent.procfs import Proc
@@ -51,18 +59,8 @@ library is on the usual stack. The driver reads the clock for most of a wait."""
 STRAY_SHARE = 0.05
 """Samples outside of the C library and the device libraries that a device wait may have."""
 
-PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
-DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
-
 ENGINE = "libtorch"
 """The main thread sleeps in these libraries while another thread runs backward."""
-
-_TABLE = tomllib.loads(
-    resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
-)["library"]
-_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    [(entry["class"], re.compile("|".join(f"(?:{n})" for n in entry["names"]))) for entry in _TABLE]
-)
 
 log = logging.getLogger(__name__)
 
@@ -259,20 +257,6 @@ _WORK = {
     NativeKind.GENERATED: (GENERATED,),
 }
 """Classes of libraries by the kind of work. The kind with most samples counts."""
-
-
-def pattern_of(kind: str) -> str:
-    """Return the pattern of the names of the libraries of a class."""
-    return "|".join(f"(?:{pattern.pattern})" for each, pattern in _CLASSES if each == kind)
-
-
-def class_of(library: str) -> str:
-    """Return the class of a library by its base name."""
-    name = library.rpartition("/")[2][:MAX_NAME]
-    for kind, pattern in _CLASSES:
-        if pattern.fullmatch(name):
-            return kind
-    return NATIVE
 
 
 def _most(counts: Mapping[str, int]) -> str:

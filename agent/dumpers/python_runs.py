@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.dumpers.native_places import PYTHON, pattern_of
 from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
@@ -49,7 +48,6 @@ class PythonRuns:
             "agent.dumpers.python_runs_child",
             self._proc.path,
             f"{seconds:.3f}",
-            pattern_of(PYTHON),
             *map(str, pids),
         )
         try:

@@ -1,9 +1,9 @@
 """Finds which main threads run Python within some seconds, in a separate process that can be
 abandoned.
 
-The arguments are the path of /proc, the seconds, a pattern for the names of the interpreter's
-libraries, and the processes. A line answers a process: {"pid": 4711, "ran_python": true}. A process
-that cannot be sampled, or whose mappings cannot be read, has none.
+The arguments are the path of /proc, the seconds, and the processes. A line answers a process:
+{"pid": 4711, "ran_python": true}. A process that cannot be sampled, or whose mappings cannot be
+read, has none.
 
 The samples are program counters only: the target is not stopped. Reading its mappings may hang, so
 they are read once, when there are samples. Standard library only.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from agent.dumpers.mappings import Maps
 from agent.dumpers.native_child import MAX_MAPS_BYTES
+from agent.dumpers.native_libraries import PYTHON, class_of
 from agent.dumpers.perf_clock import PerfClock, PerfError
 
 PERIOD_NS = 1_000_000
@@ -39,23 +39,21 @@ class Watched:
         self._maps: Maps | None = None
         self._clock = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
 
-    def ran(self, python: re.Pattern[str]) -> bool:
+    def ran(self) -> bool:
         """Return whether it ran Python since the last call. Raises OSError."""
         samples = self._clock.drain()
         if samples and self._maps is None:
             with self._maps_path.open("rb") as file:
                 self._maps = Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
         maps = self._maps
-        return maps is not None and any(python.fullmatch(maps.name_of(each.pc)) for each in samples)
+        return maps is not None and any(class_of(maps.name_of(s.pc)) == PYTHON for s in samples)
 
     def close(self) -> None:
         """End the sampling."""
         self._clock.close()
 
 
-def watch(
-    proc: str, pids: Sequence[int], seconds: float, python: re.Pattern[str]
-) -> Iterator[tuple[int, bool]]:
+def watch(proc: str, pids: Sequence[int], seconds: float) -> Iterator[tuple[int, bool]]:
     """Yield each process with whether it ran Python: as soon as it did, or in the end."""
     end = time.monotonic() + seconds
     left: dict[int, Watched] = {}
@@ -66,7 +64,7 @@ def watch(
         time.sleep(min(left_s, DRAIN_S))
         for pid, watched in list(left.items()):
             try:
-                if not watched.ran(python):
+                if not watched.ran():
                     continue
                 yield pid, True
             except OSError:
@@ -80,7 +78,6 @@ def watch(
 
 def main() -> None:
     """Answer for every process that can be sampled."""
-    proc, seconds, python, *words = sys.argv[1:]
-    pids = list(map(int, words))
-    for pid, ran in watch(proc, pids, float(seconds), re.compile(python)):
+    proc, seconds, *words = sys.argv[1:]
+    for pid, ran in watch(proc, list(map(int, words)), float(seconds)):
         print(json.dumps({"pid": pid, "ran_python": ran}), flush=True)

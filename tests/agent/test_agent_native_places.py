@@ -12,7 +12,8 @@ from agent.dumpers import native_child
 from agent.dumpers.canonical import parse_dump
 from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.native_child import MAX_CHAIN, merge
-from agent.dumpers.native_places import NativePlaces, ThreadSamples, class_of, classify, find_place
+from agent.dumpers.native_libraries import class_of
+from agent.dumpers.native_places import NativePlaces, ThreadSamples, classify, find_place
 from agent.dumpers.tool_process import Ended, Outcome
 from agent.procfs import Proc
 from watchtower.wire.dumps import MAX_LIBRARIES, KernelWait, NativeKind, NativePlace

@@ -1,0 +1,31 @@
+"""The classes of native libraries, by the reviewed names in `agent/data/native_libraries.toml`.
+
+Standard library only: a child process reads them, too.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+
+from watchtower.wire.bounds import MAX_NAME
+
+PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
+DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
+
+_TABLE = tomllib.loads(
+    resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
+)["library"]
+_CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    [(entry["class"], re.compile("|".join(f"(?:{n})" for n in entry["names"]))) for entry in _TABLE]
+)
+
+
+def class_of(library: str) -> str:
+    """Return the class of a library by its base name."""
+    name = library.rpartition("/")[2][:MAX_NAME]
+    for kind, pattern in _CLASSES:
+        if pattern.fullmatch(name):
+            return kind
+    return NATIVE
