@@ -22,7 +22,7 @@ from watchtower.wire.stacks import Frame
 MAX_QUOTED_THREADS = 3
 """Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
 
-CANNOT_GO_ON = frozenset(
+STUCK_STATES = frozenset(
     {
         ProcessState.STOPPED,
         ProcessState.TRACED,
@@ -80,7 +80,7 @@ class Worker:
     @property
     def weight(self) -> float:
         """How much it speaks for a data loader that stalls."""
-        return STUCK_WEIGHT if self.child.kernel.state in CANNOT_GO_ON else SEEN_WEIGHT
+        return STUCK_WEIGHT if self.child.kernel.state in STUCK_STATES else SEEN_WEIGHT
 
 
 def find_threads(picture: Picture, position: Position) -> tuple[Bystander, ...]:
@@ -161,7 +161,7 @@ def _read(
 ) -> Worker | None:
     worker = Worker(child, _user_place(child, stacks))
     stays = worker.at and before.get(child.pid, "") == _digest(child)
-    return worker if child.kernel.state in CANNOT_GO_ON or stays else None
+    return worker if child.kernel.state in STUCK_STATES or stays else None
 
 
 def _digest(child: ChildDump) -> str:

@@ -19,6 +19,9 @@ MAX_FUNCTION = 48
 REST_CORES, NS_PER_S = 0.05, 1e9
 """A thread that uses at most this share of a core uses little CPU time: it sleeps or polls."""
 
+CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
+"""Places in which a running thread computes."""
+
 LEAST_GAP_S = 1.0
 """Least seconds between the two rounds of a dump."""
 
@@ -58,12 +61,8 @@ def is_device_wait(native: NativePlace | None) -> bool:
 
 
 def runs_code(native: NativePlace | None) -> bool:
-    """Return whether a thread runs Python or a library that does not wait for a device."""
-    return (
-        native is not None
-        and native.running
-        and native.kind in {NativeKind.PYTHON, NativeKind.NATIVE}
-    )
+    """Return whether a thread runs code that does not wait for a device."""
+    return native is not None and native.running and native.kind in CODE
 
 
 def _may_run_on(before: RankDump, after: RankDump) -> bool:

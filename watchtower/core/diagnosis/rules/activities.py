@@ -16,13 +16,11 @@ from watchtower.core.diagnosis.position import Position, Shape
 from watchtower.core.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
 from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.kernel import name_target
-from watchtower.wire.dumps import NativeKind, RankDump
+from watchtower.core.reading.native import CODE
+from watchtower.wire.dumps import RankDump
 from watchtower.wire.verdict import Cause
 
 BUSY_WEIGHT, IDLE_SAVE_WEIGHT, SOCKET_WEIGHT, LOCK_WEIGHT = 0.5, 0.4, 0.45, 0.5
-
-RUNS_CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
-"""Native places in which a spinning rank computes."""
 
 MESSAGE_CALLS = ("send", "recv", "receive")
 """Parts of the names of calls that exchange messages between two ranks."""
@@ -126,7 +124,7 @@ def _advise_saving(_: Picture, first: Position) -> tuple[str, ...]:
 
 def _is_busy(_: Picture, position: Position) -> bool:
     """Return whether it spins in its own code; a name such as `Sampler` is no sign of loading."""
-    if position.native is not None and position.native.kind not in RUNS_CODE:
+    if position.native is not None and position.native.kind not in CODE:
         return False
     by_name = position.reading is not None and position.reading.by_name
     loads_by_name = position.frame_class is FrameClass.DATALOADER and by_name
