@@ -24,6 +24,8 @@ SPINNING = a_native("device_wait", library="libcuda.so.1", running=True)
 SLEEPING = replace(SPINNING, running=False)
 BLOCKED = a_native("python", library="libpython3.11.so.1.0", run_ns=5_000_000, switches=80)
 
+JOB = "/home/ann/job/main.py"
+
 HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=SPINNING, cpu=1.0, state="R", syscall="", active=True)
 """Hosts that poll for their devices: in Python they are at a line of the user's."""
 
@@ -40,6 +42,31 @@ def test_hosts_that_poll_wait_for_the_rank_that_does_not():
     diagnosis = diagnose_job(a_rank(5, FETCHING, syscall="nanosleep"))
     assert named(diagnosis) == ("dataloader_stall", [5])
     assert "7 ranks wait for rank 5 in a device wait" in diagnosis.summary
+
+
+def in_call(call: str) -> str:
+    """A rank of the same program in a call of torch.distributed."""
+    in_torch = f"{call} torch/distributed/distributed_c10d.py:9"
+    return f"{in_torch} < back_off {JOB}:58 < train {JOB}:44 < <module> {JOB}:80"
+
+
+def test_a_rank_that_is_alone_in_a_barrier_while_the_others_wait_for_their_devices():
+    diagnosis = diagnose_job(a_rank(5, in_call("barrier"), native=SPINNING, state="R", syscall=""))
+    assert named(diagnosis) == ("conditional_collective", [5])
+    assert "0-4,6-7 are waiting in a device wait at main.py:51" in diagnosis.summary
+
+
+def test_a_rank_in_a_call_that_is_queued_may_have_a_full_queue():
+    diagnosis = diagnose_job(
+        a_rank(5, in_call("all_reduce"), native=SPINNING, state="R", syscall="")
+    )
+    assert named(diagnosis) == ("unknown", [])
+    assert diagnosis.alternatives == ()
+
+
+def test_most_ranks_in_a_barrier_do_not_accuse_the_one_that_waits_for_its_device():
+    built = ranks_in(8, in_call("barrier"), native=SPINNING, state="R", syscall="")
+    assert diagnose_job(HOSTS[0], built=built).suspects == ()
 
 
 def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():

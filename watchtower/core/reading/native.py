@@ -22,6 +22,9 @@ REST_CORES, NS_PER_S = 0.05, 1e9
 CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
 """Places in which a running thread computes."""
 
+DEVICE_WAIT = "a device wait"
+"""How sentences name the call of a rank that waits for its device."""
+
 LEAST_GAP_S = 1.0
 """Least seconds between the two rounds of a dump."""
 

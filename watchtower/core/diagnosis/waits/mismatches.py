@@ -21,6 +21,7 @@ from watchtower.core.diagnosis.waits.odd_rank import OddRank, Sign
 from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.collective_log import CallKind, compared
+from watchtower.core.reading.native import DEVICE_WAIT
 from watchtower.wire.verdict import Cause
 
 Proof = Sign | Divergence
@@ -244,8 +245,12 @@ def _describe_stray(
 
 
 def _split_by_stacks(positions: Positions) -> Split | None:
-    """Compare where ranks wait, if all wait and no collective log shows for which rank."""
-    waiting = [item for item in positions.waiting if _waits_by_name(item)]
+    """Compare where ranks wait, if all wait and no collective log shows for which rank.
+
+    Many may wait for their devices, which are in a collective, while few are in a meeting. Other
+    calls are queued: if a device is stuck, a host with a full queue waits in any line.
+    """
+    waiting = [item for item in positions.waiting if _shows_wait(item)]
     others = positions.at(Place.ELSEWHERE, Place.CANNOT_RUN, Place.ABSENT)
     if others or len(waiting) < len(positions.live) or len(waiting) < 2:
         return None
@@ -262,6 +267,8 @@ def _split_by_stacks(positions: Positions) -> Split | None:
     order = compare_positions(few[0], many)
     few_call, many_call = _call_of(few[0]), _call_of(many[0])
     is_meeting = any(word in few_call.lower() for word in MEETINGS)
+    if not all(map(_waits_by_name, waiting if not is_meeting else few)):
+        return None
     return Split(
         ground=Ground.STACKS,
         cause=_name_stack_cause(order, is_meeting=is_meeting, same_call=few_call == many_call),
@@ -293,6 +300,10 @@ def _name_stack_cause(order: ProgramOrder, *, is_meeting: bool, same_call: bool)
     return Cause.MISMATCHED_COLLECTIVE
 
 
+def _shows_wait(position: Position) -> bool:
+    return _waits_by_name(position) or (position.waits_for_device and position.unchanged)
+
+
 def _waits_by_name(position: Position) -> bool:
     return position.frame_class.traits.shows_wait_for_ranks and position.unchanged
 
@@ -304,6 +315,8 @@ def _is_between_two(position: Position) -> bool:
 
 
 def _call_of(position: Position) -> str:
+    if position.waits_for_device and not _waits_by_name(position):
+        return DEVICE_WAIT
     return position.reading.what if position.reading else ""
 
 

@@ -22,6 +22,7 @@ from watchtower.core.reading.frames import (
     name_line,
 )
 from watchtower.core.reading.kernel import classify_wait
+from watchtower.core.reading.native import DEVICE_WAIT
 from watchtower.core.reading.threads import KnownStack
 from watchtower.core.reading.wait_places import called_by_user, find_called
 from watchtower.core.text import (
@@ -50,8 +51,6 @@ SHOWN_S = 1.0
 
 MAX_NAMED = 8
 """Ranks named in the middle of a sentence; more are counted."""
-
-DEVICE_WAIT = "a device wait"
 
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
