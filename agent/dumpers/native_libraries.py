@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import lru_cache
 from importlib import resources
 
 from watchtower.wire.bounds import MAX_NAME
 
 PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
 DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
+
+MAX_LIBRARIES = 1024
+"""Libraries whose classes are remembered. Each sample of a thread asks for one."""
 
 _TABLE = tomllib.loads(
     resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
@@ -22,6 +26,7 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
+@lru_cache(MAX_LIBRARIES)
 def class_of(library: str) -> str:
     """Return the class of a library by its base name."""
     name = library.rpartition("/")[2][:MAX_NAME]

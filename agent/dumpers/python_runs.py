@@ -55,12 +55,12 @@ class PythonRuns:
         except OSError as error:
             log.warning("it is not known which ranks run Python: %s", error)
             return {}
-        runs = {}
+        runs, asked = {}, frozenset(pids)
         for line in output.splitlines():
             try:
                 run = _DECODER.decode(line)
             except msgspec.MsgspecError:
                 continue
-            if run.pid in pids:
+            if run.pid in asked:
                 runs[run.pid] = run.ran_python
         return runs

@@ -6,7 +6,8 @@ The arguments are the path of /proc, the seconds, and the processes. A line answ
 read, has none.
 
 The samples are program counters only: the target is not stopped. Reading its mappings may hang, so
-they are read once, when there are samples. Standard library only.
+they are read once, when there are samples, and not while the target is in state D. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agent.dumpers.mappings import Maps
-from agent.dumpers.native_child import MAX_MAPS_BYTES
+from agent.dumpers.native_child import MAX_MAPS_BYTES, READABLE
 from agent.dumpers.native_libraries import PYTHON, class_of
 from agent.dumpers.perf_clock import PerfClock, PerfError
 
@@ -35,7 +36,7 @@ class Watched:
 
     def __init__(self, proc: str, pid: int) -> None:
         """Raises PerfError."""
-        self._maps_path = Path(f"{proc}/{pid}/maps")
+        self._folder = Path(f"{proc}/{pid}")
         self._maps: Maps | None = None
         self._clock = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
 
@@ -43,10 +44,16 @@ class Watched:
         """Return whether it ran Python since the last call. Raises OSError."""
         samples = self._clock.drain()
         if samples and self._maps is None:
-            with self._maps_path.open("rb") as file:
-                self._maps = Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
+            self._maps = self._read_maps()
         maps = self._maps
         return maps is not None and any(class_of(maps.name_of(s.pc)) == PYTHON for s in samples)
+
+    def _read_maps(self) -> Maps | None:
+        state = (self._folder / "stat").read_bytes().rpartition(b")")[2].split()[:1]
+        if not state or state[0].decode() not in READABLE:
+            return None
+        with (self._folder / "maps").open("rb") as file:
+            return Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
 
     def close(self) -> None:
         """End the sampling."""

@@ -56,10 +56,9 @@ def test_a_rank_that_is_alone_in_a_barrier_while_the_others_wait_for_their_devic
     assert "0-4,6-7 are waiting in a device wait at main.py:51" in diagnosis.summary
 
 
-def test_a_rank_in_a_call_that_is_queued_may_have_a_full_queue():
-    diagnosis = diagnose_job(
-        a_rank(5, in_call("all_reduce"), native=SPINNING, state="R", syscall="")
-    )
+@pytest.mark.parametrize("call", ["all_reduce", "wait"])
+def test_a_rank_in_a_call_that_is_queued_may_have_a_full_queue(call):
+    diagnosis = diagnose_job(a_rank(5, in_call(call), native=SPINNING, state="R", syscall=""))
     assert named(diagnosis) == ("unknown", [])
     assert diagnosis.alternatives == ()
 

@@ -247,8 +247,9 @@ def _describe_stray(
 def _split_by_stacks(positions: Positions) -> Split | None:
     """Compare where ranks wait, if all wait and no collective log shows for which rank.
 
-    Many may wait for their devices, which are in a collective, while few are in a meeting. Other
-    calls are queued: if a device is stuck, a host with a full queue waits in any line.
+    Many may wait for their devices, which are in a collective, while few are in a call that blocks
+    its host. Other calls are queued: if a device is stuck, a host with a full queue waits in any
+    line.
     """
     waiting = [item for item in positions.waiting if _shows_wait(item)]
     others = positions.at(Place.ELSEWHERE, Place.CANNOT_RUN, Place.ABSENT)
@@ -267,7 +268,8 @@ def _split_by_stacks(positions: Positions) -> Split | None:
     order = compare_positions(few[0], many)
     few_call, many_call = _call_of(few[0]), _call_of(many[0])
     is_meeting = any(word in few_call.lower() for word in MEETINGS)
-    if not all(map(_waits_by_name, waiting if not is_meeting else few)):
+    blocks_host = any(word in few_call.lower() for word in BLOCKING)
+    if not all(map(_waits_by_name, few if blocks_host else waiting)):
         return None
     return Split(
         ground=Ground.STACKS,
@@ -285,6 +287,9 @@ def _split_by_stacks(positions: Positions) -> Split | None:
 MEETINGS = ("barrier", "wait", "sync")
 """Words in the names of calls that carry no data: a stray one is a meeting that others never come
 to, whereas two calls with data are more likely made in the wrong order."""
+
+BLOCKING = ("barrier", "object")
+"""Words in the names of calls that block their host until all ranks have come, on devices, too."""
 
 TRANSFERS = ("send", "recv", "receive", "p2p")
 """Words in the names of calls between two ranks."""
