@@ -31,7 +31,9 @@ from watchtower.wire.report import Report
 from watchtower.wire.series import SeriesBatch
 from watchtower.wire.verdict import Cause, Verdict
 
-RELEASES = sorted((Path(__file__).parent.parent / "wire" / "recorded").iterdir())
+RELEASES = sorted(
+    (Path(__file__).parent.parent / "wire" / "recorded").iterdir(), key=lambda path: int(path.name)
+)
 NEWEST = RELEASES[-1]
 JOB, RANK = "recorded-job", 2
 POLICY = Policy(suspect_floor_s=2, hung_floor_s=3)

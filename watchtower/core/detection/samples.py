@@ -90,7 +90,7 @@ class RankActivity(NamedTuple):
     """Where its training thread is blocked; null if it, or what it may wait for, runs."""
     waits_for_device: bool = False
     runs_code: bool = False
-    """Its training thread runs code that does not wait for a device."""
+    """Its training thread is known to run code that does not wait for a device."""
     waits_for_client: bool = False
     is_placed: bool = True
     """Where it is in native code was read. On a busy machine it is not, now and then."""

@@ -64,8 +64,13 @@ def is_device_wait(native: NativePlace | None) -> bool:
 
 
 def runs_code(native: NativePlace | None) -> bool:
-    """Return whether a thread runs code that does not wait for a device."""
-    return native is not None and native.running and native.kind in CODE
+    """Return whether a thread is known to run code that does not wait for a device.
+
+    Of generated code it is not known: a library of a device may have made it.
+    """
+    if native is None or native.kind is NativeKind.GENERATED:
+        return False
+    return native.running and native.kind in CODE
 
 
 def _may_run_on(before: RankDump, after: RankDump) -> bool:
