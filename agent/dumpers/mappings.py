@@ -8,6 +8,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+MAX_MAPS_BYTES = 8 << 20
+"""Bytes of one memory map. A process with torch has 60 kB, one with many files some hundred."""
+
 GENERATED = "[generated]"
 """Executable memory without a file: code made at run time."""
 
@@ -47,6 +50,12 @@ class Maps:
         """Return the name of the mapping that contains an address; empty if none does."""
         found = self.find(address)
         return found.name if found else ""
+
+
+def read_maps(folder: str) -> Maps:
+    """Return the mappings of a process, by its folder in /proc. Raises OSError. It may hang."""
+    with open(f"{folder}/maps", "rb") as file:
+        return Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
 
 
 def _parse(text: str) -> Iterator[Mapping]:

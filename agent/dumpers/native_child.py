@@ -28,14 +28,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.dumpers.frame_tables import STACK_POINTER
-from agent.dumpers.mappings import GENERATED, Maps
+from agent.dumpers.mappings import GENERATED, read_maps
 from agent.dumpers.perf_clock import PerfClock, PerfError, Sample
 from agent.dumpers.remote_memory import read_memory
 from agent.dumpers.timed_waits import find_end
 from agent.dumpers.unwinding import Unwinder
-
-MAX_MAPS_BYTES = 8 << 20
-"""Bytes of one memory map. A process with torch has 60 kB, one with many files some hundred."""
 
 ENOUGH_SAMPLES = 24
 LEAST_SAMPLES = 4
@@ -87,8 +84,7 @@ class Process:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        text = _read(f"{PROC}/{pid}/maps", MAX_MAPS_BYTES)
-        self.maps = Maps(text.decode("utf-8", "replace"))
+        self.maps = read_maps(f"{PROC}/{pid}")
         self._unwinder = Unwinder(self.maps, self.read)
         try:
             read_memory(pid, 0, 1)
@@ -155,19 +151,27 @@ class Thread:
         }
 
 
-def is_readable(thread: Thread) -> bool:
-    """Return whether its state allows to read its memory."""
-    stat = _read(f"{PROC}/{thread.pid}/task/{thread.tid}/stat")
+def is_readable(folder: str) -> bool:
+    """Return whether the state of a process or thread allows to read its memory.
+
+    `folder`: its folder in /proc. Raises OSError.
+    """
+    stat = _read(f"{folder}/stat")
     state = stat.rpartition(b")")[2].split()[:1]
     return bool(state) and state[0].decode() in READABLE
 
 
+def folder_of(thread: Thread) -> str:
+    """Return the folder of a thread in /proc."""
+    return f"{PROC}/{thread.pid}/task/{thread.tid}"
+
+
 def read_blocked(process: Process, thread: Thread) -> None:
     """Read the place of a blocked thread, or find that it runs."""
-    if not is_readable(thread):
+    folder = folder_of(thread)
+    if not is_readable(folder):
         thread.failure = STATE
         return
-    folder = f"{PROC}/{thread.pid}/task/{thread.tid}"
     _read_counters(thread, folder)
     words = _read(f"{folder}/syscall").split()
     if words[:1] == [b"running"]:
@@ -280,7 +284,7 @@ def read_process(threads: Sequence[Thread], opened: dict[int, Process]) -> list[
     """
     pid = threads[0].pid
     with _failing(*threads):
-        if pid not in opened and all(map(is_readable, threads)):
+        if pid not in opened and all(is_readable(folder_of(thread)) for thread in threads):
             opened[pid] = Process(pid)
         if pid in opened:
             return read_threads(opened[pid], threads)

@@ -15,7 +15,7 @@ from watchtower.wire.bounds import MAX_NAME
 PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
 DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
 
-MAX_LIBRARIES = 1024
+MAX_REMEMBERED = 1024
 """Libraries whose classes are remembered. Each sample of a thread asks for one."""
 
 _TABLE = tomllib.loads(
@@ -26,7 +26,7 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
-@lru_cache(MAX_LIBRARIES)
+@lru_cache(MAX_REMEMBERED)
 def class_of(library: str) -> str:
     """Return the class of a library by its base name."""
     name = library.rpartition("/")[2][:MAX_NAME]

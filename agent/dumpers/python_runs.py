@@ -36,13 +36,13 @@ _DECODER = msgspec.json.Decoder(Run)
 
 
 class PythonRuns:
-    """Watches the main threads of processes for a while."""
+    """Samples the main threads of processes for a while."""
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
         """`runner` must not be shared: a child that hangs in a memory map must not stop others."""
         self._proc, self._runner = proc, runner
 
-    def watch(self, pids: Sequence[int], seconds: float, owner: str) -> dict[int, bool]:
+    def find(self, pids: Sequence[int], seconds: float, owner: str) -> dict[int, bool]:
         """Return which of these processes ran Python within the next seconds, as far as known."""
         command = child_command(
             "agent.dumpers.python_runs_child",

@@ -17,10 +17,9 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from agent.dumpers.mappings import Maps
-from agent.dumpers.native_child import MAX_MAPS_BYTES, READABLE
+from agent.dumpers.mappings import Maps, read_maps
+from agent.dumpers.native_child import is_readable
 from agent.dumpers.native_libraries import PYTHON, class_of
 from agent.dumpers.perf_clock import PerfClock, PerfError
 
@@ -31,60 +30,53 @@ DRAIN_S = 0.1
 """Seconds between two reads of the ring buffers. One has room for 0.3 s of a running thread."""
 
 
-class Watched:
-    """One process: the clock of its main thread, and its mappings."""
+class MainThread:
+    """The main thread of one process: its clock, and the mappings of the process."""
 
     def __init__(self, proc: str, pid: int) -> None:
         """Raises PerfError."""
-        self._folder = Path(f"{proc}/{pid}")
+        self._folder = f"{proc}/{pid}"
         self._maps: Maps | None = None
         self._clock = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
 
     def ran(self) -> bool:
         """Return whether it ran Python since the last call. Raises OSError."""
         samples = self._clock.drain()
-        if samples and self._maps is None:
-            self._maps = self._read_maps()
+        if samples and self._maps is None and is_readable(self._folder):
+            self._maps = read_maps(self._folder)
         maps = self._maps
         return maps is not None and any(class_of(maps.name_of(s.pc)) == PYTHON for s in samples)
-
-    def _read_maps(self) -> Maps | None:
-        state = (self._folder / "stat").read_bytes().rpartition(b")")[2].split()[:1]
-        if not state or state[0].decode() not in READABLE:
-            return None
-        with (self._folder / "maps").open("rb") as file:
-            return Maps(file.read(MAX_MAPS_BYTES).decode("utf-8", "replace"))
 
     def close(self) -> None:
         """End the sampling."""
         self._clock.close()
 
 
-def watch(proc: str, pids: Sequence[int], seconds: float) -> Iterator[tuple[int, bool]]:
+def find_runs(proc: str, pids: Sequence[int], seconds: float) -> Iterator[tuple[int, bool]]:
     """Yield each process with whether it ran Python: as soon as it did, or in the end."""
     end = time.monotonic() + seconds
-    left: dict[int, Watched] = {}
+    left: dict[int, MainThread] = {}
     for pid in pids:
         with contextlib.suppress(PerfError):
-            left[pid] = Watched(proc, pid)
+            left[pid] = MainThread(proc, pid)
     while left and (left_s := end - time.monotonic()) > 0:
         time.sleep(min(left_s, DRAIN_S))
-        for pid, watched in list(left.items()):
+        for pid, thread in list(left.items()):
             try:
-                if not watched.ran():
+                if not thread.ran():
                     continue
                 yield pid, True
             except OSError:
                 pass  # it has ended, or may not be read
             # No more samples than needed: each costs the thread some microseconds.
             left.pop(pid).close()
-    for pid, watched in left.items():
-        watched.close()
+    for pid, thread in left.items():
+        thread.close()
         yield pid, False
 
 
 def main() -> None:
     """Answer for every process that can be sampled."""
     proc, seconds, *words = sys.argv[1:]
-    for pid, ran in watch(proc, list(map(int, words)), float(seconds)):
+    for pid, ran in find_runs(proc, list(map(int, words)), float(seconds)):
         print(json.dumps({"pid": pid, "ran_python": ran}), flush=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent.delivery.clocks import Moment, read_moment
 from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_round import NOT_WATCHED, RoundTaker
+from agent.dumping.dump_round import NOT_SAMPLED, RoundTaker
 from agent.dumping.targets import Target
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
@@ -22,8 +22,8 @@ ROUND_DEADLINE_S = 10.0
 """Processes not dumped by then are sent as a timeout: evidence now is better than evidence later.
 """
 
-LEAST_WATCH_S = 1.0
-"""Seconds for which targets are watched at least. On a busy machine, a round may take longer than
+LEAST_RUNS_S = 1.0
+"""Seconds for which Python is looked for at least. On a busy machine, a round may take longer than
 the gap."""
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class DumpRequest:
     """One round only, without child processes."""
     native: bool = False
     """Read the native functions of the targets first, for which they are stopped for a moment."""
-    watch: bool = False
-    """Watch between the rounds which targets run Python."""
+    python_runs: bool = False
+    """Find between the rounds which targets run Python."""
 
 
 class Dumping:
@@ -87,7 +87,9 @@ class Dumping:
             self._take(request, 1)
             if request.sample:
                 return
-            ran_python = self._watch(request, began + request.gap_s) if request.watch else {}
+            ran_python = (
+                self._find_runs(request, began + request.gap_s) if request.python_runs else {}
+            )
             if not self._stopping.wait(max(0.0, began + request.gap_s - time.monotonic())):
                 self._take(request, 2, ran_python)
         except Exception:
@@ -95,13 +97,13 @@ class Dumping:
         finally:
             self._ended(request)
 
-    def _watch(self, request: DumpRequest, until: float) -> dict[int, bool]:
+    def _find_runs(self, request: DumpRequest, until: float) -> dict[int, bool]:
         """Return which targets run Python until then, or for a moment if it has passed."""
-        seconds = max(LEAST_WATCH_S, until - time.monotonic())
-        return self._taker.watch(request.targets, seconds, owner=request.job.owner)
+        seconds = max(LEAST_RUNS_S, until - time.monotonic())
+        return self._taker.find_runs(request.targets, seconds, owner=request.job.owner)
 
     def _take(
-        self, request: DumpRequest, number: int, ran_python: Mapping[int, bool] = NOT_WATCHED
+        self, request: DumpRequest, number: int, ran_python: Mapping[int, bool] = NOT_SAMPLED
     ) -> None:
         taken = read_moment()
         deadline = time.monotonic() + ROUND_DEADLINE_S

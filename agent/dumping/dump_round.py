@@ -73,8 +73,8 @@ share of them gets no further round; other owners do.
 MAX_OTHER_THREADS = 8
 """Threads of one rank that are sampled beside main: one that trains, and some that load data."""
 
-NOT_WATCHED: Mapping[int, bool] = MappingProxyType({})
-"""No process was watched between two rounds."""
+NOT_SAMPLED: Mapping[int, bool] = MappingProxyType({})
+"""No process was sampled between two rounds."""
 
 log = logging.getLogger(__name__)
 
@@ -133,12 +133,12 @@ class RoundTaker:
         deadline: float,
         owner: str = "",
         children: bool = True,
-        ran_python: Mapping[int, bool] = NOT_WATCHED,
+        ran_python: Mapping[int, bool] = NOT_SAMPLED,
     ) -> Round:
         """Dump all targets of one owner, with their child processes.
 
         Processes not reached by the deadline are recorded as timeouts. `ran_python`: whether those
-        that were watched since the round before ran Python, by pid.
+        that were sampled since the round before ran Python, by pid.
         """
         trees: list[Tree] = []
         self._fill_in_time(trees, targets, owner, deadline, children)
@@ -165,11 +165,13 @@ class RoundTaker:
             group_logs=groups.logs(),
         )
 
-    def watch(self, targets: Sequence[Target], seconds: float, *, owner: str) -> dict[int, bool]:
+    def find_runs(
+        self, targets: Sequence[Target], seconds: float, *, owner: str
+    ) -> dict[int, bool]:
         """Return which targets ran Python within the next seconds, by pid, as far as known."""
         if self._runs is None:
             return {}
-        return self._runs.watch([target.pid for target in targets], seconds, owner)
+        return self._runs.find([target.pid for target in targets], seconds, owner)
 
     def read_functions(self, targets: Sequence[Target], *, deadline: float, owner: str) -> None:
         """Read the native functions of targets one after the other: the next rounds contain them.

@@ -22,7 +22,7 @@ from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, f
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
-from agent.dumping.dump import LEAST_WATCH_S, ROUND_DEADLINE_S, Dumping, DumpRequest
+from agent.dumping.dump import LEAST_RUNS_S, ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumping.dump_round import ROUND_GRACE_S, RoundTaker
 from agent.gaps import HOST_PID_NAMESPACE, read_pid_namespace
 from agent.procfs import Proc
@@ -160,13 +160,13 @@ class SnapshotTaker:
             ended=lambda _: self._places.release(),
         )
         gap_s = self._options.gap_s
-        longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s + LEAST_WATCH_S + RUNS_GRACE_S
+        longest_s = 2 * (ROUND_DEADLINE_S + ROUND_GRACE_S) + gap_s + LEAST_RUNS_S + RUNS_GRACE_S
         unplaced = set()
         for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
             if self._places.acquire(timeout=longest_s):
                 targets = tuple(map(target_of, ranks))
                 request = DumpRequest(
-                    job=job, reason=REASON, targets=targets, gap_s=gap_s, watch=True
+                    job=job, reason=REASON, targets=targets, gap_s=gap_s, python_runs=True
                 )
                 dumping.start(request)
             else:

@@ -207,7 +207,7 @@ class NativePlace:
     never end, or if that is not known."""
     ran_python: bool | None = None
     """Whether the main thread ran Python at some time since the round before; null if it was not
-    watched."""
+    sampled."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -45,9 +45,9 @@ def test_a_wait_that_ends_is_told_from_one_that_lasts(start: Start, library: Pat
         victim.begin(code if victim is not steps else f"exec({code!r})")
     runs = PythonRuns(Proc(), ChildRunner(MAX_RUNS_OUTPUT_BYTES))
     pids = [steps.pid, spins.pid, sleeps.pid]
-    # The first watch may still see them begin.
+    # The first samples may still see them begin.
     found = wait_until(
-        lambda: (now := runs.watch(pids, SECONDS, "")) and not now[spins.pid] and now,
+        lambda: (now := runs.find(pids, SECONDS, "")) and not now[spins.pid] and now,
         "one of them only spins",
     )
     assert found == {steps.pid: True, spins.pid: False, sleeps.pid: False}
@@ -58,4 +58,4 @@ def test_a_process_that_cannot_be_sampled_is_not_known(start: Start) -> None:
     ended.process.kill()
     ended.process.wait()
     runs = PythonRuns(Proc(), ChildRunner(MAX_RUNS_OUTPUT_BYTES))
-    assert runs.watch([ended.pid, lives.pid], 0.2, "").keys() == {lives.pid}
+    assert runs.find([ended.pid, lives.pid], 0.2, "").keys() == {lives.pid}

@@ -52,7 +52,7 @@ class Patience:
 
 @dataclass(slots=True)
 class PhaseTime:
-    """The marked phases of a stall, and how long they lasted."""
+    """The marked phases of the top suspect during a stall."""
 
     name: str = ""
     """Phase in which the top suspect was last; empty if it was in none."""
@@ -63,9 +63,10 @@ class PhaseTime:
     def take(self, phase: str, is_moving: bool, now: float) -> None:
         """Add the present phase of the top suspect, and whether the suspect moves.
 
-        Only the suspect counts: a rank at which nobody looks could delay an incident by its phases.
+        Other ranks do not count: any of them could delay an incident by its phases.
         """
-        if is_moving if phase else self._is_inside:
+        works, has_left = phase and is_moving, self._is_inside and not phase
+        if works or has_left:
             self.until = now
         self.name, self._is_inside = phase or self.name, bool(phase)
 

@@ -112,6 +112,10 @@ class RankActivity(NamedTuple):
         in_d = self.is_uninterruptible and newer.is_uninterruptible
         return in_d or is_same_block(self.block, newer.block)
 
+    def has_ended_wait(self, newer: RankActivity) -> bool:
+        """Return whether a wait for a device ended between two samples. None runs Python."""
+        return newer.ran_python and (self.waits_for_device or newer.waits_for_device)
+
 
 @dataclass(slots=True)
 class LatestSample:
@@ -302,13 +306,13 @@ class Samples:
         if before is not None and joined is not None:
             before.is_followed = before.activity.is_placed and activity.is_placed
             activity = activity.place_as(before.activity)
-            before.has_ended_wait = _has_ended_wait(before.activity, activity)
+            before.has_ended_wait = before.activity.has_ended_wait(activity)
             before.stays_blocked = before.activity.is_same_wait(activity)
             before.rests = used_little_cpu(before.activity.block, activity.block, at - before.at)
             before.sample, before.at, before.activity = joined, at, activity
         else:
             changed_at = float("-inf") if before is None else at
-            ended = before is not None and _has_ended_wait(before.activity, activity)
+            ended = before is not None and before.activity.has_ended_wait(activity)
             self.latest[rank] = LatestSample(
                 sample, at, activity, changed_at=changed_at, has_ended_wait=ended
             )
@@ -338,11 +342,6 @@ class Samples:
     def _kinds(self) -> tuple[RunKind, ...]:
         """Return the kinds of the run before the present sample, besides STILL."""
         return (RunKind.ANY, RunKind.CODE) if self._ran_code else (RunKind.ANY,)
-
-
-def _has_ended_wait(before: RankActivity, after: RankActivity) -> bool:
-    """Return whether a rank ended a wait for its device: no such wait runs Python."""
-    return after.ran_python and (before.waits_for_device or after.waits_for_device)
 
 
 def _hash_calls(collectives: RankCollectives | None) -> bytes | None:

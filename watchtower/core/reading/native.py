@@ -55,7 +55,7 @@ def waits_for_device(dumps: Sequence[RankDump]) -> bool:
     if len(last) == 2 and last[1].native is None and _may_run_on(*last):
         last = last[:1]
     native = last[-1].native if last else None
-    return is_device_wait(native) and not (native is not None and native.ran_python)
+    return native is not None and is_device_wait(native) and not native.ran_python
 
 
 def is_device_wait(native: NativePlace | None) -> bool:

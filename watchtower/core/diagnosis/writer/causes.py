@@ -258,7 +258,7 @@ def _why_split(_: Picture, accusation: Accusation, position: Position) -> str:
         f"{clean(split.few_call, 120)}{write_at(position)}",
         format_duration(position.age_s),
     )
-    least = "at least " if position.step is None else ""  # its first sample is no beginning
+    least = "at least " if position.step is None else ""  # it may be older than the samples
     verb = "is" if len(others) == 1 else "are"
     order_needs_both = split.order is ProgramOrder.SAME_LOOP
     return join_sentences(

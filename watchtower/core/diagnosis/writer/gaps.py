@@ -72,10 +72,9 @@ def _write_ended(count: int) -> str:
     return "it has ended or runs" if count == 1 else "they have ended or run"
 
 
-def is_in_no_snapshot(position: Position) -> bool:
+def is_in_no_snapshot(rank: RankEvidence) -> bool:
     """Return whether snapshots of other nodes may contain this rank."""
-    evidence = position.evidence
-    return evidence.presence is Presence.UNREPORTED and not evidence.node
+    return rank.presence is Presence.UNREPORTED and not rank.node
 
 
 def _agent_gaps(picture: Picture) -> Iterable[str]:
@@ -105,8 +104,7 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
 
 def _was_never_found(rank: RankEvidence) -> bool:
     """Return whether no agent found a rank, or no snapshot contains it."""
-    is_unseen = rank.presence is Presence.UNREPORTED and not rank.node
-    return rank.presence is Presence.MISSING or is_unseen
+    return rank.presence is Presence.MISSING or is_in_no_snapshot(rank)
 
 
 def _may_run_native_code(position: Position) -> bool:

@@ -80,7 +80,7 @@ def _write_seen(picture: Picture) -> str:
 
 def _name_seen(unseen: Sequence[Position]) -> str:
     """Return which ranks were seen, if some were not."""
-    if any(map(is_in_no_snapshot, unseen)):
+    if any(is_in_no_snapshot(item.evidence) for item in unseen):
         return " in the snapshots"
     return " that answered" if any(not item.live for item in unseen) else ""
 
@@ -94,7 +94,7 @@ def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
     """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
-    absent = sum(map(is_in_no_snapshot, unseen))
+    absent = sum(is_in_no_snapshot(item.evidence) for item in unseen)
     for count, words in (
         (absent, f"{'is' if absent == 1 else 'are'} in no snapshot"),
         (len(unseen) - len(live) - absent, "did not answer"),
@@ -124,7 +124,7 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
 def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     """Return which rank to check by hand."""
     live = picture.live
-    absent = [item for item in picture.unseen if is_in_no_snapshot(item)]
+    absent = [item for item in picture.unseen if is_in_no_snapshot(item.evidence)]
     if absent:
         one = len(absent) == 1
         runs, its, node = ("runs", "its", "node") if one else ("run", "their", "nodes")
