@@ -37,6 +37,8 @@ class MainThread:
         """Raises PerfError."""
         self._folder = f"{proc}/{pid}"
         self._maps: Maps | None = None
+        self.is_known = True
+        """No samples were dropped because the mappings could not be read."""
         self._clock = PerfClock(pid, period_ns=PERIOD_NS, stack_bytes=0)
 
     def ran(self) -> bool:
@@ -45,7 +47,10 @@ class MainThread:
         if samples and self._maps is None and is_readable(self._folder):
             self._maps = read_maps(self._folder)
         maps = self._maps
-        return maps is not None and any(class_of(maps.name_of(s.pc)) == PYTHON for s in samples)
+        if maps is None:
+            self.is_known = self.is_known and not samples
+            return False
+        return any(class_of(maps.name_of(sample.pc)) == PYTHON for sample in samples)
 
     def close(self) -> None:
         """End the sampling."""
@@ -72,7 +77,8 @@ def find_runs(proc: str, pids: Sequence[int], seconds: float) -> Iterator[tuple[
             left.pop(pid).close()
     for pid, thread in left.items():
         thread.close()
-        yield pid, False
+        if thread.is_known:
+            yield pid, False
 
 
 def main() -> None:

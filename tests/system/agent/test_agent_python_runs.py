@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_runs import MAX_RUNS_OUTPUT_BYTES, PythonRuns
+from agent.dumpers.python_runs_child import MainThread
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
@@ -51,6 +53,15 @@ def test_a_wait_that_ends_is_told_from_one_that_lasts(start: Start, library: Pat
         "one of them only spins",
     )
     assert found == {steps.pid: True, spins.pid: False, sleeps.pid: False}
+
+
+def test_samples_without_mappings_do_not_show_that_no_python_ran(tmp_path: Path) -> None:
+    folder = tmp_path / str(os.getpid())
+    folder.mkdir()
+    (folder / "stat").write_text(f"{os.getpid()} (python) D 1\n")
+    thread = MainThread(str(tmp_path), os.getpid())
+    assert wait_until(lambda: not thread.ran() and not thread.is_known, "there are samples")
+    thread.close()
 
 
 def test_a_process_that_cannot_be_sampled_is_not_known(start: Start) -> None:
