@@ -138,6 +138,12 @@ def _observe_device(gpu: GpuState, age_s: float) -> Iterator[Observation]:
     if 0 < action < len(RECOVERY_ACTIONS):
         text = f"the driver recommends: {RECOVERY_ACTIONS[action]}"
         yield observe(subject, "gpu_recovery", age_s, value=action, text=text)
+    if values.get("remap_failed"):
+        text = "it could not replace a row of its memory: it must be exchanged"
+        yield observe(subject, "gpu_remap", age_s, text=text)
+    elif values.get("remap_pending") or values.get("retirement_pending"):
+        text = "it replaces memory with errors at its next reset"
+        yield observe(subject, "gpu_remap", age_s, text=text)
 
 
 def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observation]:

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from agent.collectors.collector import Collector, Measured
 from agent.collectors.subjects import name_pid
 from agent.discovery.process_table import Process
-from agent.metric_table import SOURCE_LAST_SUCCESS
+from agent.metric_table import NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.procfs import CLOCK_TICKS_PER_S
 from agent.watching.ranks import WatchedRank
 from watchtower.fair_order import by_turns
 from watchtower.metric_spec import Sample
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
+from watchtower.wire.observations import MAX_OBSERVATIONS, NODE, Observation
 from watchtower.wire.report import EndingKind, RankVitals
 
 MAX_SAMPLES = 2048
@@ -26,6 +26,24 @@ MAX_SAMPLES = 2048
 
 OOM_KILL = "oom_kill"
 SIGKILL = 9
+
+PROBLEMS = {
+    "gpu_lost": "gpu_lost",
+    "gpu_reset_required": "recovery_recommended",
+    "gpu_recovery": "recovery_recommended",
+    "gpu_errors.ecc_uncorrected": "uncorrected_memory_errors",
+    "gpu_remap": "row_remapping",
+    "gpu_nvlink_lost": "nvlinks_lost",
+    "gpu_fabric": "fabric_not_ready",
+    "gpu_orphan": "orphan_on_gpu",
+    "gpus_missing": "gpus_missing",
+    "shm_full": "shm_full",
+}
+"""Observations after which a person should test the node before its next job, also while no job
+hangs, and the problem in the metric. Xid errors and stuck drivers have metrics of their own."""
+
+MAX_PROBLEMS = 128
+"""Problems of one node in the metric."""
 
 MAX_PIDS = 65_536
 """Processes of ranks that are remembered. If there are more, those seen first are dropped."""
@@ -65,6 +83,8 @@ class Observer:
         self._members: dict[int, _Member] = {}
         self._succeeded_at: dict[str, float] = {}
         """Time of day of the last success of each collector, by name."""
+        self._problems: dict[tuple[str, str], bool] = {}
+        """By GPU and problem: whether the node has it now."""
         self._samples: tuple[Sample, ...] = ()
         self._sampled_at = float("-inf")
 
@@ -86,6 +106,7 @@ class Observer:
         for collector in self._collectors:
             found += ((collector.name, each) for each in self._collect(collector, now))
         if now - self._sampled_at >= SAMPLES_S:
+            self._note_problems(each for _, each in found)
             self._samples, self._sampled_at = tuple(self._take_samples()), now
         chosen = islice(by_turns(found), MAX_OBSERVATIONS)
         return tuple(self._join(each, boot_now) for each in chosen)
@@ -143,6 +164,19 @@ class Observer:
             yield from islice(collector.samples(wall_now), MAX_SAMPLES)
         for name, at in self._succeeded_at.items():
             yield Sample(SOURCE_LAST_SUCCESS, (name,), at)
+
+        for labels, is_seen in self._problems.items():
+            yield Sample(NODE_PROBLEM, labels, float(is_seen))
+
+    def _note_problems(self, observations: Iterable[Observation]) -> None:
+        """Record which problems the node has now. One that has ended stays, as ended."""
+        self._problems = dict.fromkeys(self._problems, False)
+        for each in observations:
+            gpu = "" if each.subject == NODE else each.subject.removeprefix("pci:")
+            labels = (gpu, PROBLEMS.get(each.name, ""))
+            has_room = labels in self._problems or len(self._problems) < MAX_PROBLEMS
+            if each.name in PROBLEMS and has_room:
+                self._problems[labels] = True
 
     def _join(self, observation: Observation, boot_now: float) -> Observation:
         """Replace the pid of a rank's child by the pid of the rank.

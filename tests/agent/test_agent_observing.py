@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from agent.collectors.collector import Collector
 from agent.collectors.kernel_log import XIDS
 from agent.discovery.process_table import Process
-from agent.watching.observing import ENDED_FOR_S, Observer, mark_oom_kills
+from agent.metric_table import NODE_PROBLEM
+from agent.watching.observing import (
+    ENDED_FOR_S,
+    MAX_PROBLEMS,
+    Observer,
+    mark_oom_kills,
+)
 from watchtower.metric_spec import Sample
-from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
+from watchtower.wire.observations import MAX_OBSERVATIONS, NODE, Observation
 from watchtower.wire.report import Ending, EndingKind, RankVitals
 
 
@@ -122,3 +128,36 @@ def test_the_kill_of_a_child_is_not_the_kill_of_the_rank():
     child = Observation(source="kernel_log", subject="pid:43", name="oom_kill", pid=42, age_s=0)
     [rank] = mark_oom_kills([killed(42)], [child])
     assert not rank.ended.oom_killed
+
+
+def test_problems_of_a_node_have_a_metric_while_they_are_observed():
+    found = [
+        Observation(source="nvml", subject="pci:0000:3b:00", name=name, age_s=0.0)
+        for name in ("gpu_recovery", "gpu_reset_required", "gpu_pattern.working", "gpu_remap")
+    ]
+    found.append(Observation(source="shared_memory", subject=NODE, name="shm_full", age_s=0.0))
+    source = Source("nvml", found)
+    observer = Observer([source])
+
+    def problems() -> dict[tuple[str, ...], float]:
+        found = (each for each in observer.samples() if each.spec is NODE_PROBLEM)
+        return {each.labels: each.value for each in found}
+
+    observer.observe(100.0, 100.0)
+    gpu = "0000:3b:00"
+    seen = [(gpu, "recovery_recommended"), (gpu, "row_remapping"), ("", "shm_full")]
+    assert problems() == dict.fromkeys(seen, 1.0)
+    source.found = found[2:3]
+    observer.observe(106.0, 106.0)
+    assert problems() == dict.fromkeys(seen, 0.0)
+
+
+def test_the_problems_of_a_node_are_bounded():
+    found = [
+        Observation(source="nvml", subject=f"pci:{n}", name="gpu_lost", age_s=0.0)
+        for n in range(2 * MAX_PROBLEMS)
+    ]
+    observer = Observer([Source("nvml", found[:200]), Source("more", found[200:])])
+    observer.observe(100.0, 100.0)
+    problems = [each for each in observer.samples() if each.spec is NODE_PROBLEM]
+    assert len(problems) == MAX_PROBLEMS

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.collectors import make_collectors
-from agent.metric_table import AGENT_METRICS, SOURCE_LAST_SUCCESS
+from agent.metric_table import AGENT_METRICS, NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.metrics import Metrics
 from tests.generated_docs import PARTS, ROOT, generate, make_table
 from watchtower.api.metric_table import TOWER_METRICS
@@ -55,7 +55,8 @@ def test_collectors_use_declared_metrics_only(source: str):
 
 def test_the_agent_has_the_metrics_that_it_declares():
     metrics = Metrics("n0")
-    specs = [SOURCE_LAST_SUCCESS, *(spec for each in make_collectors("/") for spec in each.metrics)]
+    of_collectors = (spec for each in make_collectors("/") for spec in each.metrics)
+    specs = [SOURCE_LAST_SUCCESS, NODE_PROBLEM, *of_collectors]
     metrics.show_samples(lambda: [Sample(spec, ("x",) * len(spec.labels), 1.0) for spec in specs])
     found = {family.name: family for family in own_families(metrics.registry)}
     declared = {spec.name.removesuffix("_total"): spec for spec in AGENT_METRICS}

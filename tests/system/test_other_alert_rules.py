@@ -57,6 +57,9 @@ XID_79 = f'watchtower_xid_last_timestamp_seconds{{node="gpu-042",{XID},{AGENT}}}
 
 STUCK = f'watchtower_nvml_stuck_seconds{{node="gpu-042",{AGENT}}}'
 
+PROBLEM = 'problem="nvlinks_lost",gpu="0000:3b:00"'
+LINKS_LOST = f'watchtower_node_problem{{node="gpu-042",{PROBLEM},{AGENT}}}'
+
 PROCESSES = f'watchtower_gpu_processes{{node="gpu-042",gpu="3",{AGENT}}}'
 RANKS = f'watchtower_agent_ranks{{node="gpu-042",{AGENT}}}'
 
@@ -71,6 +74,7 @@ TROUBLES = {
     "WatchtowerJobDied": (DIED, "0", "1", 0),
     "WatchtowerGpuFault": (XID_79, "-3600", "50", 0),
     "WatchtowerDriverStuck": (STUCK, "0", "31", 0),
+    "WatchtowerNodeProblem": (LINKS_LOST, "0", "1", 300),
     "WatchtowerGpuNodeUnwatched": (PROCESSES, "0", "2", 1800),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
@@ -307,6 +311,14 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "If a job hangs there, its own alert names the rank.",
         ),
         (
+            "WatchtowerNodeProblem",
+            "6m",
+            {LINKS_LOST: "1x100"},
+            "gpu-042 has a problem: nvlinks_lost on GPU 0000:3b:00",
+            "Test the node before the next job runs on it. If a job hangs there, its own alert "
+            "names the rank.",
+        ),
+        (
             "WatchtowerGpuNodeUnwatched",
             "31m",
             {PROCESSES: "2x400", PROCESSES.replace('"3"', '"4"'): "1x400", RANKS: "0x400"},
@@ -340,7 +352,9 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
     if alert == "WatchtowerGpuFault":
         labels |= {"gpu": "0000:3b:00", "xid": "79", "action": "reboot_node"}
-    if alert in ("WatchtowerGpuFault", "WatchtowerDriverStuck"):
+    if alert == "WatchtowerNodeProblem":
+        labels |= {"problem": "nvlinks_lost", "gpu": "0000:3b:00"}
+    if alert in ("WatchtowerGpuFault", "WatchtowerDriverStuck", "WatchtowerNodeProblem"):
         labels |= {"shared_cause": "node gpu-042"}
     expected = {
         "exp_labels": {"severity": severity, **labels},
@@ -360,7 +374,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 15
+    assert len(rules) == 16
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name
