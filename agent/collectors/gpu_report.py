@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from agent.collectors.gpu_state import ERRORS, LOST, GpuState
-from agent.collectors.orphans import is_orphan
 from agent.procfs import Proc
 from watchtower.printable import printable
 from watchtower.wire.observations import Observation
@@ -99,15 +98,14 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
     if gpu.frozen_at is not None:
         frozen_s, first = now - gpu.frozen_at, next(iter(pids), None)
         yield observe(subject, "gpu_frozen", frozen_s, text=FROZEN, pid=first)
-    yield from _observe_orphans(gpu, age_s, proc)
+    yield from _observe_orphans(gpu, age_s, now, proc)
     yield from _observe_errors(gpu, now)
     yield from _observe_device(gpu, age_s)
     yield from _observe_links(gpu, age_s, now)
 
 
-def _observe_orphans(gpu: GpuState, age_s: float, proc: Proc) -> Iterator[Observation]:
-    orphans = [pid for pid in gpu.reading.processes if is_orphan(proc, pid)]
-    if orphans:
+def _observe_orphans(gpu: GpuState, age_s: float, now: float, proc: Proc) -> Iterator[Observation]:
+    if orphans := gpu.find_orphans(proc, now):
         first = printable(proc.name(orphans[0]), MAX_COMMAND)
         more = f" and {len(orphans) - 1} more" if len(orphans) > 1 else ""
         text = f"pid {orphans[0]} ({first}){more} uses it, and its job has ended"

@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 from agent.collectors.gpu_pattern import Load, Pattern, Stillness, find_pattern
 from agent.collectors.nvml_process import GpuReading
+from agent.collectors.orphans import is_orphan
 from agent.collectors.subjects import name_pci
+from agent.procfs import Proc
 
 FRESH_S = 5.0
 """Values that are older are not shown: of a GPU whose calls do not return, or of a lost one."""
+
+ORPHANS_EVERY_S = 10.0
+"""Seconds between two checks of the processes of a GPU for orphans."""
 
 LOST = {"lost": "NVML cannot reach the GPU", "reset_required": "it needs a reset"}
 """States of a GPU that cannot work, and what they mean."""
@@ -71,6 +76,8 @@ class GpuState:
     lost_at: float | None = None
     links_lost: tuple[float, int] | None = None
     """When NVLinks were lost that were up before, and how many are; None if none is."""
+    _orphans: tuple[float, tuple[int, ...]] = (float("-inf"), ())
+    """When its processes were last checked, and those whose job has ended."""
     _links_up: float = 0.0
     """The most NVLinks that were up."""
     _stillness: Stillness = field(default_factory=Stillness)
@@ -115,6 +122,14 @@ class GpuState:
     def frozen_at(self) -> float | None:
         """Since when its counters stand still; None if they do not, or if that is not certain."""
         return self._stillness.since(self.read_at)
+
+    def find_orphans(self, proc: Proc, now: float) -> list[int]:
+        """Return the processes of the GPU whose job has ended, as of the last seconds."""
+        checked_at, orphans = self._orphans
+        if now - checked_at >= ORPHANS_EVERY_S:
+            orphans = tuple(pid for pid in self.reading.processes if is_orphan(proc, pid))
+            self._orphans = now, orphans
+        return [pid for pid in orphans if pid in self.reading.processes]
 
     def _count_links(self, up: float | None, now: float) -> None:
         if up is None:

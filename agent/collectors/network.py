@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from agent.collectors.subjects import name_nic
 from watchtower.metric_spec import Sample, counter, gauge
@@ -227,4 +226,8 @@ def _read_counters(path: str) -> dict[str, list[int]]:
 
 
 def _read_text(folder: str, name: str) -> str:
-    return Path(folder, name).read_text(encoding="utf-8", errors="replace")[:64].strip()
+    descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 64).decode("utf-8", "replace").strip()
+    finally:
+        os.close(descriptor)

@@ -81,17 +81,17 @@ class MovementMeter:
         self._own = _Meter(files=files)
         self._children: dict[Process, _Meter] = {}
 
-    def sample(self, budget: int) -> tuple[Movement, int]:
+    def sample(self, stat: Stat | None, budget: int) -> tuple[Movement, int]:
         """Read the rank, and its children in turn within the budget; return the budget that is
-        left.
+        left. `stat` is that of the rank, read a moment ago.
         """
         # The nearest children only: a rank that forks thousands must not use up all descriptors.
         alive = dict.fromkeys(islice(self._process.descendants(), MAX_METERED_CHILDREN))
         self._children = {child: self._children.get(child) or self._meter(child) for child in alive}
-        _measure(self._own)
+        _measure(self._own, stat)
         oldest = sorted(self._children.values(), key=_measured_at)[: max(0, budget)]
         for meter in oldest:
-            _measure(meter)
+            _measure(meter, meter.files.stat())
         return _sum([self._own, *self._children.values()]), budget - len(oldest)
 
     def _meter(self, process: Process) -> _Meter:
@@ -130,9 +130,8 @@ class TickBudget:
         self.left = SAMPLES_PER_TICK
 
 
-def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
+def read_state(files: OpenFiles, stat: Stat | None) -> tuple[ProcessState, str]:
     """Return the main thread's state and the kernel function in which it sleeps."""
-    stat = files.stat()
     state = ProcessState(stat.state) if stat is not None else ProcessState.GONE
     state = see_past_own_tools(files.proc, files.pid, state)
     try:
@@ -142,9 +141,8 @@ def read_state(files: OpenFiles) -> tuple[ProcessState, str]:
     return state, "" if wchan in NO_WAIT else wchan[:MAX_NAME]
 
 
-def read_counters(files: OpenFiles, now: float) -> Counters | None:
+def read_counters(files: OpenFiles, stat: Stat | None, now: float) -> Counters | None:
     """Return CPU seconds and storage bytes; None if the process has ended."""
-    stat = files.stat()
     if stat is None:
         return None
     read_bytes = write_bytes = None
@@ -185,8 +183,8 @@ def _measured_at(meter: _Meter) -> float:
     return meter.last.at if meter.last is not None else 0.0
 
 
-def _measure(meter: _Meter) -> None:
-    counters = read_counters(meter.files, time.monotonic())
+def _measure(meter: _Meter, stat: Stat | None) -> None:
+    counters = read_counters(meter.files, stat, time.monotonic())
     if counters is not None and meter.last is not None:
         meter.rates = rates_between(meter.last, counters)
     elif counters is None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=256)
 def name_pci(address: str) -> str:
     """Return the subject of a PCI device: "pci:0000:3b:00" of "00000000:3B:00.0" or "0000:3b:00".
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
-from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageView, read_page
+from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageReader, PageView
 
 from agent.mounts import mount_of, type_of
 from agent.procfs import Proc
@@ -57,13 +57,14 @@ class PageFile:
         """Own the open file `descriptor`. `name` is the descriptor's number in the process."""
         self.descriptor = descriptor
         self._name = name
+        self._reader = PageReader(descriptor)
 
     def __del__(self) -> None:
         os.close(self.descriptor)
 
     def read(self) -> PageView:
         """Return the content of the page. Raises PageError."""
-        return read_page(self.descriptor)
+        return self._reader.read()
 
     def age_ns(self) -> int:
         """Return the nanoseconds since the page was made.

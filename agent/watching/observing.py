@@ -191,9 +191,9 @@ class Observer:
             return observation
         at = boot_now - observation.age_s
         started_at = member.start_time / CLOCK_TICKS_PER_S
-        if started_at - STARTS_AFTER_S <= at <= member.seen_at + ENDED_FOR_S:
-            return replace(observation, pid=member.rank.pid)
-        return replace(observation, pid=None)
+        is_same = started_at - STARTS_AFTER_S <= at <= member.seen_at + ENDED_FOR_S
+        pid = member.rank.pid if is_same else None
+        return observation if pid == observation.pid else replace(observation, pid=pid)
 
 
 def mark_oom_kills(

@@ -83,8 +83,9 @@ class WatchedRank:
         process, claim = self.found.process, self.found.claim
         state, wchan, movement, blocked_s = ProcessState.GONE, "", Movement(), 0.0
         if self.ended_at is None:
-            state, wchan = read_state(self._files)
-            movement, budget.left = self._meter.sample(budget.left)
+            stat = self._files.stat()
+            state, wchan = read_state(self._files, stat)
+            movement, budget.left = self._meter.sample(stat, budget.left)
         elif self.end_watch.is_zombie():
             state = ProcessState.ZOMBIE
         beat = None
@@ -94,7 +95,8 @@ class WatchedRank:
         if self.ended_at is None:
             # Lateness of a rank without a page is unknown, so its traffic is always measured.
             moved = self._traffic.measure(math.inf if beat is None else beat.age_s)
-            movement = replace(movement, socket_bytes_per_s=moved)
+            if moved:
+                movement = replace(movement, socket_bytes_per_s=moved)
             if beat is None or beat.step < 0:
                 blocked_s = self._block.measure(now)
         return RankVitals(

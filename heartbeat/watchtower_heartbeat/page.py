@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from watchtower_heartbeat.layout import (
@@ -63,6 +63,7 @@ __all__ = [
     "VERSION_AT",
     "Ended",
     "PageError",
+    "PageReader",
     "PageView",
     "TornPage",
     "Transfers",
@@ -84,6 +85,8 @@ _ENDED: dict[int, Ended] = {
     ENDED_EXIT: "exit",
 }
 _WORD = struct.Struct("=q")
+_STEP_END = STEP_BEGUN_AT + _WORD.size
+"""The words from `STEP_AT` to here are written with each step, all others seldom."""
 _ROW = struct.Struct(f"={len(TRANSFER_WORDS)}q")
 
 
@@ -196,18 +199,49 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
 
 
 def read_page(descriptor: int) -> PageView:
-    """Return the page behind an open descriptor. Takes about 10 us and never waits.
+    """Return the page behind an open descriptor. Takes about 50 us and never waits.
 
     A torn page is read again. If the writer was stopped in the middle of a write, the view is
     marked `torn`. Raises PageError if there is no page or it cannot be read.
     """
-    data = _pread(descriptor)
-    for _ in range(READ_TRIES - 1):
-        try:
+    return PageReader(descriptor).read()
+
+
+class PageReader:
+    """Reads one page again and again, and decodes only what has changed.
+
+    Most reads find another step and nothing else. These take a fifth of the first one.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """The open file `descriptor` belongs to the caller."""
+        self._descriptor = descriptor
+        self._last: tuple[bytes, PageView] | None = None
+        """The last page that was not torn. Another thread may read at the same time."""
+
+    def read(self) -> PageView:
+        """Return the page, as `read_page` does."""
+        for _ in range(READ_TRIES - 1):
+            data = _pread(self._descriptor)
+            try:
+                view = self._decode(data)
+            except TornPage:
+                continue
+            self._last = data, view
+            return view
+        return decode(_pread(self._descriptor), allow_torn=True)
+
+    def _decode(self, data: bytes) -> PageView:
+        if self._last is None:
             return decode(data)
-        except TornPage:
-            data = _pread(descriptor)
-    return decode(data, allow_torn=True)
+        before, view = self._last
+        if data == before:
+            return view
+        if data[:STEP_AT] != before[:STEP_AT] or data[_STEP_END:] != before[_STEP_END:]:
+            return decode(data)
+        if _is_torn(data):
+            raise TornPage("read in the middle of a write")
+        return replace(view, step=_word(data, STEP_AT), beat_ns=_word(data, TIME_NS_AT))
 
 
 def _pread(descriptor: int) -> bytes:

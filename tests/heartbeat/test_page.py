@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from watchtower_heartbeat import layout
-from watchtower_heartbeat.page import PageError, PageView, TornPage, decode, read_page
+from watchtower_heartbeat.page import PageError, PageReader, PageView, TornPage, decode, read_page
 from watchtower_heartbeat.writer import PageWriter, blank_image, pad_text
 
 words = st.integers(-(2**63), 2**63 - 1)
@@ -243,3 +244,37 @@ def test_read_page_says_why_there_is_nothing_to_read(tmp_path) -> None:
             read_page(folder)
     finally:
         os.close(folder)
+
+
+changes = st.one_of(
+    st.tuples(st.sampled_from([layout.STEP_AT, layout.TIME_NS_AT, layout.STEP_BEGUN_AT]), words),
+    st.tuples(st.sampled_from(sorted(layout.COLD_WORDS.values())), words),
+    st.tuples(st.sampled_from([layout.COLD_DONE_AT, layout.COLD_BEGUN_AT]), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from([layout.MAGIC_AT, layout.TRANSFERS_AT, layout.TRANSFERS_AT + 8]), words
+    ),
+)
+
+
+@given(st.lists(st.lists(changes, max_size=4), max_size=8))
+def test_a_page_that_is_read_again_is_the_same_as_one_that_is_read_first(
+    rounds: list[list[tuple[int, int]]],
+) -> None:
+    descriptor = os.memfd_create("page")
+    try:
+        os.pwrite(descriptor, a_page(1, 2, rank=3), 0)
+        reader = PageReader(descriptor)
+        reader.read()
+        for each in rounds:
+            for offset, value in each:
+                os.pwrite(descriptor, struct.pack("=q", value), offset)
+            assert outcome(reader.read) == outcome(lambda: read_page(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def outcome(read: Callable[[], PageView]) -> PageView | str:
+    try:
+        return read()
+    except PageError as error:
+        return error.reason

@@ -38,7 +38,10 @@ class Scene:
 
     def sample(self, budget: int = 64) -> Movement:
         self.table.refresh()
-        return self.meter.sample(budget)[0]
+        return self.meter.sample(self.files.stat(), budget)[0]
+
+    def state(self) -> tuple[ProcessState, str]:
+        return read_state(self.files, self.files.stat())
 
 
 @pytest.fixture
@@ -63,7 +66,10 @@ def test_a_thread_that_did_not_run_is_blocked_and_one_that_ran_is_not(
     block = BlockMeter(meters.files)
     wait_until(lambda: block.measure(time.monotonic()) > 0.3, "the thread is blocked")
     os.kill(victim.pid, signal.SIGSTOP)  # it must run to stop and to continue
-    wait_until(lambda: read_state(meters.files)[0] is ProcessState.STOPPED, "it is stopped")
+    wait_until(
+        lambda: meters.state()[0] is ProcessState.STOPPED,
+        "it is stopped",
+    )
     assert block.measure(time.monotonic()) == 0.0
     os.kill(victim.pid, signal.SIGCONT)
     own = BlockMeter(OpenFiles(Proc(), os.getpid()))
@@ -109,30 +115,36 @@ def test_more_children_than_the_budget_take_turns(scene: tuple[Victim, Scene]) -
     for _ in range(3):
         victim.do("pid = os.fork(); pid or sleep_in_a_loader()")
     meters.table.refresh()
-    _, left = meters.meter.sample(2)
+    _, left = meters.meter.sample(meters.files.stat(), 2)
     assert left == 0
-    _, left = meters.meter.sample(2)
+    _, left = meters.meter.sample(meters.files.stat(), 2)
     assert all(meter.last is not None for meter in meters.meter._children.values())
 
 
 def test_a_stopped_process_is_stopped_and_later_runs_again(scene: tuple[Victim, Scene]) -> None:
     victim, meters = scene
     os.kill(victim.pid, signal.SIGSTOP)
-    wait_until(lambda: read_state(meters.files)[0] is ProcessState.STOPPED, "it is stopped")
+    wait_until(
+        lambda: meters.state()[0] is ProcessState.STOPPED,
+        "it is stopped",
+    )
     os.kill(victim.pid, signal.SIGCONT)
-    wait_until(lambda: read_state(meters.files)[0] is ProcessState.SLEEPING, "it sleeps")
+    wait_until(
+        lambda: meters.state()[0] is ProcessState.SLEEPING,
+        "it sleeps",
+    )
 
 
 def test_the_kernel_function_it_sleeps_in_is_told(scene: tuple[Victim, Scene]) -> None:
     victim, meters = scene
     wait_until(victim.is_asleep, "it waits for orders")
-    state, wchan = read_state(meters.files)
+    state, wchan = meters.state()
     assert state is ProcessState.SLEEPING
     assert "pipe" in wchan or not wchan  # some kernels tell nobody
 
 
 def test_a_process_that_is_gone_is_gone(scene: tuple[Victim, Scene]) -> None:
     victim, meters = scene
-    read_state(meters.files)
+    meters.state()
     victim.close()
-    assert read_state(meters.files) == (ProcessState.GONE, "")
+    assert meters.state() == (ProcessState.GONE, "")

@@ -68,7 +68,8 @@ def test_a_process_that_a_tool_of_the_agent_stops_has_no_known_state(start, hold
     hold(HOLD.format(pid=victim.pid))
     wait_until(lambda: state_of(victim.pid) == "t", "it is stopped")
     assert find_tracer(PROC, victim.pid)
-    assert read_state(OpenFiles(PROC, victim.pid))[0] is ProcessState.OTHER
+    files = OpenFiles(PROC, victim.pid)
+    assert read_state(files, files.stat())[0] is ProcessState.OTHER
     kernel = read_kernel_wait(PROC, victim.pid)
     assert (kernel.state, kernel.tracer_pid, kernel.tracer_name) == (ProcessState.OTHER, 0, "")
 
@@ -77,7 +78,8 @@ def test_a_process_that_a_debugger_stops_is_traced(start, hold: Hold) -> None:
     victim: Victim = start(RANK="0")
     hold(ANOTHER.format(code=HOLD.format(pid=victim.pid)))
     wait_until(lambda: state_of(victim.pid) == "t", "it is stopped")
-    assert read_state(OpenFiles(PROC, victim.pid))[0] is ProcessState.TRACED
+    files = OpenFiles(PROC, victim.pid)
+    assert read_state(files, files.stat())[0] is ProcessState.TRACED
     kernel = read_kernel_wait(PROC, victim.pid)
     assert kernel.state is ProcessState.TRACED
     assert kernel.tracer_pid == find_tracer(PROC, victim.pid) != 0
