@@ -14,6 +14,8 @@ from watchtower.wire import bounds
 from watchtower.wire.dumps import DumpBatch, FailureKind
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import (
+    MAX_UNWATCHED,
+    MAX_UNWATCHED_PIDS,
     Beat,
     Ending,
     EndingKind,
@@ -111,6 +113,25 @@ def test_lists_are_bounded():
     message = recorded("report.json")
     message["ranks"] = [message["ranks"][0]] * (bounds.MAX_RANKS_PER_NODE + 1)
     with pytest.raises(msgspec.ValidationError, match="`ranks` has 1025 entries"):
+        read("report.json", message)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("pids", list(range(MAX_UNWATCHED_PIDS + 1)), "`pids` has 9 entries, at most 8"),
+        ("pids", [-1], "`pids` is out of range"),
+        ("count", 0, "`count` is out of range, allowed is 1"),
+        ("text", "x" * (bounds.MAX_TEXT + 1), "`text` has 1025 characters"),
+    ],
+)
+def test_processes_that_are_not_watched_are_bounded(field, value, text):
+    message = recorded("report.json")
+    message["unwatched"][0][field] = value
+    with pytest.raises(msgspec.ValidationError, match=text):
+        read("report.json", message)
+    message["unwatched"] = recorded("report.json")["unwatched"] * (MAX_UNWATCHED + 1)
+    with pytest.raises(msgspec.ValidationError, match="`unwatched` has 33 entries"):
         read("report.json", message)
 
 

@@ -296,6 +296,41 @@ class AgentGaps:
         return tuple(filter(None, (*every, self.collectors, self.native_places)))
 
 
+MAX_UNWATCHED = 32
+"""Entries of `Report.unwatched`. One entry counts all processes of one reason, owner and job."""
+
+MAX_UNWATCHED_PIDS = 8
+"""Processes that one entry names. The entry counts the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwatched:
+    """Processes of a node that seem to be ranks and that its agent does not watch."""
+
+    reason: str
+    """A short word in lower case for metrics and grouping: "over_limit", "wrong_rank", ..."""
+    owner: str
+    """As in `RankVitals`; empty if it is not known."""
+    job: str
+    """The job's name; empty if it is not known."""
+    count: int
+    pids: tuple[int, ...]
+    """The first of the processes, in the host's process namespace."""
+    text: str
+    """A sentence for people: what is not watched, why, and what to do."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        check_text("reason", self.reason)
+        check_text("owner", self.owner)
+        check_text("job", self.job)
+        check_integer("count", self.count, low=1)
+        check_count("pids", len(self.pids), MAX_UNWATCHED_PIDS)
+        for pid in self.pids:
+            check_integer("pids", pid)
+        check_text("text", self.text, MAX_TEXT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The state of one node now. Posted to `/ingest/v1/report` every `interval_s` seconds."""
@@ -324,6 +359,8 @@ class Report:
     """All recent observations of the node. A later report replaces them."""
     release: str = ""
     """Release of the agent; empty from releases that do not report it."""
+    unwatched: tuple[Unwatched, ...] = ()
+    """The processes that seem to be ranks and are not in `ranks`, by reason, owner and job."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -335,6 +372,7 @@ class Report:
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("observations", len(self.observations), MAX_OBSERVATIONS)
+        check_count("unwatched", len(self.unwatched), MAX_UNWATCHED)
         if not self.node:
             raise ValueError("`node` is empty, a report needs the name of its node")
         if not 0 < self.interval_s <= 3600:
