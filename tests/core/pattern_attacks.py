@@ -10,15 +10,22 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from re import _constants as ops  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from types import FunctionType, ModuleType
 from typing import Any
 
 from watchtower.core.reading.patterns import TextPattern
 
+try:
+    from re import _constants as ops  # type: ignore[attr-defined]
+    from re import _parser as parser  # type: ignore[attr-defined]
+except ImportError:  # Python 3.10
+    import sre_constants as ops  # type: ignore[no-redef]
+    import sre_parse as parser  # type: ignore[no-redef]
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "watchtower", ROOT / "agent", ROOT / "heartbeat")
+BESIDE = (ROOT / "benchmarks", ROOT / "dashboards", ROOT / "deploy", ROOT / "examples")
+"""Code of ours that no user's process gives a text to."""
 
 MAKES_PATTERNS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall")
 MAKES_PATTERNS += ("finditer", "template")
@@ -56,8 +63,36 @@ def find_unnamed() -> list[str]:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in _sources()
         if "drills" not in path.parts  # what they search is their own tower's
-        for node in _calls_of_re(path.read_text("utf-8"))
+        for node, is_named in _calls_of_re(path.read_text("utf-8"))
+        if not is_named
     ]
+
+
+def find_literals() -> dict[str, str]:
+    """Return the patterns that are written in calls of `re`, by their places."""
+    return {
+        f"{path.relative_to(ROOT)}:{node.lineno}": node.args[0].value
+        for path in _sources(*FOLDERS, *BESIDE)
+        for node, _ in _calls_of_re(path.read_text("utf-8"))
+        if node.args and isinstance(node.args[0], ast.Constant)
+    }
+
+
+def find_new_syntax(pattern: str) -> set[str]:
+    """Return the parts of a pattern that Python 3.10 does not have: "ATOMIC_GROUP"."""
+    return {str(kind) for kind in _kinds(parser.parse(pattern))} & {
+        "ATOMIC_GROUP",
+        "POSSESSIVE_REPEAT",
+    }
+
+
+def _kinds(value: Any) -> Iterator[Any]:
+    """Yield all operations of a parsed pattern, however deep."""
+    if isinstance(value, list | tuple | parser.SubPattern):
+        for item in value:
+            yield from _kinds(item)
+    else:
+        yield value
 
 
 def attacks(pattern: str) -> Iterator[Callable[[int], str]]:
@@ -73,8 +108,8 @@ def _text(stem: str, pump: str, end: str, length: int) -> str:
     return stem + pump * (length // len(pump)) + end
 
 
-def _sources() -> Iterator[Path]:
-    for folder in FOLDERS:
+def _sources(*folders: Path) -> Iterator[Path]:
+    for folder in folders or FOLDERS:
         yield from sorted(folder.rglob("*.py"))
 
 
@@ -83,7 +118,8 @@ def _import(path: Path) -> ModuleType:
     return importlib.import_module(".".join(parts[parts[0] == "heartbeat" :]))
 
 
-def _calls_of_re(source: str) -> Iterator[ast.Call]:
+def _calls_of_re(source: str) -> Iterator[tuple[ast.Call, bool]]:
+    """Yield the calls that make a pattern, each with: an assignment of the module names it."""
     if not re.search(r"\bre\s*\.", source):  # most files: not to parse them saves half a second
         return
     tree = ast.parse(source)
@@ -93,8 +129,8 @@ def _calls_of_re(source: str) -> Iterator[ast.Call]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             of, name = node.func.value, node.func.attr
             is_of_re = isinstance(of, ast.Name) and of.id == "re" and name in MAKES_PATTERNS
-            if is_of_re and id(node) not in named:
-                yield node
+            if is_of_re:
+                yield node, id(node) in named
 
 
 def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
@@ -184,15 +220,13 @@ def _own_words(items: Any, stem: str) -> Iterator[tuple[str, str]]:
     yield "", stem
 
 
-_REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)
+_REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 
 
 def _bodies(kind: Any, value: Any) -> list[Any]:
     if kind is ops.BRANCH:
         return list(value[1])
-    if kind is ops.SUBPATTERN:
-        return [value[3]]
-    return [value] if kind is ops.ATOMIC_GROUP else []
+    return [value[3]] if kind is ops.SUBPATTERN else []
 
 
 def _sample(items: Any) -> str:

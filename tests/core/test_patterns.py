@@ -1,9 +1,17 @@
 import re
+import sys
 import time
 
 import pytest
 
-from tests.core.pattern_attacks import Use, attacks, find_unnamed, find_uses
+from tests.core.pattern_attacks import (
+    Use,
+    attacks,
+    find_literals,
+    find_new_syntax,
+    find_unnamed,
+    find_uses,
+)
 from tests.properties import is_thorough
 from watchtower.core.reading.patterns import MAX_END, cut, part, whole
 
@@ -60,6 +68,20 @@ def test_every_pattern_has_a_name_so_that_it_is_timed():
     assert [place for place in find_unnamed() if not place.startswith(allowed)] == []
 
 
+def test_no_pattern_is_possessive_or_atomic():
+    # Python 3.10 does not have them, and 3.11.0 to 3.11.3 match them wrong.
+    patterns = {use.name: use.pattern for use in USES} | find_literals()
+    assert len(patterns) > 100
+    found = {name: find_new_syntax(pattern) for name, pattern in patterns.items()}
+    assert {name: kinds for name, kinds in found.items() if kinds} == {}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no such patterns")
+@pytest.mark.parametrize("pattern", ["a++", r"(?P<x>\"(?:[^\"])*+)", "a|b(?>.*c)d", "(?=(a{2,}+))"])
+def test_possessive_and_atomic_patterns_are_found(pattern):
+    assert find_new_syntax(pattern)
+
+
 def test_patterns_of_facts_and_of_modules_are_found():
     found = {use.name.partition(" ")[0] for use in USES}
     assert found >= {
@@ -71,7 +93,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.core.reading.exits._CONSEQUENTIAL",
         "watchtower.core.reading.exits._INTERRUPTS",
         "watchtower.core.reading.collective_log._SHAPE.sub",
-        "agent.dumpers.loop_lines._TOKEN.finditer",
+        "agent.dumpers.loop_lines._TOKEN.search",
         "agent.dumpers.canonical._PACKAGES.search",
         "agent.collectors.kernel_lines._ROWS",
     }

@@ -10,7 +10,7 @@ from watchtower.arguments import Parser, name_or_id
 from watchtower.wire.verdict import Cause, Domain, Status
 
 _DURATION = re.compile(r"(?:\d+[smhd])+")
-_PART = re.compile(r"(?<!\d)(\d++)([smhd])")
+_PART = re.compile(r"(?<!\d)(\d+)([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 MAX_DURATION = 32
