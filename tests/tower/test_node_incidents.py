@@ -12,7 +12,7 @@ from watchtower.api.metrics import MAX_NODES_SHOWN, TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Identity, Incident
-from watchtower.tower.node_incidents import DAY_S, MAX_BLAMES, NodeIncidents
+from watchtower.tower.node_incidents import DAY_S, MAX_BLAMES, MAX_NAMED, NodeIncidents
 from watchtower.wire.verdict import Domain
 
 NOW = 100 * DAY_S
@@ -21,7 +21,9 @@ NOW = 100 * DAY_S
 def blaming(node: str, ident: str = "01A", age_s: float = 0.0, **changes: object) -> Incident:
     identity = Identity(domain=Domain.NODE)
     values = {"only_node": node, "identity": identity, "opened_at": NOW - age_s} | changes
-    return replace(an_incident(ident), **values)
+    incident = an_incident(ident)
+    suspects = tuple(replace(each, node=node or "any") for each in incident.verdict.suspects)
+    return replace(incident, verdict=replace(incident.verdict, suspects=suspects), **values)
 
 
 def test_an_incident_counts_once_from_its_opening_and_in_its_windows():
@@ -32,6 +34,35 @@ def test_an_incident_counts_once_from_its_opening_and_in_its_windows():
     assert found.count(7 * DAY_S, NOW) == {"a": 1, "b": 1}
     assert found.count(30 * DAY_S, NOW) == {"a": 2, "b": 1}
     assert found.count(30 * DAY_S, NOW + 40 * DAY_S) == {}
+
+
+def test_incidents_that_name_ranks_of_a_node_are_counted_whatever_hung_them():
+    found = NodeIncidents(())
+    user_code = Identity(domain=Domain.USER_CODE)
+    for incident in (
+        blaming("a"),
+        blaming("a", "01B", identity=user_code),
+        blaming("a", "01C", shadow=True),
+        blaming("a", "01D", job="drill:a"),
+        blaming("a", "01E", 31 * DAY_S),
+    ):
+        found.note(opened(incident))
+    assert found.count_named(30 * DAY_S, NOW) == {"a": 2}
+    assert found.count(30 * DAY_S, NOW) == {"a": 1}
+    corrected = blaming("b", "01B", identity=user_code)
+    found.note(updated(corrected))
+    assert found.count_named(30 * DAY_S, NOW) == {"a": 1, "b": 1}
+
+
+def test_many_incidents_that_name_ranks_displace_no_blame():
+    found = NodeIncidents(())
+    found.note(opened(blaming("a", "0", MAX_NAMED + 9.0)))
+    for number in range(MAX_NAMED + 5):
+        user_code = Identity(domain=Domain.USER_CODE)
+        age_s = float(MAX_NAMED - number)
+        found.note(opened(blaming("b", f"1{number:05}", age_s, identity=user_code)))
+    assert found.count(30 * DAY_S, NOW) == {"a": 1}
+    assert found.count_named(30 * DAY_S, NOW) == {"b": MAX_NAMED}
 
 
 @pytest.mark.parametrize(
@@ -74,9 +105,11 @@ def test_a_restarted_tower_counts_the_stored_incidents(tmp_path: Path):
         blaming("d", "01D", identity=Identity(domain=Domain.DATA)),
     ):
         store.save_incident(incident).result(20)
-    found = NodeIncidents(store.recall().blames)
+    startup = store.recall()
     store.close()
+    found = NodeIncidents(startup.blames, startup.named)
     assert found.count(7 * DAY_S, NOW) == {"a": 1}
+    assert found.count_named(7 * DAY_S, NOW) == {"a": 1, "d": 1}
 
 
 def test_the_nodes_with_the_most_incidents_have_series(tell):

@@ -24,11 +24,12 @@ def test_nodes_are_listed_with_their_agents_the_worst_first(client, tower):
         blamed = blaming(node, f"0{number}", opened_at=wall)
         client.portal.call(tower.node_incidents.note, opened(blamed))
     answer = client.get("/api/v1/nodes").json()
-    assert [(one["node"], one["incident_count"]) for one in answer["items"]] == [
-        ("gone", 2),
-        ("c", 1),
-        ("b", 0),
-        ("a", 0),
+    counts = ("node", "incident_count", "named_count")
+    assert [tuple(one[name] for name in counts) for one in answer["items"]] == [
+        ("gone", 2, 2),
+        ("c", 1, 1),
+        ("b", 0, 0),
+        ("a", 0, 0),
     ]
     gone, c, b, _ = answer["items"]
     assert (gone["has_agent"], gone["silent_for_s"], gone["is_silent"]) == (False, None, False)

@@ -35,5 +35,6 @@ def recall_state(db: sqlite3.Connection) -> StartupState:
         silences=tuple(map(rows.read_silence, db.execute(rows.SILENCES))),
         alerts=tuple(rows.read_alert(row) for row in db.execute(rows.ALERTS)),
         blames=rows.read_blames(db.execute(rows.BLAMES)),
+        named=rows.read_named(db.execute(rows.NAMED)),
         feedback=read_feedback(db),
     )

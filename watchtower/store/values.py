@@ -219,6 +219,15 @@ class Blame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The nodes of the ranks that the current verdict on an incident names."""
+
+    incident: str
+    nodes: tuple[str, ...]
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
     """The answer of a person to "was this right?" about the verdict of an incident."""
 
@@ -254,5 +263,7 @@ class StartupState:
     """Alerts that are not over, or whose end was not delivered."""
     blames: tuple[Blame, ...] = ()
     """The latest incidents with one node to blame, oldest first; none of shadow mode or drills."""
+    named: tuple[Named, ...] = ()
+    """The latest incidents that name ranks, oldest first; none of shadow mode or drills."""
     feedback: tuple[Feedback, ...] = ()
     """The newest answers about verdicts, oldest first."""

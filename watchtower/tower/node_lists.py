@@ -29,7 +29,10 @@ class NodeSummary:
     limits: list[str]
     """Limits of what the agent observes, as sentences."""
     incident_count: int
-    """Incidents of the last 30 days that the node was to blame for."""
+    """Incidents of the last 30 days that the node was to blame for: the node, a GPU or the network
+    had to be repaired."""
+    named_count: int
+    """Incidents of the last 30 days whose verdicts name ranks on the node, whatever the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,4 +73,5 @@ def _view(tower: Tower, overview: NodeOverview) -> NodeSummary:
         job_names=overview.jobs,
         limits=overview.limits,
         incident_count=overview.incidents,
+        named_count=overview.named,
     )

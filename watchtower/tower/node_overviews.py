@@ -31,6 +31,8 @@ class NodeOverview:
     """Limits of what its agent observes, as sentences."""
     incidents: int
     """Incidents of the last 30 days that the node was to blame for."""
+    named: int
+    """Incidents of the last 30 days whose verdicts name ranks on the node."""
 
 
 MAX_JOBS_OF_NODE = 8
@@ -41,6 +43,7 @@ def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeOverview]:
     """Return all nodes: those with an agent, by name, then others that had incidents."""
     now, detector = tower.clock.now(), tower.detector
     counts = tower.node_incidents.count(WINDOWS["30d"], tower.clock.wall())
+    named = tower.node_incidents.count_named(WINDOWS["30d"], tower.clock.wall())
     nodes = []
     for name, node in sorted(tower.fleet.nodes.items()):
         jobs = sorted({job for job, _ in node.ranks}, key=lambda job: (is_drill(job), job))
@@ -56,16 +59,17 @@ def list_nodes(tower: Tower, wall: SteadyWall) -> list[NodeOverview]:
                 jobs=jobs[:MAX_JOBS_OF_NODE],
                 limits=list(node.gaps.sentences()),
                 incidents=counts[name],
+                named=named[name],
             )
         )
     return nodes + [
-        _without_agent(name, count)
-        for name, count in sorted(counts.items())
+        _without_agent(name, counts[name], named[name])
+        for name in sorted(counts.keys() | named.keys())
         if name not in tower.fleet.nodes
     ]
 
 
-def _without_agent(name: str, incidents: int) -> NodeOverview:
+def _without_agent(name: str, incidents: int, named: int) -> NodeOverview:
     return NodeOverview(
         node=name,
         has_agent=False,
@@ -76,13 +80,15 @@ def _without_agent(name: str, incidents: int) -> NodeOverview:
         jobs=[],
         limits=[],
         incidents=incidents,
+        named=named,
     )
 
 
 def sort_nodes(nodes: Sequence[NodeOverview]) -> list[NodeOverview]:
     """Return the nodes, the worst first: silent ones, then by incidents, then by gaps."""
 
-    def key(node: NodeOverview) -> tuple[bool, int, int, str]:
-        return node.silent_since is None, -node.incidents, -len(node.limits), node.node
+    def key(node: NodeOverview) -> tuple[bool, int, int, int, str]:
+        incidents = -node.incidents, -node.named
+        return node.silent_since is None, *incidents, -len(node.limits), node.node
 
     return sorted(nodes, key=key)

@@ -98,7 +98,7 @@ class Tower:
         self.fleet = Fleet(policy)
         self.fleet.past.update(startup.generations)
         self.store_writer = StoreWriter(store, clock)
-        self.node_incidents = NodeIncidents(startup.blames)
+        self.node_incidents = NodeIncidents(startup.blames, startup.named)
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock)

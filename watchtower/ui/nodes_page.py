@@ -24,6 +24,9 @@ class NodeShown:
     jobs: list[str]
     limits: list[str]
     incidents: int
+    """Incidents that the node is to blame for."""
+    named: int
+    """Incidents that name its ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,4 +63,5 @@ def _show(node: NodeOverview) -> NodeShown:
         jobs=node.jobs,
         limits=node.limits,
         incidents=node.incidents,
+        named=node.named,
     )

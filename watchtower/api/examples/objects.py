@@ -177,6 +177,7 @@ NODES = plain(
                 job_names=[JOB],
                 limits=["py-spy is not installed"],
                 incident_count=9,
+                named_count=11,
             )
         ],
         connected=1,
