@@ -1,3 +1,8 @@
+import re
+from dataclasses import replace
+
+import pytest
+
 from tests.core.builders import (
     IN_USER_CODE,
     a_case,
@@ -6,8 +11,10 @@ from tests.core.builders import (
     a_rank,
     a_silent_rank,
     ranks_in,
+    with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Cause
 
 
@@ -63,3 +70,48 @@ def test_a_job_that_is_not_nobodys_fault_always_has_a_next_step():
         [a_dead_rank(0, code=0), a_dead_rank(1)],
     ):
         assert diagnose(a_case(built)).next_steps
+
+
+def with_event(built, node, pid=None):
+    text = "watchdog: BUG: soft lockup - CPU#3 stuck for 26s!"
+    event = Observation(
+        source="kernel_log", subject="node", name="soft_lockup", age_s=12.0, text=text, pid=pid
+    )
+    case = a_case(built)
+    nodes = tuple(
+        replace(each, observations=(event,)) if each.node == node else each for each in case.nodes
+    )
+    return replace(case, nodes=nodes)
+
+
+def pointed_at(answer):
+    """The nodes that the steps of a verdict name, in their order."""
+    text = " ".join(answer.next_steps)
+    return list(dict.fromkeys(re.findall(r"gpu-\d\d", text)))
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        [bare(rank) for rank in range(8)],
+        [a_rank(rank, IN_USER_CODE, cpu=1.0) for rank in range(8)],
+        [a_rank(rank, IN_USER_CODE) for rank in range(8)],
+    ],
+)
+def test_the_advice_of_an_unknown_verdict_points_to_the_node_with_evidence(built):
+    answer = diagnose(with_event(built, "gpu-01"))
+    assert answer.cause is Cause.UNKNOWN
+    assert any("gpu-01" in item.text for item in answer.evidence)
+    assert pointed_at(answer) == ["gpu-01"]
+
+
+def test_the_rank_that_the_evidence_is_about_is_the_one_to_check():
+    answer = diagnose(with_event([bare(rank) for rank in range(8)], "gpu-01", pid=4006))
+    assert "check rank 6 on gpu-01: `py-spy dump --pid 4006`" in answer.next_steps
+
+
+def test_a_rank_that_differs_is_checked_before_a_node_with_an_event():
+    built = with_rank(ranks_in(8), bare(1))
+    answer = diagnose(with_event(built, "gpu-01"))
+    assert answer.cause is Cause.UNKNOWN
+    assert pointed_at(answer) == ["gpu-00", "gpu-01"]

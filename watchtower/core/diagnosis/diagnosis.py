@@ -34,8 +34,10 @@ from watchtower.core.diagnosis.writer.doubts import write_doubts
 from watchtower.core.diagnosis.writer.functions import show_functions
 from watchtower.core.diagnosis.writer.gaps import find_gaps
 from watchtower.core.diagnosis.writer.nothing_found import (
+    add_event_step,
     advise_by_hand,
     explain_without_fault,
+    prefer_events,
     show_bad_losses,
     show_ranks,
     summarise_unknown,
@@ -164,17 +166,21 @@ def _without(accused: Set[int], accusation: Accusation) -> Accusation:
 
 
 def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
-    likeliest = sorted(ranked, key=lambda each: -each.confidence)
+    likeliest = [
+        replace(each, suspects=prefer_events(picture, each.suspects))
+        for each in sorted(ranked, key=lambda each: -each.confidence)
+    ]
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()
     alternatives = () if explained else _list_alternatives(likeliest, ())
     written = Written((), explained or summarise_unknown(picture, alternatives), (), ())
     if not explained:
         first = write_accusation(picture, likeliest[0]) if likeliest else None
+        steps = (first and first.next_steps) or advise_by_hand(picture)
         written = replace(
             written,
             evidence=first.evidence if first else show_ranks(picture),
-            next_steps=(first and first.next_steps) or advise_by_hand(picture),
+            next_steps=add_event_step(picture, candidates, steps),
         )
     return replace(
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, candidates),

@@ -15,11 +15,13 @@ from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
 from watchtower.core.diagnosis.writer.advice import Step
 from watchtower.core.diagnosis.writer.gaps import is_in_no_snapshot
+from watchtower.core.diagnosis.writer.observed import SOURCES, find_events
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import format_ranks, name_ranks
 from watchtower.core.reading.exits import DeathKind
 from watchtower.core.reading.stacktree import describe_frames
 from watchtower.core.text import capitalise, clean, count_ranks, format_duration, join_sentences
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Alternative, Evidence
 
 MAX_CANDIDATES = 3
@@ -121,9 +123,42 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
     )
 
 
+def add_event_step(
+    picture: Picture, candidates: Sequence[Position], steps: Sequence[Step]
+) -> tuple[Step, ...]:
+    """Add the advice to check a node on which something was observed, unless the first candidate
+    is on such a node. It comes first if the candidates are none, or most of the ranks."""
+    events = list(find_events(picture))
+    nodes = {node for node, _ in events}
+    if not events or any(item.evidence.node in nodes for item in candidates[:1]):
+        return tuple(steps)
+    node, event = events[0]
+    text = f"check {clean(node, 64)}: {SOURCES[event.source]}: {clean(event.text, 120)}"
+    step = Step(text, lasts=True)
+    is_narrow = 0 < 2 * len(candidates) < len(picture.by_rank)
+    return (*steps, step) if is_narrow else (step, *steps)
+
+
+def prefer_events(picture: Picture, positions: Sequence[Position]) -> tuple[Position, ...]:
+    """Return the positions, those first about whose process or node something was observed."""
+    events = list(find_events(picture))
+    nodes = {node for node, _ in events}
+
+    def key(item: Position) -> tuple[bool, bool]:
+        about = any(each in events for each in _observed(picture, item))
+        return not about, item.evidence.node not in nodes
+
+    return tuple(sorted(positions, key=key)) if events else tuple(positions)
+
+
+def _observed(picture: Picture, item: Position) -> Iterator[tuple[str, Observation]]:
+    return ((item.evidence.node, each) for each in picture.observed(item.rank))
+
+
 def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
-    """Return which rank to check by hand."""
-    live = picture.live
+    """Return which rank to check by hand: one that differs from the others, or on whose node
+    something was observed."""
+    live = prefer_events(picture, picture.live)
     absent = [item for item in picture.unseen if is_in_no_snapshot(item.evidence)]
     if absent:
         one = len(absent) == 1
@@ -135,7 +170,8 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
         return (Step(text, lasts=True),)
     unread = [item for item in live if item.stack is None]
     groups = _group(unread, _write_kernel) if unread else _group(live, _write_stack)
-    first = max(groups[0], key=lambda item: item.age_s)
+    differs = groups[0] if len(groups) > 1 else live
+    first = prefer_events(picture, sorted(differs, key=lambda item: -item.age_s))[0]
     pid = first.evidence.pid
     check = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
     if first.stack is not None:

@@ -58,12 +58,18 @@ def _find(
             if _is_recent(picture, each):
                 shown.add((item.evidence.node, each))
                 yield _write(item.evidence.node, each, format_ranks([item.rank]))
+    for node, each in find_events(picture):
+        if (node, each) not in shown and each not in quoted:
+            yield _write(node, each, "")
+
+
+def find_events(picture: Picture) -> Iterator[tuple[str, Observation]]:
+    """Yield the recent events that may be the reason of the stall, with their nodes."""
     least_age_s = picture.case.stalled_for_s - AFTER_S
     for node in picture.case.nodes:
         for each in sorted(node.observations, key=lambda each: each.age_s):
-            is_new = (node.node, each) not in shown and each not in quoted
-            if is_new and _is_recent(picture, each) and each.age_s >= least_age_s:
-                yield _write(node.node, each, "")
+            if _is_recent(picture, each) and each.age_s >= least_age_s:
+                yield node.node, each
 
 
 def _is_recent(picture: Picture, observation: Observation) -> bool:
