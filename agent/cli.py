@@ -12,6 +12,7 @@ from agent import __version__, config, env_file
 from watchtower.access.tls import CA_VARIABLE, TlsError, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
 from watchtower.access.tower_address import (
+    LOCAL_URL,
     URL_VARIABLE,
     AddressError,
     check_token_is_safe,
@@ -68,10 +69,6 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     if given.command == "check":
         file, options = find_service_options(parser, given)
         given = parser.parse_args(["check", *options, *arguments[arguments.index("check") + 1 :]])
-    if given.tower is None:
-        parser.error(
-            f"the address of the tower is missing: give --tower URL, or set {URL_VARIABLE}"
-        )
     try:
         token = find_client_token(given.token_file, os.environ)
         if given.tower.startswith("https://"):
@@ -177,11 +174,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add(
         "--tower",
-        default=os.environ.get(URL_VARIABLE) or None,
+        default=os.environ.get(URL_VARIABLE) or LOCAL_URL,
         type=tower_url,
         action=_Given,
         metavar="URL",
-        help=f"address of the tower (default: ${URL_VARIABLE})",
+        help=f"address of the tower (default: ${URL_VARIABLE}, else {LOCAL_URL})",
     )
     add_reading(command)
     add(

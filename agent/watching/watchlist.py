@@ -116,8 +116,8 @@ class Watchlist:
             self._ranks[key].update(found)
             return
         rank = self._ranks[key] = WatchedRank(self._proc, found, now, self._tcp, self._interval_s)
-        page = "with" if rank.heartbeat is not None else "without"
-        log.info("found %s, %s a heartbeat page", rank, page)
+        heartbeat = "with" if rank.heartbeat is not None else "without"
+        log.info("found %s, %s a heartbeat file", rank, heartbeat)
 
     def _forget_old(self, now: float) -> None:
         ended = [

@@ -33,16 +33,13 @@ def test_the_tower_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("url", ["", None])
-def test_without_an_address_both_ways_to_give_it_are_named(
-    url: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_an_address_the_tower_of_this_machine_is_used_as_by_all_commands(
+    url: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WATCHTOWER_URL", raising=False)
     if url is not None:
         monkeypatch.setenv("WATCHTOWER_URL", url)
-    with pytest.raises(SystemExit) as stopped:
-        parse(["run"])
-    assert stopped.value.code == 2
-    assert "give --tower URL, or set WATCHTOWER_URL" in capsys.readouterr().err
+    assert parse(["run"]).tower == "http://127.0.0.1:19660"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -34,6 +36,22 @@ def test_a_hang_is_suspected_diagnosed_and_then_an_incident(tell):
         assert incident.verdict.incident == incident.id
         stored = await asyncio.wrap_future(sim.store.incident(incident.id))
         assert read_case(stored).ranks[2].dumps
+
+    tell(story)
+
+
+def test_the_log_of_an_incident_names_its_id_the_cause_and_the_rank(tell, caplog):
+    async def story(sim: Simulation) -> None:
+        with caplog.at_level(logging.INFO, "watchtower.tower"):
+            await hang(sim)
+            await sim.report(5)
+            await sim.step(12)
+        (incident,) = await sim.incidents()
+        lines = [each for each in caplog.messages if incident.id in each]
+        verdict = r"dataloader_stall \(\d\d %\), rank 2 on n1"
+        assert len(lines) == 2
+        assert re.fullmatch(rf"job llama: incident {incident.id} opened: {verdict}", lines[0])
+        assert re.fullmatch(rf"job llama: incident {incident.id} closed: {verdict}", lines[1])
 
     tell(story)
 

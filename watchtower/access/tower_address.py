@@ -11,6 +11,9 @@ from watchtower.access.tokens import ClientToken
 DEFAULT_PORT = 19660
 """Above the ports of most Prometheus exporters, below the ephemeral ports."""
 
+LOCAL_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+"""The address of a tower without options, and that of agents and commands without one."""
+
 URL_VARIABLE = "WATCHTOWER_URL"
 
 MAX_SHOWN = 200

@@ -28,7 +28,9 @@ def add_export(parser: Parser) -> None:
 def add_postmortem(parser: Parser) -> None:
     """Add the options of `postmortem`."""
     parser.add_argument(
-        "--format", choices=("markdown", "html"), default="markdown", help="default: markdown"
+        "--format",
+        choices=("markdown", "html"),
+        help="default: html if FILE ends in .html or .htm, else markdown",
     )
     _add_output(parser)
     parser.set_defaults(run=lambda args: postmortem(make_client(args), args))
@@ -58,9 +60,14 @@ def export(client: TowerClient, args: argparse.Namespace) -> int:
 
 def postmortem(client: TowerClient, args: argparse.Namespace) -> int:
     """Write the post-mortem of an incident."""
-    document = clean_lines(client.postmortem(args.incident, args.format))
+    shape = args.format or _shape_of(args.output)
+    document = clean_lines(client.postmortem(args.incident, shape))
     _write(document, args.output, f"{len(document.splitlines())} lines")
     return DONE
+
+
+def _shape_of(path: Path | None) -> str:
+    return "html" if path is not None and path.suffix.lower() in (".html", ".htm") else "markdown"
 
 
 def serve_tools(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import os
 from watchtower.access.tls import CA_VARIABLE
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, find_client_token
 from watchtower.access.tower_address import (
-    DEFAULT_PORT,
+    LOCAL_URL,
     URL_VARIABLE,
     AddressError,
     check_tower_url,
@@ -21,13 +21,12 @@ INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begin
 
 def add_tower(parser: Parser) -> None:
     """Add the options that name the tower and the token."""
-    local = f"http://127.0.0.1:{DEFAULT_PORT}"
     parser.add_argument(
         "--tower",
-        default=os.environ.get(URL_VARIABLE) or local,
+        default=os.environ.get(URL_VARIABLE) or LOCAL_URL,
         type=_tower_url,
         metavar="URL",
-        help=f"address of the tower (default: ${URL_VARIABLE}, else {local})",
+        help=f"address of the tower (default: ${URL_VARIABLE}, else {LOCAL_URL})",
     )
     parser.add_argument(
         "--token-file",

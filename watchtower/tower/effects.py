@@ -25,6 +25,8 @@ from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.outages import Outages
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, format_percent, name_nodes
 from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.counters import Counters
@@ -35,6 +37,7 @@ from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook
 from watchtower.tower.store_writer import StoreWriter
+from watchtower.wire.verdict import Cause, Verdict
 
 log = logging.getLogger("watchtower.tower")
 
@@ -98,7 +101,9 @@ class Effects:
                     self._fleet.count_kept(PAUSES, live.name, live.pauses)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
                     facts = find_job_facts(job, live)
+                    earlier = live.incident
                     change, incident = self._change_incident(live, effect, sharer, facts, now)
+                    _log_incident(change, earlier, incident, sharer)
                     self._feed.publish(change, incident, facts)
 
     def _change_incident(
@@ -180,3 +185,28 @@ class Effects:
         is_better = not result.diagnosis.why_not or live.watch.diagnosis is None
         if is_better and asked == live.question():  # else it is about a stall that is over
             self.carry_out(live, gen, live.take_diagnosis(result, now, self._clock.wall()), now)
+
+
+def _log_incident(
+    change: Change, earlier: Incident | None, incident: Incident | None, sharer: str
+) -> None:
+    """Log an incident that opens or closes, or whose verdict names another cause or other ranks."""
+    if incident is None:
+        return
+    found = _name_verdict(incident.verdict)
+    if change is Change.UPDATED and earlier and found == _name_verdict(earlier.verdict):
+        return
+    word = "has another verdict" if change is Change.UPDATED else change.value
+    words = (incident.job, incident.id, word, found)
+    log.info("job %s: incident %s %s: %s", *words, extra={"sharer": sharer})
+
+
+def _name_verdict(verdict: Verdict) -> str:
+    """Return "dataloader_stall (93 %), rank 3 on gpu-042"."""
+    cause = verdict.cause or Cause.UNKNOWN
+    sure = "" if cause is Cause.UNKNOWN else f" ({format_percent(verdict.confidence)})"
+    if not verdict.suspects:
+        return f"{cause.value}{sure}, no rank named"
+    ranks = clean(name_ranks(suspect.rank for suspect in verdict.suspects), 120)
+    nodes = name_nodes(list(dict.fromkeys(suspect.node for suspect in verdict.suspects)))
+    return f"{cause.value}{sure}, {ranks} on {nodes}"

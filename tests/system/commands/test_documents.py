@@ -22,6 +22,13 @@ def test_a_post_mortem_is_written_as_markdown_and_html(hung_tower: RunningTower,
     assert "watchtower drill sigstop" in text
     assert main(["postmortem", incident["id"], "--format", "html", *tower]) == 0
     assert "<h2>Timeline</h2>" in capsys.readouterr().out
+    for name, begin in (("p.html", "<!doctype html>"), ("p.HTM", "<!doctype html>"), ("p", "# ")):
+        path = tmp_path / name
+        assert main(["postmortem", incident["id"], "-o", str(path), *tower]) == 0
+        assert path.read_text("utf-8").lower().startswith(begin)
+    words = ["--format", "markdown", "-o", str(tmp_path / "x.html")]
+    assert main(["postmortem", incident["id"], *words, *tower]) == 0
+    assert (tmp_path / "x.html").read_text("utf-8").startswith("# ")
     assert main(["postmortem", "01XYZ", *tower]) == 4
 
 
