@@ -23,7 +23,6 @@ from watchtower.store.values import (
     Identity,
     Incident,
     JobFacts,
-    Named,
     PauseRow,
     Silence,
     SilenceKind,
@@ -120,12 +119,6 @@ ALERTS = (
 BLAMES = """
 SELECT id, job, only_node, identity, opened_at FROM incidents
 WHERE only_node != '' AND shadow = 0 ORDER BY opened_at DESC LIMIT 4096
-"""
-
-NAMED = """
-SELECT id, job, node, newest.opened_at FROM suspects JOIN
-(SELECT id, job, opened_at FROM incidents WHERE shadow = 0 ORDER BY opened_at DESC LIMIT 4096)
-AS newest ON newest.id = suspects.incident ORDER BY newest.opened_at, id
 """
 
 SAVE_ALERT = """
@@ -338,18 +331,6 @@ def read_blames(found: Iterable[tuple[object, ...]]) -> tuple[Blame, ...]:
         if not is_drill(str(job))
     ]
     return tuple(reversed(blames))
-
-
-def read_named(found: Iterable[tuple[object, ...]]) -> tuple[Named, ...]:
-    """Return the named nodes of rows of `NAMED`, oldest first, without those of drills."""
-    nodes: dict[tuple[str, float], dict[str, None]] = {}
-    for ident, job, node, opened_at in found:
-        if not is_drill(str(job)):
-            nodes.setdefault((str(ident), float(str(opened_at))), {})[str(node)] = None
-    return tuple(
-        Named(incident=ident, nodes=tuple(names), opened_at=opened_at)
-        for (ident, opened_at), names in nodes.items()
-    )
 
 
 def read_case(incident: Incident) -> Case | None:
