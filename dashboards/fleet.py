@@ -32,10 +32,10 @@ OPEN_INCIDENTS = stat(
     thresholds={1: RED},
 )
 
-IDLE_GPUS = stat(
+HUNG_RANKS = stat(
     Text(
-        "GPUs idle in hung jobs",
-        "Ranks of all hung jobs, where each rank counts as one GPU.",
+        "Ranks in hung jobs",
+        "Ranks of all hung jobs.",
         "none",
         NOT_SCRAPED,
     ),
@@ -178,7 +178,7 @@ BOARD = Board(
         row(
             4,
             (4, OPEN_INCIDENTS),
-            (5, IDLE_GPUS),
+            (5, HUNG_RANKS),
             (5, LOST_HOURS),
             (5, LAST_DECISION),
             (5, AGENTS),

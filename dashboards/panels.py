@@ -14,6 +14,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 GREEN, YELLOW, ORANGE, RED, BLUE = "green", "yellow", "orange", "red", "blue"
 
 STATES = {
+    -1: ("not judged yet", "text"),
     0: ("healthy", GREEN),
     1: ("recovered", "light-green"),
     2: ("suspended", BLUE),

@@ -198,7 +198,9 @@ def _add_why(parser: Parser) -> None:
     once = parser.add_mutually_exclusive_group()
     _add_watch(once)
     once.add_argument(
-        "--exit-code", action="store_true", help="exit with 1 if the job is in trouble"
+        "--exit-code",
+        action="store_true",
+        help="exit with 1 if the job is in trouble, with 6 if it is not judged yet",
     )
     on_demand.add_now(parser)
 

@@ -16,6 +16,7 @@ from tests.dashboard_queries import BUILT_IN, VARIABLE, all_queries, load, names
 from watchtower.api import job_metrics
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.metric_spec import MetricKind, MetricSpec
+from watchtower.wire.verdict import NOT_JUDGED
 
 PROCESS = (
     "process_cpu_seconds_total",
@@ -74,7 +75,9 @@ def test_the_file_is_what_the_code_generates(board: Board):
 
 def test_the_states_of_a_job_have_their_names():
     names_in_code = [status.value for status in job_metrics.STATES]
-    assert {value: text for value, (text, _) in STATES.items()} == dict(enumerate(names_in_code))
+    names = {value: text for value, (text, _) in STATES.items()}
+    assert names.pop(job_metrics.NOT_JUDGED_STATE) == NOT_JUDGED.replace("_", " ") + " yet"
+    assert names == dict(enumerate(names_in_code))
 
 
 def test_every_file_has_its_source():

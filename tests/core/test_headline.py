@@ -8,7 +8,7 @@ import pytest
 from tests.core.test_properties import verdict_of
 from watchtower.core.case import Case
 from watchtower.core.cause_names import CAUSES, write_candidate
-from watchtower.core.headline import write_headline
+from watchtower.core.headline import write_headline, write_past_headline
 from watchtower.core.ranksets import format_ranks, measure
 from watchtower.wire.verdict import Alternative, Cause, Status, Suspect, Verdict
 
@@ -83,3 +83,18 @@ def test_a_candidate_names_its_ranks_if_it_has_some():
 @pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2, 5, 7, 8)])
 def test_a_rank_set_is_measured_without_a_set(ranks):
     assert measure(format_ranks(ranks)) == len(ranks)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            a_verdict(DATA, DATA, waiting="2-7"),
+            "Ranks 0-1 held up the job: waiting for input data.",
+        ),
+        (a_verdict(cause=Cause.SYMMETRIC_HANG), "No rank was named: "),
+        (a_verdict(cause=UNKNOWN, alternatives=(CANDIDATE,)), "The cause is not certain. "),
+    ],
+)
+def test_a_headline_of_the_past_states_which_rank_it_was(verdict, text):
+    assert write_past_headline(verdict).startswith(text)

@@ -12,7 +12,10 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from tests.core.detection.scenes import JOB
 from tests.diagnosers import InThread
+from tests.tower.simulator import Simulation
+from tests.ui.browsing import get
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
 from watchtower.api import ingest
 from watchtower.api.fair_turns import SLICE_BYTES, FairTurns
@@ -24,6 +27,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.orders import ReportReply
+from watchtower.wire.report import JobLabels
 
 MESSAGES = Path(__file__).parent.parent / "wire" / "messages"
 
@@ -224,19 +228,29 @@ def test_a_wrong_method_and_a_wrong_parameter_are_problems(client):
     assert refused.headers["allow"] == "POST"
 
 
-def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(client):
+def test_a_healthy_job_has_a_healthy_verdict_in_every_shape(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        sim.tower.fleet.jobs[JOB].labels = JobLabels(
+            job=JOB, scheduler="slurm", scheduler_id="48213", user="alice"
+        )
+        app, path = make_app(sim.tower), f"/api/v1/jobs/{JOB}/verdict"
+        verdict = json.loads((await get(app, path)).body)
+        known = {name: verdict[name] for name in ("status", "cause", "incident", "not_judged")}
+        assert known == {"status": "healthy", "cause": None, "incident": None, "not_judged": None}
+        for shape in ("text", "markdown", "slack"):
+            page = (await get(app, f"{path}?format={shape}")).body
+            assert f"{JOB}: healthy" in page
+            assert len(page.splitlines()) <= 15
+            assert "owner: alice (slurm 48213)" in page
+        blocks = json.loads((await get(app, f"{path}?format=slack-blocks")).body)
+        assert blocks["blocks"][0]["text"]["text"] == f"*{JOB}: healthy*"
+
+    tell(story)
+
+
+def test_an_unknown_shape_of_a_verdict_is_refused(client):
     client.post("/ingest/v1/report", content=recorded("report.json"))
-    verdict = client.get("/api/v1/jobs/llama-70b/verdict").json()
-    assert verdict["status"] == "healthy"
-    assert verdict["cause"] is None
-    assert verdict["incident"] is None
-    for shape in ("text", "markdown", "slack"):
-        page = client.get(f"/api/v1/jobs/llama-70b/verdict?format={shape}").text
-        assert "llama-70b" in page
-        assert len(page.splitlines()) <= 15
-        assert "owner: alice (slurm 48213)" in page
-    blocks = client.get("/api/v1/jobs/llama-70b/verdict?format=slack-blocks").json()
-    assert blocks["blocks"][0]["text"]["text"] == "*llama-70b: healthy*"
     assert_problem(client.get("/api/v1/jobs/llama-70b/verdict?format=fax"), 422, "`format`")
 
 
@@ -264,7 +278,7 @@ def test_the_tower_is_alive_and_ready_and_says_what_agents_cannot_do(client):
 def test_metrics_are_those_of_the_jobs(client):
     client.post("/ingest/v1/report", content=recorded("report.json"))
     page = client.get("/metrics").text
-    assert 'watchtower_job_status{status="healthy",training_job="llama-70b"} 1.0' in page
+    assert 'watchtower_job_status{status="hung",training_job="llama-70b"} 0.0' in page
     assert "watchtower_reports_total 1.0" in page
 
 
@@ -284,7 +298,7 @@ def test_a_failure_of_one_job_does_not_stop_the_others(tower, client):
     tower.live["llama-70b"].watch = None  # broken state, whatever broke it
     client.portal.call(tower.tick)
     assert tower.counters.failed_ticks >= 1
-    assert client.get("/api/v1/jobs/other/verdict").json()["status"] == "healthy"
+    assert client.get("/api/v1/jobs/other/verdict").json()["job"] == "other"
 
 
 def test_replies_are_readable_by_agents(client):

@@ -26,4 +26,12 @@ def test_the_sentence_of_the_verdict_is_below_the_headline_with_its_time():
     assert shown.detail == "Rank 2 (n1) has been in `read` at data.py:31 for 17 s."
     verdict = replace(a_verdict(), summary="job llama hung for 3 min and recovered.")
     over = show(an_overview(verdict=verdict, closed_at=1.7e9 + 60, status=Status.RECOVERED))
-    assert (over.sentence, over.detail) == ("Job llama hung for 3 min and recovered.", "")
+    assert (over.sentence, over.detail) == ("Rank 2 held up the job: waiting for input data.", "")
+
+
+def test_the_headline_of_an_ended_incident_is_short_and_the_details_are_below_it():
+    summary = "job llama hung for 3 min and then ended. Seen while it hung: Rank 2 is in `read`."
+    verdict = replace(a_verdict(), summary=summary)
+    over = show(an_overview(verdict=verdict, closed_at=1.7e9 + 60, status=Status.ENDED))
+    assert over.sentence == "Rank 2 held up the job: waiting for input data."
+    assert (over.detail, over.detail_at) == (f"J{summary[1:]}", None)

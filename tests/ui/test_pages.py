@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from starlette.testclient import TestClient
 
 from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
+from tests.ui.test_parts_of_pages import HEALTH, render
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
@@ -16,6 +19,7 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
+from watchtower.ui.fleet_page import show_fleet
 from watchtower.ui.pages import HEADERS
 
 UNKNOWN = "01KAPY3V7QH8M2T4W6Z9B1C5D7"
@@ -134,3 +138,19 @@ def test_the_page_of_a_job_is_found_with_any_name(client):
     assert "llama-70b" in client.get("/jobs/llama-70b").text
     assert client.get("/jobs/a%2Fb").status_code == 404
     assert Page(client.get("/jobs/a/b").text).addresses[0].startswith("../../")
+
+
+@pytest.mark.parametrize(
+    ("agents", "silent", "text", "state"),
+    [
+        (0, 0, "No agent reports. The README shows", "Agents 0 report"),
+        (1, 0, "1 agent reports, and it has found no rank. The README", "Agents 1 reports"),
+        (3, 1, "2 agents report, and they have found no rank. The", "Agents 2 report, 1 is silent"),
+    ],
+)
+def test_a_fleet_without_jobs_describes_its_agents(agents, silent, text, state):
+    health = replace(HEALTH, agents=agents, agents_silent=silent)
+    page = Page(render("fleet.html", page=show_fleet([], [], health))).text
+    words = " ".join(page.split())
+    assert text in words
+    assert state in words.replace(" ,", ",")

@@ -117,6 +117,7 @@ def a_job(name: str, status: Status, **changes) -> FleetJob:
         acked_by=None,
         is_silenced=False,
         step=None,
+        not_judged=None,
     )
     return FleetJob(**(values | changes))
 
@@ -249,7 +250,7 @@ def test_the_worst_jobs_are_first():
         "healthy",
         "ended",
     ]
-    assert (shown.hung, shown.idle_ranks) == (3, 524)
+    assert (shown.hung, shown.hung_ranks) == (3, 524)
     assert [each.job for each in shown.drills] == ["drill:x"]
     assert shown.counts[0] == ("hung", 3, "bad")
 
@@ -332,7 +333,7 @@ def test_nodes_of_suspects_and_with_trouble_are_first_on_the_page_of_their_job()
 
 
 def test_silent_nodes_are_first():
-    def a_node(name: str, silent_since=None, incidents=0) -> NodeOverview:
+    def a_node(name: str, silent_since=None, incidents=0, named=0) -> NodeOverview:
         return NodeOverview(
             node=name,
             has_agent=True,
@@ -343,13 +344,17 @@ def test_silent_nodes_are_first():
             jobs=["llama"],
             limits=[],
             incidents=incidents,
+            named=named,
         )
 
-    shown = show_nodes([a_node("a"), a_node("b", incidents=3), a_node("c", silent_since=1.7e9)])
-    assert [each.node for each in shown.nodes] == ["c", "b", "a"]
-    assert (shown.reporting, shown.silent) == (2, 1)
-    text = Page(render("nodes.html", page=shown)).text
-    assert "2 agents report, 1 is silent." in text
+    nodes = [a_node("a"), a_node("u", named=5), a_node("b", incidents=3, named=4)]
+    shown = show_nodes([*nodes, a_node("c", silent_since=1.7e9)])
+    assert [each.node for each in shown.nodes] == ["c", "b", "u", "a"]
+    assert (shown.reporting, shown.silent) == (3, 1)
+    page = Page(render("nodes.html", page=shown))
+    assert "3 agents report, 1 is silent." in page.text
+    words = page.text.split()
+    assert " ".join(words[words.index("u") :]).startswith("u reports 0.1.0 5 none llama")
 
 
 # Words

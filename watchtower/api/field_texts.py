@@ -49,6 +49,8 @@ COMMON = {
     "next_steps": "Advice, as sentences.",
     "node": "Name of the node.",
     "nodes": "Nodes of the job.",
+    "not_judged": "Why it is not known whether the job is healthy. Null unless the status is "
+    "`healthy` by default.",
     "note": "Note of the person.",
     "opened_at": "Time at which the incident opened.",
     "owner": 'Owner of the job: "uid:1000", "namespace:team-a"; empty if not known.',

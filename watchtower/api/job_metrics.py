@@ -12,7 +12,10 @@ from watchtower.metric_spec import MetricSpec
 from watchtower.printable import label
 from watchtower.tower.job_measures import JobMeasure
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Status
+from watchtower.wire.verdict import NOT_JUDGED, Status
+
+STATUSES = (*(status.value for status in Status), NOT_JUDGED)
+"""The values of the label `status`."""
 
 STATES = (
     Status.HEALTHY,
@@ -24,6 +27,9 @@ STATES = (
     Status.HUNG,
 )
 """The codes of `watchtower_job_state`, from 0. A job that has ended has no such series."""
+
+NOT_JUDGED_STATE = -1
+"""The code of a job of which it is not known whether it is healthy."""
 
 
 def collect_jobs(jobs: Sequence[JobMeasure]) -> Iterator[Metric]:
@@ -51,10 +57,12 @@ def _add_values(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         (table.JOB_LOST, lost_s),
     ):
         families[spec].add_metric([name], value)
-    for status in Status:
-        is_now = job.status is status
-        families[table.JOB_STATUS].add_metric([name, status.value], float(is_now))
-    if job.status in STATES:
+    status = job.status.value if job.is_judged else NOT_JUDGED
+    for each in STATUSES:
+        families[table.JOB_STATUS].add_metric([name, each], float(each == status))
+    if not job.is_judged:
+        families[table.JOB_STATE].add_metric([name], NOT_JUDGED_STATE)
+    elif job.status in STATES:
         families[table.JOB_STATE].add_metric([name], STATES.index(job.status))
     if job.labels is not None:
         values = [label(getattr(job.labels, key)) for key in LABELS]

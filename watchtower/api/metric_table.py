@@ -8,13 +8,14 @@ from watchtower.wire.report import LABELS
 JOB_STATUS = gauge(
     "watchtower_job_status",
     "training_job status",
-    "1 for the current status of the job, 0 for all other statuses.",
+    "1 for the current status of the job, 0 for all other statuses. `not_judged` is healthy by "
+    "default: too little is known of the job yet.",
 )
 JOB_STATE = gauge(
     "watchtower_job_state",
     "training_job",
-    "The status as a number: 0 healthy, 1 recovered, 2 suspended, 3 slow, 4 suspect, 5 "
-    "monitoring_lost, 6 hung. A job that has ended has no such series.",
+    "The status as a number: -1 not_judged, 0 healthy, 1 recovered, 2 suspended, 3 slow, "
+    "4 suspect, 5 monitoring_lost, 6 hung. A job that has ended has no such series.",
 )
 JOB_STEP = gauge(
     "watchtower_job_step",

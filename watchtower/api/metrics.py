@@ -27,10 +27,11 @@ from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of, histogram_of, single
 from watchtower.api.incident_metrics import IncidentMetrics
-from watchtower.api.job_metrics import collect_jobs
+from watchtower.api.job_metrics import STATUSES, collect_jobs
 from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.api.two_routes import TwoRoutes
+from watchtower.core.detection.progress import is_judged
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.shares import (
     CALM,
@@ -48,7 +49,7 @@ from watchtower.tower.node_incidents import WINDOWS
 from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Cause, Status
+from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
 
 MAX_JOBS_SHOWN = 1000
 """Jobs with their own series: at most 38 per job and 21 per incident, 59,000 series."""
@@ -107,7 +108,7 @@ class TowerCollector(Collector):
         others = [
             *self._self(),
             *collect_outboxes(self._outboxes, tower.clock.now()),
-            _count_by_status(jobs),
+            _count_by_status(tower, jobs),
             single(table.JOBS_HIDDEN, len(hidden)),
             single(table.INCIDENTS_HIDDEN, sum(map(_has_alert, hidden))),
         ]
@@ -200,11 +201,16 @@ class TowerCollector(Collector):
         yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
 
-def _count_by_status(jobs: Sequence[LiveJob]) -> Metric:
-    family = family_of(table.JOBS)
-    counts = Counter(live.watch.status for live in jobs)
-    for status in Status:
-        family.add_metric([status.value], counts[status])
+def _count_by_status(tower: Tower, jobs: Sequence[LiveJob]) -> Metric:
+    family, fleet = family_of(table.JOBS), tower.fleet.jobs
+    counts = Counter(
+        live.watch.status.value
+        if is_judged(fleet[live.name].generation, live.watch, tower.policy)
+        else NOT_JUDGED
+        for live in jobs
+    )
+    for status in STATUSES:
+        family.add_metric([status], counts[status])
     return family
 
 

@@ -147,12 +147,16 @@ def _urgency(job: JobSummary) -> tuple[int, str]:
 
 def _rows(jobs: list[JobSummary]) -> tuple[str, ...]:
     rows = [
-        f"{each.status.value:<9} {clean(each.job, MAX_JOB)}  step {_known(each.step)}, "
+        f"{_word(each):<9} {clean(each.job, MAX_JOB)}  step {_known(each.step)}, "
         f"{each.world_size} ranks, {clean(each.labels.get('user') or each.owner or '-', 32)}"
         for each in jobs[:MAX_ROWS]
     ]
     more = len(jobs) - MAX_ROWS
     return (*rows, f"and {more} more") if more > 0 else tuple(rows)
+
+
+def _word(job: JobSummary) -> str:
+    return job.status.value if job.not_judged is None else job.not_judged.text
 
 
 def _incident_row(incident: IncidentSummary) -> str:

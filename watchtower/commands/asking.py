@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from watchtower.arguments import suggest
@@ -15,7 +15,7 @@ from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, write_feedback
 from watchtower.commands.empty import explain_no_incidents, explain_no_jobs
-from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
 from watchtower.core.text import format_count
@@ -32,6 +32,7 @@ URGENT_FIRST = (
     "monitoring_lost",
     "suspended",
     "recovered",
+    "not_judged",
     "healthy",
     "ended",
 )
@@ -65,9 +66,10 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
 
 
 def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
-    """Describe which rank hung a job, where and why. Without a name: each job in trouble.
+    """Describe which rank hung a job, where and why. Without a name: each job in trouble, or else
+    each one that is not judged yet.
 
-    Returns 1 with --exit-code if one of them is in trouble.
+    With --exit-code, returns 1 if one is in trouble, and 6 if one is not judged yet.
     """
 
     def ask() -> list[dict[str, Any]]:
@@ -76,13 +78,24 @@ def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
     def text(verdicts: list[dict[str, Any]]) -> str:
         if not verdicts:
             return _healthy_text(client.jobs())
-        return "\n\n".join(_verdict_text(client, verdict) for verdict in verdicts)
+        blocks = [_verdict_text(client, verdict) for verdict in verdicts]
+        if not args.job and all(each.get("not_judged") for each in verdicts):
+            jobs = client.jobs()
+            blocks = [_healthy_text(jobs), *blocks] if len(jobs) > 1 else blocks
+        return "\n\n".join(blocks)
 
     def write(verdicts: list[dict[str, Any]]) -> str:
         return "\n".join(map(as_json, verdicts))
 
     verdicts = _show(args, ask, text, paint_verdict, write=write)
-    return TROUBLE if args.exit_code and any(map(is_trouble, verdicts)) else DONE
+    return exit_code_for(verdicts) if args.exit_code else DONE
+
+
+def exit_code_for(verdicts: Sequence[dict[str, Any]]) -> int:
+    """Return the exit code for verdicts: trouble first, then jobs that are not judged yet."""
+    if any(map(is_trouble, verdicts)):
+        return TROUBLE
+    return NOT_JUDGED if any(each.get("not_judged") for each in verdicts) else DONE
 
 
 def is_trouble(verdict: dict[str, Any]) -> bool:
@@ -118,21 +131,26 @@ def _is_called(job: dict[str, Any], text: str) -> bool:
 
 
 def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
-    """Return the verdicts of jobs in trouble, the worst first, or of the only job there is."""
+    """Return the verdicts of jobs in trouble, the worst first; else of jobs that are not judged
+    yet, or of the only job there is."""
     jobs = sorted(client.jobs(), key=_urgency)
     if not jobs:
         raise NotFoundError(explain_no_jobs(client))
     troubled = [job for job in jobs if job["status"] in IN_TROUBLE]
+    troubled = troubled or [job for job in jobs if job.get("not_judged")]
     shown = troubled or (jobs if len(jobs) == 1 else [])
     return [client.verdict(str(job["job"])) for job in shown[:MAX_VERDICTS]]
 
 
 def _healthy_text(jobs: list[dict[str, Any]]) -> str:
     ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
+    unjudged = [job for job in jobs if job.get("not_judged")]
     lines = [
         f"None of {format_count(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
         "Describe one of them: watchtower why JOB"
     ]
+    if unjudged:
+        lines.append(f"Not judged yet: {_name_jobs(unjudged)}.")
     if ended:
         lines.append(f"Ended in an incident: {_name_jobs(ended)}. List them: watchtower incidents")
     return "\n".join(lines)
@@ -234,27 +252,24 @@ def _show(
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
-    rows = [("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")]
+    rows: list[tuple[str, ...]] = [
+        ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")
+    ]
     for job in sorted(jobs, key=_urgency):
         step = "-" if job["step"] is None else str(job["step"])
         until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
         labels = job.get("labels") or {}
         called = (labels.get("name") or "-", labels.get("user") or "-")
-        cells = (
-            job["job"],
-            *called,
-            job["status"],
-            step,
-            job["world_size"],
-            job["generation"],
-            until,
-        )
-        rows.append((*map(str, cells), job["detail"]))
+        status, detail = job["status"], job["detail"]
+        if not_judged := job.get("not_judged"):
+            status, detail = not_judged["text"], "; ".join(not_judged["missing"])
+        sizes = (step, job["world_size"], job["generation"], until)
+        rows.append((job["job"], *called, status, *map(str, sizes), detail))
     return table(rows)
 
 
 def _urgency(job: dict[str, Any]) -> int:
-    status = job["status"]
+    status = "not_judged" if job.get("not_judged") else job["status"]
     return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
 
 

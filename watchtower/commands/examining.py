@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from watchtower.commands.asking import find_job, is_trouble
+from watchtower.commands.asking import exit_code_for, find_job
 from watchtower.commands.client import TowerClient
 from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
@@ -26,12 +26,12 @@ CALLERS_UNKNOWN = "... (its callers are not known)"
 
 
 def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
-    """Dump a job now and print the verdict. Returns 1 with --exit-code if the job is in trouble."""
+    """Dump a job now and print the verdict. With --exit-code, as `show_verdict`."""
     job = find_job(client, args.job)
     if args.json or args.exit_code:
         verdict = client.diagnose_now(job)
         text = as_json(verdict) if args.json else str(verdict["summary"])
-        code = TROUBLE if args.exit_code and is_trouble(verdict) else DONE
+        code = exit_code_for([verdict]) if args.exit_code else DONE
     else:
         text, code = client.diagnose_now_text(job).rstrip(), DONE
     _print(text, is_json=args.json)

@@ -7,7 +7,7 @@ import errno
 from watchtower.commands.client import NoAnswerError, NotFoundError
 
 DONE, TROUBLE, UNUSABLE, UNREACHABLE, NOT_FOUND = 0, 1, 2, 3, 4
-NOT_WRITTEN, INTERRUPTED = 5, 130
+NOT_WRITTEN, NOT_JUDGED, INTERRUPTED = 5, 6, 130
 
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a write to an open file. Unlike an error of `open`, they do not name the file."""
@@ -19,6 +19,7 @@ MEANINGS = {
     UNREACHABLE: "no tower answers, or the tower failed",
     NOT_FOUND: "the tower has no such job, incident or silence",
     NOT_WRITTEN: "the output cannot be written, for example because the disk is full",
+    NOT_JUDGED: "not judged yet: too little is known to call the job healthy",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -23,7 +23,17 @@ MAX_SIMILAR = 10
 SHOWN = ("id", "job", "status", "cause", "domain", "suspect_ranks", "summary", "opened_at")
 """Fields of an incident in a list."""
 
-_JOB = ("job", "labels", "owner", "status", "detail", "world_size", "step", "incident")
+_JOB = (
+    "job",
+    "labels",
+    "owner",
+    "status",
+    "not_judged",
+    "detail",
+    "world_size",
+    "step",
+    "incident",
+)
 _VERDICT = ("evidence", "missing_evidence", "doubts", "alternatives", "aftermath", "next_steps")
 
 

@@ -202,15 +202,17 @@ def _details(verdict: Verdict, room: int, format_at: Callable[[str], str]) -> _D
 
 
 def _headline(verdict: Verdict) -> str:
-    job = clean(verdict.job, 128)
+    job, status = clean(verdict.job, 128), verdict.status.value
+    if verdict.not_judged is not None:
+        status = clean(verdict.not_judged.text, 64)
     if verdict.cause is None:
-        return f"{job}: {verdict.status.value}"
+        return f"{job}: {status}"
     # A healthy job has a cause only in an examination, which compares two dumps.
     joint = "; if it hangs:" if verdict.status is Status.HEALTHY else ","
     if verdict.cause is Cause.UNKNOWN:
-        return f"{job}: {verdict.status.value}{joint} cause unknown"
+        return f"{job}: {status}{joint} cause unknown"
     cause = f"{verdict.cause.value} ({verdict.confidence:.0%})"
-    return f"{job}: {verdict.status.value}{joint} {cause}"
+    return f"{job}: {status}{joint} {cause}"
 
 
 def _facts(verdict: Verdict) -> list[str]:
@@ -271,6 +273,9 @@ def _weight(item: Evidence) -> str:
 def _outlook(verdict: Verdict, format_at: Callable[[str], str]) -> list[str]:
     """Return lines on what the detector waits for, or on what happened after the opening."""
     lines = []
+    if verdict.not_judged is not None and verdict.not_judged.until is not None:
+        until = format_at(clean(verdict.not_judged.until, 40))
+        lines.append(f"if nothing changes, it is suspect at {until} at the latest")
     if verdict.progress is not Progress.STEPPING and not verdict.suspects and verdict.progress_text:
         lines.append(_line(f"progress: {verdict.progress_text}"))
     if verdict.hung_in_s is not None:

@@ -23,6 +23,7 @@ from watchtower.drills.text import (
     number,
     outcome_lines,
     rank_words,
+    state_of,
     verdict_lines,
 )
 from watchtower.drills.watch import Observed
@@ -119,7 +120,7 @@ def draw_verdict(verdict: Json) -> RenderableType:
 
 
 def _draw_status(observed: Observed) -> Text:
-    status = clean(observed.statuses[-1]) if observed.statuses else "starting"
+    status = state_of(observed.statuses[-1], observed.verdict) if observed.statuses else "starting"
     text = Text("job ").append(observed.job, style="bold").append("  ")
     text.append(status, style=STATUS_STYLE.get(status, ""))
     text.append(f"  {clock_text(observed)}", style="dim")

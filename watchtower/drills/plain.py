@@ -7,7 +7,14 @@ from typing import TextIO
 
 from watchtower.drills.display import clock_text
 from watchtower.drills.result import Result
-from watchtower.drills.text import accused, clean, outcome_lines, status_line, verdict_lines
+from watchtower.drills.text import (
+    accused,
+    clean,
+    outcome_lines,
+    state_of,
+    status_line,
+    verdict_lines,
+)
 from watchtower.drills.watch import Observed
 
 PROGRESS_EVERY_S = 10.0
@@ -65,7 +72,7 @@ def changes(observed: Observed) -> list[tuple[str, str]]:
     """Return (topic, line) for everything that gets a line when it changes."""
     found = []
     if observed.statuses:
-        found.append(("status", status_line(observed.statuses[-1])))
+        found.append(("status", status_line(state_of(observed.statuses[-1], observed.verdict))))
     verdict = observed.verdict or {}
     if verdict.get("cause") and verdict.get("diagnosed_at"):
         suspects = "; ".join(accused(verdict)) or "no suspect"

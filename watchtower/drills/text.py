@@ -118,6 +118,12 @@ def closing(drill_count: int, program: str = "watchtower") -> list[str]:
     ]
 
 
+def state_of(status: str, verdict: Json | None) -> str:
+    """Return the status as people read it: a job that is not judged yet is not called healthy."""
+    not_judged = (verdict or {}).get("not_judged")
+    return clean(not_judged.get("text") if isinstance(not_judged, dict) else status)
+
+
 def status_line(status: str) -> str:
     """Return a status and its meaning."""
     meaning = STATUS_MEANS.get(status)

@@ -27,7 +27,7 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.live import LiveJob
 from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.turns import Turns
-from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.tower.verdicts import diagnosed_verdict, find_not_judged
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
 
@@ -197,11 +197,13 @@ class Examinations:
                 again=True,
             )
         status, reason = live.watch.status, live.watch.reason
+        not_judged = find_not_judged(gen, live.watch, self._detector, self._clock)
         wall = self._clock.wall()
         verdict = diagnosed_verdict(job.name, gen.number, status, result.diagnosis, wall)
         if status not in (Status.SUSPECT, Status.HUNG):
-            note = NOT_SUSPECT.format(status=status.value, reason=reason)
-            verdict = replace(verdict, missing_evidence=(note, *verdict.missing_evidence))
+            state = status.value if not_judged is None else not_judged.text
+            gaps = (NOT_SUSPECT.format(status=state, reason=reason), *verdict.missing_evidence)
+            verdict = replace(verdict, missing_evidence=gaps, not_judged=not_judged)
         return Examination(verdict=verdict, evidence=result.evidence)
 
     async def _order_dumps(

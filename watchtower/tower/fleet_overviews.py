@@ -6,14 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.core.fleet.job import Job
-from watchtower.core.headline import write_headline
+from watchtower.core.headline import write_headline, write_not_judged
 from watchtower.store.values import Incident
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
+from watchtower.tower.verdicts import find_not_judged
 from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Cause, Domain, Status
+from watchtower.wire.verdict import Cause, Domain, NotJudged, Status
 
 _OVER = (Status.ENDED, Status.RECOVERED)
 _IN_DOUBT = (Status.SUSPECT, Status.SLOW)
@@ -31,6 +32,8 @@ class FleetJob:
     """As in `views.JobSummary`."""
     attempt: int
     status: Status
+    not_judged: NotJudged | None
+    """As in `views.JobSummary`."""
     sentence: str
     """The verdict, or the reason of the status; empty while the job is healthy."""
     since: float | None
@@ -65,6 +68,7 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
     if incident is not None:
         cause, domain = incident.verdict.cause, incident.verdict.domain
     step = gen.step()
+    not_judged = find_not_judged(gen, live.watch, tower.detector, tower.clock)
     silence = tower.silences.find(job_subject(job, live.slow_node))
     if incident is not None and incident.closed_at is None:
         silence = silence or tower.silences.find(subject_of(incident))
@@ -75,7 +79,8 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
         labels=job.labels.known() if job.labels else {},
         attempt=gen.number,
         status=status,
-        sentence=_find_sentence(live, incident),
+        not_judged=not_judged,
+        sentence=_find_sentence(live, incident, not_judged),
         since=_find_since(live, incident, wall),
         world_size=gen.world_size,
         typical_step_s=gen.pace("").typical_s,
@@ -89,7 +94,9 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
     )
 
 
-def _find_sentence(live: LiveJob, incident: Incident | None) -> str:
+def _find_sentence(live: LiveJob, incident: Incident | None, not_judged: NotJudged | None) -> str:
+    if not_judged is not None:
+        return write_not_judged(not_judged)
     if incident is not None:
         is_open = incident.closed_at is None
         return write_headline(incident.verdict) if is_open else incident.verdict.summary

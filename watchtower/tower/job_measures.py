@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from watchtower.core.detection.progress import is_judged
 from watchtower.core.detection.totals import JobTotals
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
@@ -47,6 +48,8 @@ class JobMeasure:
     name: str
     labels: JobLabels | None
     status: Status
+    is_judged: bool
+    """False while the job is healthy by default only."""
     attempt: int
     world_size: int
     step: int
@@ -143,6 +146,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
         name=live.name,
         labels=job.labels,
         status=watch.status,
+        is_judged=is_judged(gen, watch, tower.policy),
         attempt=gen.number,
         world_size=gen.world_size,
         step=gen.step(),

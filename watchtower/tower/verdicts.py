@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 
 from watchtower.core.cause_names import format_cause
 from watchtower.core.detection.aftermath import Loss, LossGroup
+from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.progress import describe_unjudged
 from watchtower.core.diagnosed import Diagnosis
+from watchtower.core.fleet.generation import Generation
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.core.text import capitalise, clean, format_duration, format_percent
 from watchtower.core.times import format_moment
-from watchtower.tower.clock import rfc3339
-from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict, VerdictEntry
+from watchtower.tower.clock import Clock, rfc3339
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.verdict import Aftermath, Cause, NotJudged, Status, Verdict, VerdictEntry
 
 MAX_VERDICTS = 32
 """Entries in the history of one incident. The first one and the newest ones stay."""
@@ -67,6 +73,31 @@ def plain_verdict(
         confidence=confidence,
         summary=summary,
         step=step,
+    )
+
+
+def find_not_judged(
+    gen: Generation, watch: JobWatch, detector: Detector, clock: Clock
+) -> NotJudged | None:
+    """Return why it is not known whether a job is healthy; None if its status is known."""
+    now = clock.now()
+    found = describe_unjudged(gen, watch, detector, now)
+    if found is None:
+        return None
+    until = None if found.until is None else rfc3339(round(found.until + clock.wall() - now))
+    return NotJudged(text=found.text, missing=found.missing, until=until)
+
+
+def unjudged_verdict(verdict: Verdict, not_judged: NotJudged | None) -> Verdict:
+    """Return the verdict of a job of which it is not known whether it is healthy."""
+    if not_judged is None:
+        return verdict
+    name = shlex.quote(clean(verdict.job, MAX_NAME))
+    return replace(
+        verdict,
+        not_judged=not_judged,
+        summary=f"job {clean(verdict.job)} is {not_judged.text}: {'; '.join(not_judged.missing)}",
+        next_steps=(f"diagnose it now: `watchtower why {name} --now`",),
     )
 
 

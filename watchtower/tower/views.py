@@ -18,9 +18,10 @@ from watchtower.tower.kill_losses import find_live_loss
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
+from watchtower.tower.verdicts import find_not_judged, unjudged_verdict
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
-from watchtower.wire.verdict import Cause, Progress, SharedCause, Status, Verdict
+from watchtower.wire.verdict import Cause, NotJudged, Progress, SharedCause, Status, Verdict
 
 MAX_RANKS_SHOWN = 4096
 """Ranks in the view of one job. For larger jobs, use the verdict."""
@@ -134,6 +135,7 @@ class JobSummary:
     progress: Progress | None
     """Null if the job has ended or no agent reports it."""
     progress_text: str
+    not_judged: NotJudged | None
     incident: str | None
     """The open incident, or the one that the job ended in or has just recovered from."""
     silenced_until: str | None
@@ -156,6 +158,7 @@ class JobView:
     typical_step_s: float
     progress: Progress | None
     progress_text: str
+    not_judged: NotJudged | None
     rank_states: list[RankView]
     rivals: list[RankView]
     """Second processes that claim a rank of this job."""
@@ -219,6 +222,7 @@ def view_job(tower: Tower, name: str) -> JobView | None:
         step=_step(gen.step()),
         progress=verdict.progress,
         progress_text=verdict.progress_text,
+        not_judged=verdict.not_judged,
         typical_step_s=round(gen.pace("").typical_s, 3),
         rank_states=[
             _view_rank(r.key.node, r.vitals, r.seen_at, now, gpus.find(r.key)) for r in records
@@ -242,6 +246,9 @@ def live_verdict(tower: Tower, name: str) -> Verdict | None:
 def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Verdict:
     view = _view_progress(tower, live, gen, now)
     verdict = live.verdict(_step(gen.step()), now)
+    verdict = unjudged_verdict(
+        verdict, find_not_judged(gen, live.watch, tower.detector, tower.clock)
+    )
     return replace(
         verdict,
         progress=view.progress,
@@ -282,6 +289,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         step=_step(gen.step()),
         progress=progress.progress,
         progress_text=progress.text,
+        not_judged=find_not_judged(gen, live.watch, tower.detector, tower.clock),
         incident=incident.id if incident else None,
         silenced_until=rfc3339(silence.until) if silence else None,
     )

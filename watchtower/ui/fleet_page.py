@@ -12,7 +12,14 @@ from watchtower.fair_order import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
-from watchtower.ui.words import find_tone, format_step_time, list_labels, rank_severity, stamp
+from watchtower.ui.words import (
+    NO_TONE,
+    find_tone,
+    format_step_time,
+    list_labels,
+    rank_severity,
+    stamp,
+)
 from watchtower.wire.verdict import Status
 
 MAX_JOBS = 200
@@ -31,7 +38,8 @@ class JobRow:
     """One job in the table."""
 
     job: str
-    status: str
+    state: str
+    """The status as people read it: "hung", "starting, not judged yet"."""
     tone: str
     about: list[str]
     """Labels, "512 ranks", "attempt 2"."""
@@ -51,16 +59,18 @@ class FleetShown:
 
     hung: int
     """Hung jobs."""
-    idle_ranks: int
-    """Ranks of hung jobs: each holds a GPU that does nothing."""
+    hung_ranks: int
+    """Ranks of hung jobs."""
     counts: list[tuple[str, int, str]]
-    """Status, number of jobs and tone, the worst status first."""
+    """State, number of jobs and tone, the worst state first."""
     jobs: list[JobRow]
     drills: list[JobRow]
     hidden: int
     """Jobs that are not shown."""
     outages: list[OutageView]
     health: Health
+    agents: str
+    """"2 agents report, and they have found no rank.": what a page without jobs shows."""
 
 
 def show_fleet(
@@ -68,18 +78,30 @@ def show_fleet(
 ) -> FleetShown:
     """Return what the page shows."""
     real = [each for each in jobs if not each.is_drill]
-    statuses = Counter(each.status for each in real)
+    statuses = Counter(each.status for each in real if each.not_judged is None)
     worst = sorted(statuses, key=rank_severity)
+    counts = [(each.value, statuses[each], find_tone(each)) for each in worst]
+    not_judged = sum(each.not_judged is not None for each in real)
     return FleetShown(
         hung=statuses[Status.HUNG],
-        idle_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
-        counts=[(each.value, statuses[each], find_tone(each)) for each in worst],
+        hung_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
+        counts=[*counts, *([("not judged yet", not_judged, NO_TONE)] if not_judged else [])],
         jobs=[show_row(each) for each in choose_jobs(real)],
         drills=[show_row(each) for each in choose_jobs(set_apart(jobs))],
         hidden=max(0, len(real) - MAX_JOBS),
         outages=list(outages[:MAX_OUTAGES]),
         health=health,
+        agents=_describe_agents(health),
     )
+
+
+def _describe_agents(health: Health) -> str:
+    reporting = health.agents - health.agents_silent
+    if not reporting:
+        return "No agent reports."
+    if reporting == 1:
+        return "1 agent reports, and it has found no rank."
+    return f"{reporting} agents report, and they have found no rank."
 
 
 def set_apart(jobs: Iterable[FleetJob]) -> list[FleetJob]:
@@ -94,13 +116,21 @@ def choose_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
 
 
 def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
-    """Return the jobs, the worst first: by status, then unacknowledged ones, then the largest."""
+    """Return the jobs, the worst first: by status (those not judged yet before healthy ones), then
+    unacknowledged ones, then the largest."""
 
-    def key(job: FleetJob) -> tuple[int, bool, bool, int, str]:
+    def key(job: FleetJob) -> tuple[float, bool, bool, int, str]:
         is_known = job.acked_by is not None
-        return rank_severity(job.status), is_known, job.is_silenced, -job.world_size, job.job
+        severity = rank_severity(job.status) - (0.5 if job.not_judged is not None else 0)
+        return severity, is_known, job.is_silenced, -job.world_size, job.job
 
     return sorted(jobs, key=key)
+
+
+def _find_tone(job: FleetJob) -> str:
+    if job.not_judged is not None:
+        return NO_TONE
+    return find_tone(job.status) if job.acked_by is None else "warn"
 
 
 def show_row(job: FleetJob) -> JobRow:
@@ -110,8 +140,8 @@ def show_row(job: FleetJob) -> JobRow:
         about.append(f"attempt {job.attempt}")
     return JobRow(
         job=job.job,
-        status=job.status.value,
-        tone=find_tone(job.status) if job.acked_by is None else "warn",
+        state=job.status.value if job.not_judged is None else job.not_judged.text,
+        tone=_find_tone(job),
         about=about,
         sentence=job.sentence[:MAX_SENTENCE],
         since=stamp(job.since),

@@ -19,7 +19,7 @@ from watchtower.alerts.message import (
     write_whom_to_call_again,
 )
 from watchtower.core.cause_names import write_candidate
-from watchtower.core.headline import write_headline
+from watchtower.core.headline import write_headline, write_past_headline
 from watchtower.core.ranksets import name_ranks, parse_ranks
 from watchtower.core.text import capitalise, format_count
 from watchtower.store.values import IncidentKind, JobFacts
@@ -66,7 +66,9 @@ class IncidentShown:
     diagnosed_at: str | None
     sentence: str
     detail: str
-    """The summary of the verdict as it was at `diagnosed_at`; empty if it is `sentence`."""
+    """The summary of the verdict; empty if it adds nothing to `sentence`."""
+    detail_at: str | None
+    """The time of `detail`, if it is in the present tense of then."""
     cause: str
     runbook: str
     """Address of the runbook of the cause; empty without the setting."""
@@ -113,7 +115,8 @@ def show_incident(
     is_recovered = incident.status is Status.RECOVERED
     has_hung = overview.is_over and incident.identity.kind is not IncidentKind.ENDED
     summary = capitalise(verdict.summary)
-    sentence = summary if has_hung else write_headline(verdict)
+    sentence = write_past_headline(verdict) if has_hung else write_headline(verdict)
+    detail = "" if sentence == summary or (has_hung and is_recovered) else summary
     commands = [] if overview.is_over else write_commands(facts, verdict.domain, node)
     steps = () if is_recovered else verdict.next_steps
     return IncidentShown(
@@ -131,7 +134,8 @@ def show_incident(
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
         sentence=sentence,
-        detail="" if sentence == summary else summary,
+        detail=detail,
+        detail_at=None if has_hung else verdict.diagnosed_at,
         cause=verdict.cause.value if verdict.cause else "",
         runbook=links.cause(verdict.cause.value) if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,

@@ -98,7 +98,7 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
     return JobShown(
         row=show_row(summary),
         began_at=stamp(overview.began_at),
-        progress="" if has_ended or overview.progress is None else _PROGRESS[overview.progress],
+        progress="" if has_ended else _write_progress(overview),
         step=overview.step,
         pace=_write_pace(overview),
         size=_list_sizes(overview),
@@ -120,6 +120,15 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         hidden_nodes=max(0, len(rows) - MAX_NODES),
         incidents=list(incidents),
     )
+
+
+def _write_progress(overview: JobOverview) -> str:
+    summary = overview.summary
+    if summary.not_judged is not None:
+        return "Not known yet."
+    if overview.progress is Progress.STEPPING and not summary.has_steps:
+        return "No rank reports steps. The stacks of the ranks change."
+    return "" if overview.progress is None else _PROGRESS[overview.progress]
 
 
 def _write_pace(overview: JobOverview) -> str:

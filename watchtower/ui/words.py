@@ -31,9 +31,13 @@ _SEVERITY = (
 """All statuses, the worst first."""
 
 
+NO_TONE = "over"
+"""The class of the colour of what is neither good nor bad."""
+
+
 def find_tone(status: Status) -> str:
     """Return the class of the colour of a status: "bad", "warn", "good" or "over"."""
-    return _TONES.get(status, "over")
+    return _TONES.get(status, NO_TONE)
 
 
 def rank_severity(status: Status) -> int:

@@ -185,6 +185,23 @@ class KillLoss:
         return tuple(filter(None, texts))
 
 
+NOT_JUDGED = "not_judged"
+"""What metrics and lists show instead of `healthy` while that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotJudged:
+    """Why a job is neither known to be healthy nor known to be stalled."""
+
+    text: str
+    """What people read instead of "healthy": "starting, not judged yet"."""
+    missing: tuple[str, ...]
+    """What is missing, as sentences: "no rank has made a step"."""
+    until: str | None
+    """RFC 3339: when the job is suspect at the latest, if nothing changes. Null if that is not
+    known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictEntry:
     """One verdict in the history of an incident."""
@@ -235,6 +252,8 @@ class Verdict:
     """Null if the job has ended or no agent reports it."""
     progress_text: str = ""
     """`progress` as a sentence."""
+    not_judged: NotJudged | None = None
+    """Null unless the status is `healthy` and that is not known yet."""
     hung_in_s: float | None = None
     """While the status is suspect: seconds until the job counts as hung if nothing changes."""
     hung_because: str = ""

@@ -199,6 +199,7 @@ JOBS = {
                 step=1233,
                 progress=Progress.NONE,
                 progress_text=_VERDICT.progress_text,
+                not_judged=None,
                 incident=INCIDENT,
                 silenced_until=None,
             )
@@ -218,6 +219,7 @@ JOB_VIEW = plain(
         typical_step_s=0.8,
         progress=Progress.NONE,
         progress_text=_VERDICT.progress_text,
+        not_judged=None,
         rank_states=[_RANK],
         rivals=[],
         nodes=[NodeView(node=NODE, silent_for_s=0.4, limits=[])],

@@ -1,18 +1,29 @@
-"""Describes a job's progress by one value and one sentence. Its status is decided elsewhere."""
+"""Describes a job's progress by one value and one sentence, and whether its health is known.
+
+The status is decided elsewhere. `healthy` is also the status of a job of which too little is known:
+`is_judged` and `describe_unjudged` distinguish them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.detection.condition import ConditionKind
-from watchtower.core.detection.no_heartbeat import has_no_heartbeat
+from watchtower.core.detection.detector import Detector
+from watchtower.core.detection.incidents import JobWatch
+from watchtower.core.detection.no_heartbeat import change_limit_s, has_no_heartbeat
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
-from watchtower.core.text import clean, format_duration
-from watchtower.wire.verdict import Progress
+from watchtower.core.policy import Policy
+from watchtower.core.ranksets import name_ranks
+from watchtower.core.text import clean, count_ranks, format_duration
+from watchtower.wire.verdict import Progress, Status
 
 _NOT_WATCHED = frozenset({ConditionKind.ENDED, ConditionKind.ENDING, ConditionKind.LOST})
 _GOES_ON = frozenset({ConditionKind.STEPPING, ConditionKind.SLOW, ConditionKind.CHANGING})
+_KNOWN = frozenset({ConditionKind.STEPPING, ConditionKind.SLOW, ConditionKind.IDLE})
+"""Conditions that show by themselves that a job is healthy, if that is its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +32,90 @@ class ProgressView:
 
     progress: Progress | None
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """Why it is not known whether a job is healthy. Fields as in `NotJudged`."""
+
+    text: str
+    missing: tuple[str, ...]
+    until: float | None
+    """Time of the tower's clock."""
+
+
+def is_judged(gen: Generation, watch: JobWatch, policy: Policy) -> bool:
+    """Return whether the status of a job is known: False if it is healthy by default only.
+
+    Changes of stack samples soon after the start do not count, as they may be imports.
+    """
+    if watch.status is not Status.HEALTHY or watch.kind in _KNOWN:
+        return True
+    return watch.kind is ConditionKind.CHANGING and _has_changed_later(gen, watch, policy)
+
+
+def _has_changed_later(gen: Generation, watch: JobWatch, policy: Policy) -> bool:
+    samples, since = watch.samples, gen.began_at + policy.startup_grace_s
+    return samples.has_worked or any(samples.changed_since(rank, since) for rank in gen.ranks)
+
+
+def describe_unjudged(
+    gen: Generation, watch: JobWatch, detector: Detector, now: float
+) -> Unjudged | None:
+    """Return what is missing for a judgement and when it comes; None if the job is judged."""
+    if is_judged(gen, watch, detector.policy):
+        return None
+    if watch.kind is ConditionKind.ENDING:
+        return Unjudged(
+            text="ending, not judged yet", missing=("the last rank has just ended",), until=None
+        )
+    has_worked = gen.step() >= 0 or _has_changed_later(gen, watch, detector.policy)
+    until = _judged_at(gen, watch, detector)
+    return Unjudged(
+        text="not judged yet" if has_worked else "starting, not judged yet",
+        missing=tuple(_list_missing(gen, watch)),
+        until=until if until >= now else None,
+    )
+
+
+def _list_missing(gen: Generation, watch: JobWatch) -> Iterator[str]:
+    absent = max(0, gen.world_size - len(gen.ranks))
+    if absent:
+        names = clean(name_ranks(gen.missing_ranks()), 80)
+        yield f"{len(gen.ranks)} of {count_ranks(gen.world_size)} were found (not {names})"
+    if any(record.vitals.beat for record in gen.ranks.values()):
+        if gen.step() >= 0:
+            yield "too few steps were seen to know how long one takes"
+        elif has_no_heartbeat(gen):
+            yield "no rank has made a step"
+        else:
+            yield "some ranks have not made a step"
+        if not has_no_heartbeat(gen) or watch.kind is ConditionKind.STARTING:
+            return
+    else:
+        yield "no rank has heartbeats"
+    if not watch.samples.has_begun:
+        yield "no stack sample was taken yet"
+    elif watch.kind is ConditionKind.CHANGING:
+        yield "stacks have changed only soon after the start, where they may be imports"
+    else:
+        yield "the latest stack samples show no change"
+
+
+def _judged_at(gen: Generation, watch: JobWatch, detector: Detector) -> float:
+    """Return when the job is suspect at the latest if no step and no change is seen."""
+    policy, began_at = detector.policy, max(gen.began_at, gen.resumed_at)
+    if has_no_heartbeat(gen) and watch.kind is not ConditionKind.STARTING:
+        first_at = began_at + policy.no_heartbeat_sample_s
+        since = max(began_at, watch.samples.since if watch.samples.has_begun else first_at)
+        return since + change_limit_s(watch.samples, policy)
+    since = max(began_at, _last_step_at(gen))
+    is_in_phase = any(r.vitals.beat and r.vitals.beat.phase for r in gen.live())
+    if is_in_phase and gen.step() >= 0:
+        return since + max(policy.startup_grace_s, policy.phase_patience_s)
+    if is_in_phase:
+        return since + policy.startup_grace_s
+    return since + min(policy.startup_grace_s, detector.step_limit_s(gen))
 
 
 def view_progress(
