@@ -67,6 +67,7 @@ FAULTS = {
     "conditional_collective_no_heartbeat": "conditional_collective",
     "tp_dp_cascade_no_heartbeat": "dataloader_stall",
     "d_state_no_heartbeat": "uninterruptible_io",
+    "renamed_ranks": "dataloader_stall",
     "device_stuck": "symmetric_hang",
     "xid_79": "gpu_fault",
     "kernel_without_end": "behind_collective",

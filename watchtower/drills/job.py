@@ -48,6 +48,8 @@ class TrainingJob:
         """
         self.layout = layout
         self.log = ProgramLog()
+        self.renamed = False
+        """Whether ranks set their numbers at run time, under a title. Set before a launch."""
         self.network: Network | None = None
         """Set before a launch whose links are cut later."""
         self.backend = backend
@@ -82,6 +84,7 @@ class TrainingJob:
             parallelism=self._parallelism,
             label=label,
             named=self._named,
+            renamed=self.renamed,
             restart_counts=restart_counts,
             network=self.network,
             more_environment={**self._environment, **self._libraries()},
@@ -108,6 +111,7 @@ class TrainingJob:
             environment=self._environment,
         )
         twin.environment_folder = self.environment_folder
+        twin.renamed = self.renamed
         return twin
 
     def poll(self) -> None:

@@ -84,6 +84,8 @@ class Launch:
     """Whether the launcher gives the job its own name."""
     restart_counts: tuple[int, ...] = ()
     """Restart count of each node's launcher."""
+    renamed: bool = False
+    """Whether each rank gets its number as an argument, sets it at run time and has a title."""
     network: Network | None = None
     """Gives each rank its own network link. Without it, ranks share this machine's."""
     more_environment: Mapping[str, str] = field(default_factory=dict)
@@ -185,15 +187,20 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
             continue
         node = layout.node_of(rank)
         local = layout.local_ranks(node)
+        identity = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(layout.ranks),
+            "LOCAL_RANK": str(local.index(rank)),
+        }
+        arguments = ("--identity", *identity.values()) if launch.renamed else ()
+        command = [sys.executable, *launch.command, *arguments]
         yield Child(
             f"{launch.label}-rank-{rank}",
-            [*(network.enter(rank) if network else ()), sys.executable, *launch.command],
+            [*(network.enter(rank) if network else ()), *command],
             launch.folder,
             environment={
                 **launch.environment(node),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(layout.ranks),
-                "LOCAL_RANK": str(local.index(rank)),
+                **({} if launch.renamed else identity),
                 "LOCAL_WORLD_SIZE": str(len(local)),
                 "MASTER_ADDR": HOST,
                 "MASTER_PORT": str(port),

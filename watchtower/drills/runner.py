@@ -153,7 +153,7 @@ def _prepare_run(
         named=drill.named,
         environment=environment.clock.environment if environment.clock else None,
     )
-    job.environment_folder = environment.folder
+    job.environment_folder, job.renamed = environment.folder, drill.renamed
     client = PatientClient(environment.tower_url)
     alone = not environment.shared and not drill.attacked
     watch = Watch(client, name, drill.expected.statuses, alone=alone)

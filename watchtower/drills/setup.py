@@ -93,6 +93,8 @@ class DrillSetup:
     """Whether ranks are started one by one even if torchrun would start them."""
     named: bool = True
     """Whether the job has its own name, not the one that a launcher gives to every job."""
+    renamed: bool = False
+    """Whether ranks hide without meaning to: each sets its number at run time, under a title."""
     networked: tuple[str, ...] = ()
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"

@@ -69,6 +69,7 @@ DRILLS: tuple[Drill, ...] = (
     outside.LAUNCHER_KILLS_REST,
     neighbours.HOSTILE_NEIGHBOUR,
     *no_heartbeat.NO_HEARTBEAT,
+    no_heartbeat.RENAMED_RANKS,
     *queued.QUEUED_FAULTS,
     *gpus.GPU_FAULTS,
     pauses.LONG_CHECKPOINT,

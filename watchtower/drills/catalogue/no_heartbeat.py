@@ -36,3 +36,13 @@ NO_HEARTBEAT = tuple(
         kernel.D_STATE,
     )
 )
+
+RENAMED_RANKS = replace(
+    without_heartbeats(stalls.DATALOADER_SLEEP),
+    name="renamed_ranks",
+    shows="one rank sleeps while it fetches a batch; each rank has a title and set its number at "
+    "run time; no heartbeats",
+    renamed=True,
+    # A program that starts its own ranks does this. torchrun does not.
+    bare_launch=True,
+)

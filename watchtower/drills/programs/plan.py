@@ -4,6 +4,8 @@ import argparse
 import json
 from dataclasses import dataclass, field
 
+from identity import take_identity
+
 
 @dataclass(frozen=True)
 class Rhythm:
@@ -53,7 +55,11 @@ RHYTHMS = ("checkpoint", "evaluation", "reindex", "download", "upload", "garbage
 def parse_plan():
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", required=True)
-    return read_plan(parser.parse_args().config)
+    parser.add_argument("--identity", nargs=3, metavar=("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    arguments = parser.parse_args()
+    if arguments.identity:
+        take_identity(*arguments.identity)
+    return read_plan(arguments.config)
 
 
 def read_plan(path: str) -> Plan:
