@@ -35,9 +35,6 @@ MAX_VERSION = 64
 COLLECTOR_DEADLINE_S = 3.0
 """Seconds that a collector has for its first read."""
 
-MAX_TICKS = 40
-"""Ticks of discovery in a check: ten seconds, for nodes with more processes than one tick reads."""
-
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 """The first one has this number on every kernel (PROC_PID_INIT_INO)."""
 
@@ -103,11 +100,8 @@ def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
         host=os.uname().nodename,
         own_pid=os.getpid(),
     )
-    for tick in range(MAX_TICKS):
-        discovery.tick(float(tick))
-        if not discovery.has_unseen:
-            break
-    return str(discovery.mistakes)
+    discovery.find_all()
+    return discovery.mistakes()
 
 
 def _check_stacks(py_spy: str, limit: str) -> Finding:

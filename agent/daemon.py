@@ -272,6 +272,7 @@ class Agent:
                 collectors=self._observer.gap(),
             ),
             observations=observations,
+            unwatched=self._discovery.unwatched,
         )
 
     def _act(self, now: float) -> None:

@@ -22,7 +22,9 @@ MAX_FILE_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 4096
 """Bytes read of a command line. A launcher is recognized by its first arguments."""
 
-_STATE, _PPID, _FLAGS, _UTIME, _STIME, _START, _START_CODE, _EXIT = 0, 1, 6, 11, 12, 19, 23, 49
+_STATE, _PPID, _FLAGS, _UTIME, _STIME, _THREADS, _START = 0, 1, 6, 11, 12, 17, 19
+_START_CODE, _EXIT = 23, 49
+_IMAGE = (25, 45, 47)
 """Positions after the command name: the field number in proc(5) minus 3."""
 
 _PF_KTHREAD = 0x00200000
@@ -43,6 +45,11 @@ class Stat:
     """1 if the reader may not trace the process. Then `exit_code` is 0 without meaning."""
     exit_code: int
     """Wait status, only valid for a zombie."""
+    threads: int = 1
+    image: tuple[int, ...] = ()
+    """Where the program's stack, arguments and environment began: other places after an exec. All 0
+    if the reader may not trace the process.
+    """
 
 
 def parse_stat(raw: bytes) -> Stat | None:
@@ -63,6 +70,8 @@ def parse_stat(raw: bytes) -> Stat | None:
             start_time=int(fields[_START]),
             start_code=int(fields[_START_CODE]),
             exit_code=int(fields[_EXIT]) if len(fields) > _EXIT else 0,
+            threads=int(fields[_THREADS]),
+            image=tuple(int(fields[at]) for at in _IMAGE if at < len(fields)),
         )
     except ValueError:
         return None
@@ -104,6 +113,10 @@ class StartedWith:
 
     environ: bytes
     command: bytes
+    stat: Stat | None = None
+    """Read before the environment: if an exec comes between, the next `image` differs."""
+    program: str = ""
+    """The file name of the program that the kernel runs, whatever the command line says."""
 
 
 class Proc:
@@ -138,6 +151,8 @@ class Proc:
     def started_with(self, pid: int) -> StartedWith:
         """Return the environment and command line of a process. This may hang."""
         return StartedWith(
+            stat=self.stat(pid),
+            program=os.path.basename(self.link(pid, "exe").removesuffix(" (deleted)")),
             environ=self.try_read(pid, "environ"),
             command=self.try_read(pid, "cmdline", MAX_COMMAND_BYTES),
         )
@@ -150,6 +165,13 @@ class Proc:
         """Return the target of a link of one process; empty if it cannot be read."""
         try:
             return os.readlink(self.file(pid, name))
+        except OSError:
+            return ""
+
+    def link_of_self(self) -> str:
+        """Return our own pid in this /proc; empty if it shows other pids than ours."""
+        try:
+            return os.readlink(f"{self.path}/self")
         except OSError:
             return ""
 

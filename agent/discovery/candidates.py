@@ -1,9 +1,12 @@
-"""A process that may be a rank, with its environment, its command line and its page."""
+"""A process that may be a rank, with its environment, command line, threads and page."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice
 
 from watchtower_heartbeat.page import PageError, PageView
 
@@ -12,16 +15,20 @@ from agent.discovery.launchers import (
     RankClaim,
     claim_rank,
     find_rank_mistake,
+    find_signs,
     is_launcher,
     is_python,
     is_wrapper,
     known,
     naming_variables,
+    rank_variables,
 )
 from agent.discovery.lineages import Claimant
+from agent.discovery.live_environ import LiveEnviron, NoLiveEnviron
 from agent.discovery.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.discovery.process_table import Process
-from agent.procfs import Proc, parse_command, parse_environ
+from agent.procfs import Proc, StartedWith, parse_command, parse_environ
+from watchtower.wire import programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 
 FIRST_DESCRIPTORS = 64
@@ -34,13 +41,29 @@ MAX_ARGUMENTS = 10
 """Words of a command line that are stored. The first words show whether it is a launcher."""
 
 
+NOT_READ_YET = "it was not read yet"
+
+MAX_THREADS = 512
+"""Threads of a process whose names are read, oldest first. Threads of collectives come after those
+of the libraries for computing, which start as many as there are processors.
+"""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One process that may be a rank. Only the relevant variables of its environment are stored."""
+    """One process that may be a rank. Only the relevant variables of its environment are stored.
+
+    What was read once of a program stays known. It may write over its environment (a title) or
+    delete variables, but a rank does not change. Only another program (exec) begins anew.
+    """
 
     process: Process
     first_seen: float
+    age_s: float = 0.0
+    """Its age when it was first seen: of most processes more than 0 when an agent starts."""
     checks: int = 0
+    due_at: float = 0.0
+    """When it is checked again."""
     cost: int = 0
     """Links read in the last check."""
     matches: bool = False
@@ -60,36 +83,131 @@ class Candidate:
     page: PageFile | None = None
     view: PageView | None = None
     """The page as it was last read. Only its identity (rank, world size, job) is current."""
+    takes_part: bool = False
+    """True if it has threads of a library of collectives: it is a member of a process group."""
+    uses_gpu: bool = False
+    """True if it has threads of a GPU driver. A forked worker inherits descriptors of the GPU, but
+    no threads.
+    """
+    is_readable: bool = True
+    """False if the agent may not read its environment."""
+    hidden: str = ""
+    """Why its environment is not known: it wrote over the first one, and this prevents a read of
+    the present one. Else empty.
+    """
+    program: str = ""
+    """The file name of its executable."""
+    live: LiveEnviron = field(default_factory=LiveEnviron)
+    _variables: dict[str, str] | None = None
+    """The relevant ones of the environment; None until it is read."""
+    _given: dict[str, str] | None = None
+    """Those that it was started with, if a launcher gave it a rank. They name its job: what it adds
+    at run time must not give it another job.
+    """
+    _image: tuple[int, ...] = ()
     _fingerprint: int = 0
+    _threads: int = 1
+    """Its number of threads now, and when their names were read."""
+    _threads_read: int = 1
 
     def read_environment(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
-        """Read the environment and command line; return True if they changed (after an exec)."""
+        """Read what it was started with; return True if something is known by it that was not."""
         pid = self.process.pid
         started = reads.run(pid, lambda: proc.started_with(pid))
-        if started is None:
+        if started is None or started.stat is None:
             return False  # no answer: keep the old values until the next check
-        raw, command = started.environ, started.command
+        self._threads = started.stat.threads
+        raw, command, image = started.environ, started.command, started.stat.image
         if self._fingerprint and not (raw and command):
             return False  # the process is ending and its memory is released: keep the old values
-        fingerprint = hash((raw, command))
+        fingerprint = hash((raw, command, image))
         if fingerprint == self._fingerprint:
             return False
-        self._fingerprint = fingerprint
+        is_new = not self._fingerprint or image != self._image
+        self._fingerprint, self._image = fingerprint, image
+        if is_new:
+            self._begin(started)
+        found = parse_environ(raw)
+        if is_new and claim_rank(found) is not None:
+            self._given = {name: found[name] for name in naming_variables() if name in found}
+        is_overwritten = bool(raw) and not found and not self._variables
+        self.hidden = NOT_READ_YET if is_overwritten else ""
+        return self._add({**found, **(self._variables or {})}, match) or is_new
+
+    def _begin(self, started: StartedWith) -> None:
+        """Forget what was known of the program before."""
+        assert started.stat is not None
         self.owner = ""  # the process may have changed its user before the exec
-        environment = parse_environ(raw)
-        self.matches = all(environment.get(name) == value for name, value in match.items())
-        self.claim = claim_rank(environment) if self.matches else None
+        self.is_readable = started.stat.start_code != 1
+        self.command = [w[:MAX_NAME] for w in parse_command(started.command)[:MAX_ARGUMENTS]]
+        self.launches = is_launcher(self.command)
+        self.program = started.program
+        self._variables, self._given, self.live = None, None, LiveEnviron()
+        self.takes_part = self.uses_gpu = False
+        self._threads_read = 1
+
+    def read_live(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
+        """Read the environment that it has now; return True if something new is known by it."""
+        pid, born = self.process.pid, self.process.start_time
+        try:
+            raw = reads.run(pid, lambda: self.live.read_process(proc, pid, born))
+        except NoLiveEnviron as error:
+            self.hidden = self.hidden and str(error)
+            return False
+        if raw is None:
+            return False
+        self.hidden = ""
+        return self._add({**(self._variables or {}), **parse_environ(raw)}, match)
+
+    def _add(self, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
+        """Store the relevant variables; return True if one of them is new or has changed."""
+        relevant = {name: variables[name] for name in _relevant(match) if name in variables}
+        if relevant == self._variables:
+            return False
+        self._variables = relevant
+        self.matches = all(relevant.get(name) == value for name, value in match.items())
+        self.claim = claim_rank(relevant) if self.matches else None
+        names = relevant if self._given is None else self._given
         self.words = {
-            name: environment[name][:MAX_NAME]
+            name: names[name][:MAX_NAME]
             for name in naming_variables()
-            if name in environment and self.matches
+            if name in names and self.matches
         }
-        words = [word[:MAX_NAME] for word in parse_command(command)[:MAX_ARGUMENTS]]
-        self.launches = is_launcher(words)
-        is_checked = self.matches and is_python(words)
-        self.mistake = find_rank_mistake(environment) if is_checked else ""
-        self.command = words if self.claim is not None else []
+        is_checked = self.matches and self.is_python
+        self.mistake = find_rank_mistake(relevant) if is_checked else ""
         return True
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it runs Python. Its title may hide the command line."""
+        return is_python(self.command) or programs.is_python(self.program)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it trains itself, so that a process below it is a helper, not the rank."""
+        return self.view is not None or self.takes_part
+
+    def has_sign(self) -> bool:
+        """Return whether it may be a rank without a valid rank, as far as this process shows."""
+        return bool(self.takes_part or self.uses_gpu or self.mistake or self.hidden)
+
+    def find_signs(self, proc: Proc) -> int:
+        """Search the names of its threads for those of collectives and of a GPU, if their number
+        has changed. Return how many names were read.
+        """
+        if self._threads == self._threads_read:
+            return 0
+        self._threads_read = self._threads
+        try:
+            with os.scandir(proc.file(self.process.pid, "task")) as entries:
+                tids = [entry.name for entry in islice(entries, MAX_THREADS)]
+        except OSError:
+            return 1
+        names = [proc.try_read(self.process.pid, f"task/{tid}/comm", 64) for tid in tids]
+        signs = find_signs(name.decode("utf-8", "replace") for name in names)
+        self.takes_part |= signs.collectives
+        self.uses_gpu |= signs.gpu
+        return 1 + len(tids)
 
     def search_page(self, proc: Proc, reads: GuardedReads) -> int:
         """Search the descriptors for the process's own page; return how many links were read.
@@ -158,12 +276,24 @@ class Candidate:
             rank=claim.rank,
             ancestors=tuple(ancestor.pid for ancestor in self.process.lineage()),
             has_page=self.view is not None,
+            takes_part=self.takes_part,
+            starts_others=claim.starts_others,
             is_launcher=self.launches and self.claim is not None,
             is_wrapper=is_wrapper(self.command),
-            is_python=is_python(self.command),
+            is_python=self.is_python,
             start_time=self.process.start_time,
         )
 
 
 def _identity(view: PageView | None) -> tuple[int, int, int, str] | None:
     return (view.rank, view.local_rank, view.world_size, view.job) if view is not None else None
+
+
+@cache
+def _names(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*naming_variables(), *rank_variables(), *keys}))
+
+
+def _relevant(match: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that are stored."""
+    return _names(tuple(sorted(match)))

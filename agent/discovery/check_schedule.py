@@ -35,6 +35,10 @@ RANK_WAIT_SHARE = 0.25
 10 s or 60 s; its page is found with at most that delay.
 """
 
+LIKELY_WAIT_SHARE = 0.125
+"""The same for a program that may still become a rank. Its rank is found with at most that delay.
+"""
+
 
 _Due = tuple[float, int, Candidate]
 
@@ -57,16 +61,20 @@ class CheckSchedule:
         *,
         check: Callable[[Candidate], int],
         is_rank: Callable[[Candidate], bool],
+        is_likely: Callable[[Candidate], bool] = lambda _: False,
     ) -> None:
         """Check the candidates that are due, ranks first, until the budget is used up.
 
-        `check` returns how many links it read, or -1 if the candidate has ended.
+        `check` returns how many links it read, or -1 if the candidate has ended. `is_likely`
+        returns whether a candidate may become a rank soon.
         """
         each_s = DESCRIPTORS_PER_CANDIDATE_S * len(self._queue)
         self._descriptors.per_s = max(DESCRIPTORS_PER_S, each_s)
         due: list[_Due] = []
-        while self._queue and self._queue[0][0] <= now:
-            due.append(heapq.heappop(self._queue))
+        while self.has_due(now):
+            at, _, candidate = entry = heapq.heappop(self._queue)
+            if at == candidate.due_at:  # else it was checked earlier
+                due.append(entry)
         due = in_turn(due, is_rank)
         for place, (_, _, candidate) in enumerate(due):
             if self._descriptors.left(now) <= 0:
@@ -78,9 +86,22 @@ class CheckSchedule:
             if spent >= 0:
                 candidate.cost = spent
                 self._descriptors.spend(now, spent)
-                self._push(candidate, now + wait_after(candidate, now, is_rank=is_rank(candidate)))
+                wait_s = wait_after(
+                    candidate, now, is_rank=is_rank(candidate), is_likely=is_likely(candidate)
+                )
+                self._push(candidate, now + wait_s)
+
+    def hasten(self, candidate: Candidate, now: float) -> None:
+        """Let a candidate be due now."""
+        if candidate.due_at > now:
+            self._push(candidate, now)
+
+    def has_due(self, now: float) -> bool:
+        """Return whether a candidate is due."""
+        return bool(self._queue) and self._queue[0][0] <= now
 
     def _push(self, candidate: Candidate, at: float) -> None:
+        candidate.due_at = at
         heapq.heappush(self._queue, (at, next(self._order), candidate))
 
 
@@ -99,9 +120,12 @@ def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]
     return [each for turn in turns for each in turn if each is not None]
 
 
-def wait_after(candidate: Candidate, now: float, *, is_rank: bool) -> float:
+def wait_after(candidate: Candidate, now: float, *, is_rank: bool, is_likely: bool) -> float:
     """Return the seconds to wait before the next check."""
     wait_s = CHECK_AGAIN_S[min(max(candidate.checks, 1), len(CHECK_AGAIN_S)) - 1]
+    known_s = now - candidate.first_seen
     if is_rank:
-        wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * (now - candidate.first_seen))
+        wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * known_s)
+    elif is_likely:
+        wait_s = max(CHECK_AGAIN_S[0], LIKELY_WAIT_SHARE * (known_s + candidate.age_s))
     return min(wait_s, CHECK_AGAIN_S[-1])

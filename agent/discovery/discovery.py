@@ -6,27 +6,52 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from agent.discovery.candidates import Candidate
 from agent.discovery.check_schedule import CheckSchedule
 from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.guarded_reads import GuardedReads
-from agent.discovery.launchers import RankClaim, label_job, name_job
+from agent.discovery.launchers import (
+    RankClaim,
+    find_given_name,
+    label_job,
+    name_job,
+    starts_ranks_only,
+)
 from agent.discovery.lineages import choose_ranks
 from agent.discovery.owners import Owners
 from agent.discovery.process_table import Process, ProcessTable
-from agent.discovery.rank_mistakes import RankMistakes
-from agent.discovery.rank_quota import LeftOut, keep_within_quota
-from agent.procfs import Proc
+from agent.discovery.rank_quota import keep_within_quota
+from agent.discovery.unwatched import (
+    HIDDEN_ENVIRONMENT,
+    NO_RANK,
+    NOT_READABLE,
+    OVER_LIMIT,
+    WRONG_RANK,
+    UnwatchedProcess,
+    count_unwatched,
+)
+from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.report import JobLabels
+from watchtower.wire.report import JobLabels, Unwatched
 
 CONSIDER_FOR_S = 0.25
 """Seconds per tick for new processes. All processes of a usual node fit into one tick. Ten thousand
 that start at once need several ticks, so that reports are not delayed.
 """
+
+COUNT_EVERY_S = 5.0
+"""Seconds between two counts of the processes that are not watched."""
+
+TICKS_AT_ONCE, TICK_S = 40, 20.0
+"""Ticks of `find_all`, for nodes with more processes than one tick reads, and the seconds that each
+counts for. They fill the budget of descriptors.
+"""
+
+YOUNG_S = 10.0
+"""A younger process is not counted: its rank may be found in the next check."""
 
 
 class Discovery:
@@ -52,35 +77,60 @@ class Discovery:
         self._schedule = CheckSchedule()
         self._changed = False
         self.owners = Owners(proc, clock)
-        self.mistakes = RankMistakes(self.owners.find_quietly)
+        self._signs: dict[int, str] = {}
+        """The owner of each process that seems to be a rank or has a wrong one, by pid."""
+        self._counted_at = float("-inf")
+        self._left_out: list[FoundRank] = []
+        self.unwatched: tuple[Unwatched, ...] = ()
+        """The processes that seem to be ranks and are not watched."""
+        self._newest_at_begin = -1
+        """Start time of the newest process in the first tick."""
         self._reads = GuardedReads(self.owners.find_quietly)
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
-        self.left_out = LeftOut()
         self._labels: dict[JobKey, JobLabels] = {}
 
     def tick(self, now: float) -> list[FoundRank]:
         """Check what is due; return all ranks known now."""
         new, gone = self._table.refresh()
+        if self._newest_at_begin < 0:
+            self._newest_at_begin = max((each.start_time for each in new), default=0)
         for process in gone:
             self._unseen.pop(process.pid, None)
+            self._signs.pop(process.pid, None)
             self.owners.forget(process.pid)
-            self.mistakes.note(process.pid, "")
             candidate = self._candidates.pop(process.pid, None)
             self._changed |= candidate is not None and candidate.is_claimant()
         self._unseen.update((process.pid, process) for process in new)
         self._consider_unseen(now)
-        self._schedule.run(now, check=self._check, is_rank=self._is_rank)
+        self._schedule.run(
+            now, check=self._check, is_rank=self._is_rank, is_likely=self._may_become_rank
+        )
         for candidate in self._candidates.values():
             if candidate.page is not None and candidate.read_identity():
                 self._changed = True
         if self._changed:
             self._changed = False
-            self._ranks, self.left_out = keep_within_quota(self._resolve(), self._rank_pids)
+            before = self._rank_pids
+            self._ranks, self._left_out = keep_within_quota(self._resolve(), before)
             self._rank_pids = {rank.pid for rank in self._ranks}
             self._labels = self._label_jobs(self._ranks)
-            self._mark()
+            self._mark(before)
+            self._hasten_families(before, now)
+            self._counted_at = float("-inf")
+        if now - self._counted_at >= COUNT_EVERY_S:
+            self._counted_at = now
+            self.unwatched = count_unwatched(self._find_unwatched())
         return self._ranks
+
+    def find_all(self, now: float = 0.0) -> list[FoundRank]:
+        """Return all ranks, by ticks without a pause. For programs that search only once."""
+        for _ in range(TICKS_AT_ONCE):
+            now += TICK_S
+            found = self.tick(now)
+            if not (self._unseen or self._schedule.has_due(now)):
+                break
+        return found
 
     def _consider_unseen(self, now: float) -> None:
         """Consider new processes, oldest first, until the time of this tick is used up."""
@@ -88,22 +138,37 @@ class Discovery:
         while self._unseen and self._clock() < until:
             self._consider(self._unseen.pop(next(iter(self._unseen))), now)
 
-    def _mark(self) -> None:
+    def _mark(self, before: set[int]) -> None:
         """Record which processes were ranks, and close the pages of processes that are not
         watched.
         """
+        for pid in before - self._rank_pids:
+            if pid in self._candidates:  # it lives: it was taken for a rank by mistake
+                self._candidates[pid].process.was_rank = False
         for rank in self._ranks:
             rank.process.was_rank = True
-        if self.left_out.count:
+        if self._left_out:
             for pid, candidate in self._candidates.items():
                 if candidate.page is not None and pid not in self._rank_pids:
                     candidate.close_page()
+
+    def _hasten_families(self, before: set[int], now: float) -> None:
+        """Check the relatives of new ranks now: parent and siblings with the same program become
+        ranks at the same time.
+        """
+        new = [self._candidates[pid] for pid in self._rank_pids - before]
+        families = {(each.process.parent, each.program) for each in new}
+        for parent, program in families:
+            for relative in (parent, *parent.children) if parent is not None else ():
+                other = self._candidates.get(relative.pid)
+                if other is not None and other.program == program and not self._is_rank(other):
+                    self._schedule.hasten(other, now)
 
     def _consider(self, process: Process, now: float) -> None:
         lineage = [process, *process.lineage()]
         if any(each.pid == self._own_pid for each in lineage):
             return
-        candidate = Candidate(process=process, first_seen=now)
+        candidate = Candidate(process=process, first_seen=now, age_s=_find_age_s(process))
         self._candidates[process.pid] = candidate
         self._read_environment(candidate)
         self._changed |= candidate.claim is not None
@@ -111,16 +176,44 @@ class Discovery:
         helper = any(each is not None and each.page is not None for each in above)
         self._schedule.add(candidate, now, helper=helper)
 
-    @property
-    def has_unseen(self) -> bool:
-        """Whether new processes wait for the next tick."""
-        return bool(self._unseen)
-
     def _read_environment(self, candidate: Candidate) -> bool:
-        has_changed = candidate.read_environment(self._proc, self._reads, self._match)
-        if has_changed:
-            self.mistakes.note(candidate.process.pid, candidate.mistake)
-        return has_changed
+        return candidate.read_environment(self._proc, self._reads, self._match)
+
+    def _read_signs(self, candidate: Candidate) -> int:
+        """Read what shows a rank besides its environment of the start and its page.
+
+        Returns how many names of threads were read.
+        """
+        was_member = candidate.takes_part
+        spent = 0 if candidate.view is not None else candidate.find_signs(self._proc)
+        self._changed |= candidate.takes_part is not was_member
+        is_new = not candidate.checks and candidate.process.start_time > self._newest_at_begin
+        if self._may_become_rank(candidate) and not is_new:  # a new one has changed nothing yet
+            self._changed |= candidate.read_live(self._proc, self._reads, self._match)
+            spent += candidate.live.reads
+        pid = candidate.process.pid
+        if candidate.has_sign() and pid not in self._signs:
+            self._signs[pid] = self.owners.find_quietly(pid)
+        return spent
+
+    def _may_become_rank(self, candidate: Candidate) -> bool:
+        """Return whether a process may set its rank at run time, or hides it behind a title.
+
+        Helpers of a rank do not: only those that are members of a process group.
+        """
+        if candidate.takes_part:
+            return True
+        if not (candidate.is_python or candidate.uses_gpu or candidate.hidden):
+            return False
+        above = self._rank_above(candidate)
+        return above is None or not above.is_confirmed
+
+    def _rank_above(self, candidate: Candidate) -> Candidate | None:
+        """Return the nearest living rank above a process."""
+        for ancestor in candidate.process.lineage():
+            if ancestor.alive and ancestor.pid in self._rank_pids:
+                return self._candidates.get(ancestor.pid)
+        return None
 
     def _check(self, candidate: Candidate) -> int:
         """Check one candidate. Return how many links were read, or -1 if it has ended."""
@@ -128,11 +221,12 @@ class Discovery:
             return -1
         if candidate.checks:
             self._changed |= self._read_environment(candidate)
+        spent = self._read_signs(candidate)
         closed = candidate.view is not None and candidate.page is None
         if not candidate.matches or (closed and not self._is_rank(candidate)):
-            return 1
+            return 1 + spent
         before = candidate.page
-        spent = candidate.search_page(self._proc, self._reads)
+        spent += candidate.search_page(self._proc, self._reads)
         self._changed |= candidate.page is not before
         return spent
 
@@ -179,9 +273,62 @@ class Discovery:
             found.append(rank)
         return found
 
+    def mistakes(self) -> str:
+        """Return the processes whose rank variables are wrong, watched or not; "" if none is."""
+        wrong = [
+            UnwatchedProcess(
+                pid=pid, owner=owner, job="", reason=WRONG_RANK, detail=self._mistake_of(pid)
+            )
+            for pid, owner in self._signs.items()
+            if self._candidates[pid].mistake
+        ]
+        return "; ".join(each.text for each in count_unwatched(wrong))[:MAX_TEXT]
+
     def trouble(self) -> str:
-        """Return which ranks are missing in the reports, and why; empty if none is known."""
-        return "; ".join(filter(None, (str(self.left_out), str(self.mistakes))))[:MAX_TEXT]
+        """Return which ranks are missing in the reports or wrong; empty if none is known."""
+        over = [each.text for each in self.unwatched if each.reason == OVER_LIMIT]
+        return "; ".join(filter(None, (*over, self.mistakes())))[:MAX_TEXT]
+
+    def _mistake_of(self, pid: int) -> str:
+        return f"pid {pid}: {self._candidates[pid].mistake}"
+
+    def _find_unwatched(self) -> Iterator[UnwatchedProcess]:
+        for rank in self._left_out:
+            yield UnwatchedProcess(
+                pid=rank.pid, owner=rank.job.owner, job=rank.job.name, reason=OVER_LIMIT
+            )
+        left_out = {rank.pid for rank in self._left_out}
+        for pid, owner in self._signs.items():
+            candidate = self._candidates[pid]
+            age_s = _find_age_s(candidate.process)
+            if pid in self._rank_pids or pid in left_out or not candidate.matches:
+                continue
+            reason, detail = self._find_reason(candidate)
+            if reason and (age_s >= YOUNG_S or reason == WRONG_RANK):
+                job = find_given_name(candidate.words)
+                yield UnwatchedProcess(pid=pid, owner=owner, job=job, reason=reason, detail=detail)
+
+    def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
+        """Return why a process that seems to be a rank is not one, with details; else "", ""."""
+        if candidate.mistake:
+            return WRONG_RANK, self._mistake_of(candidate.process.pid)
+        if not candidate.takes_part and not self._is_launched_on_gpu(candidate):
+            return "", ""
+        above = self._rank_above(candidate)
+        if above is not None and above.is_confirmed:
+            return "", ""  # a helper of a rank with a process group of its own
+        if not candidate.is_readable:
+            return NOT_READABLE, ""
+        return (HIDDEN_ENVIRONMENT, candidate.hidden) if candidate.hidden else (NO_RANK, "")
+
+    def _is_launched_on_gpu(self, candidate: Candidate) -> bool:
+        """Return whether a launcher has started a process that uses a GPU, or whose environment is
+        hidden, and that names no rank.
+        """
+        parent = candidate.process.parent
+        above = self._candidates.get(parent.pid) if parent is not None else None
+        is_launched = above is not None and above.launches and starts_ranks_only(above.command)
+        return is_launched and candidate.claim is None and candidate.has_sign()
 
     def job_labels(self) -> tuple[JobLabels, ...]:
         """Return the labels of the jobs on this node. They come from each job's lowest rank
@@ -220,3 +367,9 @@ class Discovery:
             if not own_wrapper or (above is not None and above.launches):
                 break
         return last
+
+
+def _find_age_s(process: Process) -> float:
+    """Return the seconds since a process was started."""
+    boot_now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return max(0.0, boot_now - process.start_time / CLOCK_TICKS_PER_S)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from watchtower_heartbeat.launchers import LAUNCHERS, read_identity
+from watchtower_heartbeat.launchers import IDENTITY_VARIABLES, LAUNCHERS, read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from watchtower.printable import printable
@@ -31,6 +31,8 @@ class RankClaim:
     local_rank: int | None = None
     world_size: int | None = None
     restart_count: int | None = None
+    starts_others: bool = False
+    """Its launcher is rank 0 itself, which starts the other ranks of its node (Lightning)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +51,26 @@ class Facts:
 
     programs: frozenset[str]
     modules: frozenset[str]
+    of_actors: frozenset[str]
     wrappers: frozenset[str]
     job: tuple[JobRule, ...]
     scheduler: Mapping[str, str]
     """The variable with the id of a job, by scheduler."""
     labels: Mapping[str, Sequence[str]]
     """The variables with a label of a job, by label."""
+    collective_threads: tuple[str, ...]
+    gpu_threads: tuple[str, ...]
+    """How names of threads begin that a library of collectives or a driver of GPUs has started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """What the names of a process's threads show about it."""
+
+    collectives: bool
+    """It is a member of a process group."""
+    gpu: bool
+    """It uses a GPU itself."""
 
 
 @cache
@@ -64,6 +80,7 @@ def load_facts() -> Facts:
     return Facts(
         programs=frozenset(table["programs"]),
         modules=frozenset(table["modules"]),
+        of_actors=frozenset(table["of_actors"]),
         wrappers=frozenset(table["wrappers"]),
         job=tuple(
             JobRule(
@@ -76,6 +93,8 @@ def load_facts() -> Facts:
         ),
         scheduler=table["scheduler"],
         labels=table["labels"],
+        collective_threads=tuple(table["threads"]["collectives"]),
+        gpu_threads=tuple(table["threads"]["gpu"]),
     )
 
 
@@ -91,6 +110,13 @@ def naming_variables() -> tuple[str, ...]:
     return tuple(sorted(names - {""}))
 
 
+@cache
+def rank_variables() -> tuple[str, ...]:
+    """Return the variables that `claim_rank` and `find_rank_mistake` use."""
+    names = {"TORCHELASTIC_RESTART_COUNT", *IDENTITY_VARIABLES}
+    return tuple(sorted(names - {""}))
+
+
 def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
     """Return the rank in an environment, or None if it has no rank or one that is out of range."""
     words = read_identity(environment)
@@ -101,6 +127,7 @@ def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
         local_rank=known(words["local_rank"]),
         world_size=known(words["world_size"]) or None,
         restart_count=_number(environment.get("TORCHELASTIC_RESTART_COUNT", "")),
+        starts_others=not any(environment.get(name) for name, _, _ in LAUNCHERS),
     )
 
 
@@ -131,15 +158,20 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
     Every single-node job of a cluster may use a loopback address. For these, the machine's name and
     the launcher's start time are part of the job's name.
     """
-    for rule in load_facts().job:
-        if name := _apply(rule, environment):
-            return printable(name, MAX_NAME)
+    if name := find_given_name(environment):
+        return name
     here = f"{host}.{launcher_started}"
     address = environment.get("MASTER_ADDR", "").strip()
     if not address:
         return printable(here, MAX_NAME)
     name = f"{address}:{environment.get('MASTER_PORT', '').strip()}"
     return printable(f"{name}@{here}" if is_loopback(address) else name, MAX_NAME)
+
+
+def find_given_name(environment: Mapping[str, str]) -> str:
+    """Return the job's name from variables that name a job; empty if none of them is set."""
+    names = (_apply(rule, environment) for rule in load_facts().job)
+    return printable(next(filter(None, names), ""), MAX_NAME)
 
 
 def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels:
@@ -162,6 +194,15 @@ def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels
     )
 
 
+def find_signs(names: Iterable[str]) -> Signs:
+    """Return what the names of a process's threads show."""
+    facts, every = load_facts(), list(names)
+    return Signs(
+        collectives=any(name.startswith(facts.collective_threads) for name in every),
+        gpu=any(name.startswith(facts.gpu_threads) for name in every),
+    )
+
+
 def is_loopback(address: str) -> bool:
     """Return whether an address refers to the machine that uses it."""
     return address.lower() in LOOPBACK or address.startswith("127.")
@@ -177,6 +218,11 @@ def is_launcher(command: Sequence[str]) -> bool:
         module = command[command.index("-m") + 1 : command.index("-m") + 2]
         return bool(module) and module[0] in facts.modules
     return False
+
+
+def starts_ranks_only(command: Sequence[str]) -> bool:
+    """Return whether the children of a launcher are ranks. Those of Ray may be any actors."""
+    return not any(os.path.basename(word) in load_facts().of_actors for word in command[:2])
 
 
 def is_wrapper(command: Sequence[str]) -> bool:

@@ -16,6 +16,10 @@ class Claimant:
     ancestors: tuple[int, ...]
     """Pids of its ancestors, nearest first, living or dead."""
     has_page: bool = False
+    takes_part: bool = False
+    """It is a member of a process group."""
+    starts_others: bool = False
+    """It is a rank that started the other ranks of its node."""
     is_launcher: bool = False
     is_wrapper: bool = False
     is_python: bool = False
@@ -23,7 +27,8 @@ class Claimant:
 
 
 def choose_ranks(claimants: Iterable[Claimant]) -> set[int]:
-    """Return the pids that are ranks: those with a page, else the topmost process with that rank.
+    """Return the pids that are ranks: those with a page, else the one that takes part in
+    collectives, else the topmost process with that rank.
 
     Child processes of a rank (DataLoader workers, compile helpers, trackers) inherit its
     environment. They are not ranks. Launchers and shells around the program are not ranks either.
@@ -54,7 +59,8 @@ def _find_launchers(known: dict[int, Claimant]) -> set[int]:
     for claimant in known.values():
         for pid in claimant.ancestors:
             above = known.get(pid)
-            if above is not None and not above.has_page and above.rank != claimant.rank:
+            is_rank = above is None or above.has_page or above.starts_others
+            if above is not None and not is_rank and above.rank != claimant.rank:
                 launchers.add(pid)
     return launchers
 
@@ -65,6 +71,10 @@ def _choose_in_family(
     paged = [claimant for claimant in family if claimant.has_page]
     if paged:
         return {claimant.pid for claimant in _topmost(paged, paged)}
+    members = [claimant for claimant in family if claimant.takes_part]
+    if len(topmost := _topmost(members, members)) == 1:
+        # Several would share a rank that they inherited: their own ranks are not known.
+        return {topmost[0].pid}
     programs = [
         claimant
         for claimant in family

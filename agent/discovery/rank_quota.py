@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 
-from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.found_rank import FoundRank
 from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
@@ -24,37 +23,18 @@ MAX_LIVING = MAX_RANKS_PER_NODE - MAX_ENDED
 LARGE_JOB = MAX_LIVING // 4
 """Ranks of one job on one node above which the job comes after all others."""
 
-SHOWN_OF_NAME = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """How many ranks are not watched, and the job that has the most of them."""
-
-    count: int = 0
-    job: JobKey = JobKey("")  # noqa: RUF009 - it cannot be changed
-
-    def __str__(self) -> str:
-        if not self.count:
-            return ""
-        return (
-            f"{self.count} processes that seem to be ranks are not watched: the limit is "
-            f"{MAX_LIVING} on one node. Most are of job {self.job.name[:SHOWN_OF_NAME]!r} "
-            f"of {self.job.owner[:SHOWN_OF_NAME]}"
-        )
-
 
 def keep_within_quota(
     ranks: Iterable[FoundRank], watched: Set[int]
-) -> tuple[list[FoundRank], LeftOut]:
-    """Return the ranks to watch, in the order given, and what is left out.
+) -> tuple[list[FoundRank], list[FoundRank]]:
+    """Return the ranks to watch, in the order given, and those that are left out.
 
     Owners take turns. Within one owner these ranks are dropped first, in this order: ranks of large
     jobs, ranks not watched before, ranks of bigger jobs, ranks without a page, younger ranks.
     """
     every = list(ranks)
     if len(every) <= MAX_LIVING:
-        return every, LeftOut()
+        return every, []
     sizes = Counter(rank.job for rank in every)
     by_worth = sorted(
         every,
@@ -68,7 +48,5 @@ def keep_within_quota(
         ),
     )
     by_worth = list(by_turns((rank.job.owner, rank) for rank in by_worth))
-    lost = Counter(rank.job for rank in by_worth[MAX_LIVING:])
     kept = {rank.pid for rank in by_worth[:MAX_LIVING]}
-    left_out = LeftOut(count=lost.total(), job=lost.most_common(1)[0][0])
-    return [rank for rank in every if rank.pid in kept], left_out
+    return [rank for rank in every if rank.pid in kept], by_worth[MAX_LIVING:]

@@ -30,9 +30,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from agent.dumpers.frame_tables import STACK_POINTER
 from agent.dumpers.mappings import GENERATED, read_maps
 from agent.dumpers.perf_clock import PerfClock, PerfError, Sample
-from agent.dumpers.remote_memory import read_memory
 from agent.dumpers.timed_waits import find_end
 from agent.dumpers.unwinding import Unwinder
+from agent.remote_memory import read_memory
 
 ENOUGH_SAMPLES = 24
 LEAST_SAMPLES = 4

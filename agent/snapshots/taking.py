@@ -36,9 +36,6 @@ from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import AgentGaps, Report
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, JobGap, Snapshot
 
-MAX_TICKS = 40
-"""Ticks of discovery, without a pause: for nodes with more processes than one tick reads."""
-
 JOBS_AT_ONCE = 4
 """Jobs that are dumped at the same time. Most nodes run one."""
 
@@ -83,7 +80,7 @@ class SnapshotTaker:
     @property
     def mistakes(self) -> str:
         """Processes whose rank variables are wrong; empty if there are none."""
-        return str(self._discovery.mistakes)
+        return self._discovery.mistakes()
 
     @property
     def gaps(self) -> AgentGaps:
@@ -92,11 +89,7 @@ class SnapshotTaker:
 
     def find_ranks(self) -> int:
         """Find the ranks of this node and return their number."""
-        for tick in range(MAX_TICKS):
-            found = self._discovery.tick(float(tick))
-            if not self._discovery.has_unseen:
-                break
-        self._watchlist.update(found, time.monotonic())
+        self._watchlist.update(self._discovery.find_all(), time.monotonic())
         return len(self._watchlist.living())
 
     def take(self) -> Snapshot:
@@ -134,6 +127,7 @@ class SnapshotTaker:
                 ranks=self._discovery.trouble(),
                 owners=self._discovery.owners.trouble(),
             ),
+            unwatched=self._discovery.unwatched,
         )
 
     def _dump(self) -> tuple[JobGap, ...]:

@@ -22,6 +22,11 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),  # srun
 )
 
+LIGHTNING = ("NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""Lightning's own launcher has no variable for the rank."""
+
+IDENTITY_VARIABLES = (*(name for names in LAUNCHERS for name in names), *LIGHTNING)
+
 
 def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
     """Return `rank`, `local_rank` and `world_size`; -1 for each that the environment lacks.
@@ -32,6 +37,10 @@ def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
         rank, local_rank, world_size = (_read_number(environment, name) for name in names)
         if rank != UNKNOWN:
             return {"rank": rank, "local_rank": local_rank, "world_size": world_size}
+    node_rank, local_rank, world_size = (_read_number(environment, name) for name in LIGHTNING)
+    if node_rank == 0 and UNKNOWN not in (local_rank, world_size):
+        # On the first node the ranks begin with 0. Elsewhere the ranks per node are not known.
+        return {"rank": local_rank, "local_rank": local_rank, "world_size": world_size}
     return {"rank": UNKNOWN, "local_rank": UNKNOWN, "world_size": UNKNOWN}
 
 

@@ -18,12 +18,15 @@ class Scene:
     def __init__(self, cost: int = 1) -> None:
         self.schedule, self.cost = CheckSchedule(), cost
         self.ranks: set[int] = set()
+        self.likely: set[int] = set()
         self.checks: list[tuple[float, int]] = []
 
     def run(self, until: float, start: float = 0.0) -> None:
         now = start
         while now <= until:
-            self.schedule.run(now, check=self._checker(now), is_rank=self._is_rank)
+            self.schedule.run(
+                now, check=self._checker(now), is_rank=self._is_rank, is_likely=self._is_likely
+            )
             now += 1.0
 
     def _checker(self, now: float):  # type: ignore[no-untyped-def]
@@ -35,6 +38,9 @@ class Scene:
 
     def _is_rank(self, candidate: Candidate) -> bool:
         return candidate.process.pid in self.ranks
+
+    def _is_likely(self, candidate: Candidate) -> bool:
+        return candidate.process.pid in self.likely
 
     def times(self, pid: int = 10) -> list[float]:
         return [at for at, who in self.checks if who == pid]
@@ -54,6 +60,33 @@ def test_a_rank_without_a_page_is_checked_within_a_quarter_of_its_age() -> None:
     scene.run(200.0)
     times = scene.times()
     assert all(b - a <= max(1.0, 0.25 * a) + 1 for a, b in pairwise(times))
+
+
+def test_a_program_that_may_become_a_rank_is_checked_within_an_eighth_of_its_age() -> None:
+    scene = Scene()
+    scene.likely = {10}
+    scene.schedule.add(a_candidate(), 0.0, helper=False)
+    scene.run(900.0)
+    assert all(b - a <= max(1.0, a / 8) + 1 for a, b in pairwise(scene.times()))
+    assert max(b - a for a, b in pairwise(scene.times())) == 60
+
+
+def test_a_program_that_is_old_when_the_agent_starts_is_checked_rarely() -> None:
+    scene, candidate = Scene(), a_candidate()
+    scene.likely, candidate.age_s = {10}, 400.0
+    scene.schedule.add(candidate, 0.0, helper=False)
+    scene.run(120.0)
+    assert scene.times() == [0, 50, 107]
+
+
+def test_a_candidate_that_is_hastened_is_checked_once_more_and_then_as_before() -> None:
+    scene, candidate = Scene(), a_candidate()
+    scene.schedule.add(candidate, 0.0, helper=False)
+    scene.run(35.0)
+    scene.schedule.hasten(candidate, 36.0)
+    scene.schedule.hasten(candidate, 36.0)
+    scene.run(100.0, start=36.0)
+    assert scene.times() == [0, 1, 3, 7, 15, 31, 36, 96]
 
 
 def test_what_a_rank_forked_waits() -> None:

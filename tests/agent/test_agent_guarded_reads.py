@@ -96,7 +96,9 @@ class Reader:
 
 def test_what_a_process_was_started_with_is_read(node: Node) -> None:
     node.start(7)
-    assert Reader(node).read(7) == StartedWith(environ=b"RANK=7\0", command=b"python\0train.py\0")
+    started = Reader(node).read(7)
+    assert started is not None
+    assert (started.environ, started.command) == (b"RANK=7\0", b"python\0train.py\0")
     assert Reader(node).read(8) == StartedWith(environ=b"", command=b"")
 
 
@@ -206,7 +208,7 @@ def test_a_process_with_a_wrong_rank_is_named(node: Node) -> None:
     (Path(node.proc.path) / "7/environ").write_text("RANK=7\0WORLD_SIZE=2\0")
     discovery = Discovery(node.proc, ProcessTable(node.proc), match={}, host="gpu-1", own_pid=-1)
     discovery.tick(0.0)
-    assert "pid 7 of uid:1000: RANK=7 is not below WORLD_SIZE=2" in str(discovery.mistakes)
+    assert "pid 7: RANK=7 is not below WORLD_SIZE=2" in discovery.mistakes()
 
 
 def test_a_rank_that_hangs_delays_no_check_of_the_others(node: Node) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent.discovery.launchers import (
+    Signs,
     claim_rank,
     find_rank_mistake,
+    find_signs,
     is_launcher,
     is_loopback,
     is_wrapper,
@@ -14,7 +16,6 @@ from agent.discovery.launchers import (
     name_job,
     naming_variables,
 )
-from agent.discovery.rank_mistakes import RankMistakes
 from watchtower.wire.bounds import MAX_NAME
 
 
@@ -31,6 +32,7 @@ def a_name(**environment: str) -> str:
         ({"PMI_RANK": "0", "PMI_SIZE": "4"}, 0, 4),
         ({"SLURM_PROCID": "7", "SLURM_NTASKS": "8"}, 7, 8),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "6", "WORLD_SIZE": "8"}, 6, 8),
+        ({"NODE_RANK": "0", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}, 2, 8),
     ],
 )
 def test_every_launcher_names_the_rank_in_its_own_words(
@@ -64,18 +66,9 @@ def test_a_rank_that_cannot_be_right_is_described(environment: dict[str, str], m
     assert find_rank_mistake(environment) == mistake
 
 
-def test_one_process_of_each_owner_is_named_with_what_to_do() -> None:
-    mistakes = RankMistakes(lambda pid: f"uid:{pid // 100}")
-    assert str(mistakes) == ""
-    for pid in (101, 102, 201, 301, 401):
-        mistakes.note(pid, "RANK=abc is not a number")
-    text = str(mistakes)
-    assert text.startswith("wrong rank variables: pid 101 of uid:1: RANK=abc is not a number; ")
-    assert "pid 301" in text
-    assert text.endswith("(and 2 more processes); correct them where the job starts")
-    for pid in (101, 102, 201, 301, 401):
-        mistakes.note(pid, "")
-    assert str(mistakes) == ""
+def test_the_ranks_of_lightning_s_other_nodes_are_not_known() -> None:
+    assert claim_rank({"NODE_RANK": "1", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}) is None
+    assert claim_rank({"NODE_RANK": "0", "LOCAL_RANK": "2"}) is None
 
 
 def test_restarts_are_read_from_torchrun() -> None:
@@ -95,6 +88,25 @@ def test_a_slurm_job_is_named_with_its_step() -> None:
 
 def test_a_ray_job_is_named_by_its_id() -> None:
     assert a_name(RAY_JOB_ID="01000000") == "ray-01000000"
+
+
+def test_workers_that_ray_started_before_they_had_a_job_share_no_name() -> None:
+    assert not a_name(RAY_JOB_ID="ffffffff").startswith("ray-")
+
+
+@pytest.mark.parametrize(
+    ("names", "collectives", "gpu"),
+    [
+        (["python", "pt_gloo_runloop"], True, False),
+        (["python", "pt_nccl_watchdg", "cuda-EvtHandlr"], True, True),
+        (["python", "pt_tcpstore_uv", "jemalloc_bg_thd"], False, False),
+        ([], False, False),
+    ],
+)
+def test_names_of_threads_show_collectives_and_gpus(
+    names: list[str], collectives: bool, gpu: bool
+) -> None:
+    assert find_signs(names) == Signs(collectives=collectives, gpu=gpu)
 
 
 def test_a_run_id_counts_only_when_it_is_unique() -> None:

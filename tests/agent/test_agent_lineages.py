@@ -31,6 +31,23 @@ def test_two_processes_that_claim_one_rank_are_both_ranks() -> None:
     assert choose_ranks([a_claimant(10, 0, 5), a_claimant(20, 0, 6)]) == {10, 20}
 
 
+def test_the_process_that_takes_part_in_collectives_wins_over_the_one_above() -> None:
+    """A script that sets RANK itself and starts the training as a child."""
+    assert choose_ranks([a_claimant(10), a_claimant(11, 0, 10, takes_part=True)]) == {11}
+    rank = a_claimant(10, 0, takes_part=True)
+    assert choose_ranks([rank, a_claimant(11, 0, 10, takes_part=True)]) == {10}
+
+
+def test_processes_that_inherited_one_rank_are_not_all_that_rank() -> None:
+    members = [a_claimant(pid, 0, 10, takes_part=True) for pid in (11, 12)]
+    assert choose_ranks([a_claimant(10), *members]) == {10}
+
+
+def test_lightning_s_rank_0_starts_the_others() -> None:
+    first, second = a_claimant(10, 0, starts_others=True), a_claimant(11, 1, 10)
+    assert choose_ranks([first, second]) == {10, 11}
+
+
 def test_torchrun_in_a_slurm_task_is_a_launcher() -> None:
     launcher = a_claimant(10, 0, is_launcher=True)
     ranks = [a_claimant(11, 0, 10), a_claimant(12, 1, 10)]

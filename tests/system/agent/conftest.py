@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from agent.collectors.traffic import TcpBytes
 from agent.discovery.discovery import Discovery
+from agent.discovery.found_rank import FoundRank
 from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
@@ -66,6 +68,16 @@ def run_agent(tmp_path: Path, mark: str) -> Iterator[Callable[..., RunningAgent]
     yield run
     for agent in running:
         agent.close()
+
+
+@pytest.fixture
+def find(mark: str) -> Callable[[], list[FoundRank]]:
+    """Find the ranks of this test. Between two searches hours pass, so that each check is due."""
+    proc = Proc()
+    match = {"WATCHTOWER_TEST": mark}
+    discovery = Discovery(proc, ProcessTable(proc), match=match, host="gpu-1", own_pid=-1)
+    hours = itertools.count(1)
+    return lambda: discovery.find_all(3600.0 * next(hours))
 
 
 @pytest.fixture

@@ -47,14 +47,6 @@ def found(discovery: Discovery) -> list[FoundRank]:
     return ranks
 
 
-@pytest.fixture
-def find(mark: str) -> Find:
-    """Find the ranks; every check is a minute after the one before, so that each is due."""
-    discovery, started = a_discovery(mark), time.monotonic()
-    checks = iter(range(10_000))
-    return lambda: discovery.tick(started + 61 * next(checks))
-
-
 def pids(found: list[FoundRank]) -> set[int]:
     return {rank.process.pid for rank in found}
 

@@ -104,12 +104,14 @@ def test_a_thousand_processes_that_resemble_ranks_do_not_hide_a_good_one(
 
     try:
         wait_until(found, "the good rank is found with its page")
-        wait_until(lambda: found() and discovery.left_out.count, "the flood is left out in part")
+        wait_until(lambda: found() and discovery.unwatched, "the flood is left out in part")
         assert tracemalloc.get_traced_memory()[0] < 30_000_000
     finally:
         tracemalloc.stop()
     assert len(watchlist.living()) == MAX_LIVING
-    assert "Most are of job 'flood'" in str(discovery.left_out)
+    (flooding,) = discovery.unwatched
+    assert (flooding.reason, flooding.job) == ("over_limit", "flood")
+    assert flooding.text in discovery.trouble()
     assert max(ticks) < 5.0
     flood.begin("")
     flood.process.wait(30)

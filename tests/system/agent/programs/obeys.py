@@ -9,6 +9,8 @@ import time
 
 import watchtower_heartbeat
 
+from watchtower.drills.programs.identity import set_title
+
 
 def sleep_in_a_loader():
     while True:
@@ -38,6 +40,7 @@ words = {
     "sleep_in_a_loader": sleep_in_a_loader,
     "spin": spin,
     "read_for_ever": read_for_ever,
+    "set_title": set_title,
 }
 
 print("ready", flush=True)

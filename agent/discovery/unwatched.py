@@ -1,0 +1,84 @@
+"""Counts the processes that seem to be ranks and are not watched, by reason, owner and job. Pure.
+
+A process seems to be a rank if it has a rank that cannot be right, takes part in collectives, or
+uses a GPU below a launcher. Helpers of a rank are not counted, and neither are programs that only
+import torch or only use a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.discovery.rank_quota import MAX_LIVING
+from watchtower.fair_order import by_turns
+from watchtower.printable import printable
+from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.report import MAX_UNWATCHED, MAX_UNWATCHED_PIDS, Unwatched
+
+OVER_LIMIT, WRONG_RANK, NO_RANK = "over_limit", "wrong_rank", "no_rank"
+HIDDEN_ENVIRONMENT, NOT_READABLE = "hidden_environment", "not_readable"
+REST = "more"
+"""The last entry if there are more than a report may have."""
+
+NAMED_PIDS, SHOWN_OF_NAME = 3, 64
+
+HEARTBEAT_HELP = "or call Heartbeat(rank=..., world_size=...) of watchtower_heartbeat"
+SENTENCES = {
+    OVER_LIMIT: f"the limit is {MAX_LIVING} on one node",
+    WRONG_RANK: "wrong rank variables: {detail}. Correct them where the job starts",
+    NO_RANK: "the threads show collectives or a GPU, but no variable of the environment names a "
+    f"rank. Set RANK and WORLD_SIZE in the program, {HEARTBEAT_HELP}",
+    HIDDEN_ENVIRONMENT: "a title was written over the environment, and the present one cannot be "
+    f"read: {{detail}}. Let the program set no title, {HEARTBEAT_HELP}",
+    NOT_READABLE: "the agent may not read the environment. Give it CAP_SYS_PTRACE and "
+    "CAP_DAC_READ_SEARCH",
+    REST: "there are too many to list",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwatchedProcess:
+    """One process that seems to be a rank and is not watched."""
+
+    pid: int
+    owner: str
+    job: str
+    reason: str
+    detail: str = ""
+    """What `SENTENCES` needs of this process."""
+
+
+def count_unwatched(processes: Iterable[UnwatchedProcess]) -> tuple[Unwatched, ...]:
+    """Return one entry for each reason, owner and job. If there are too many, owners take turns,
+    and the last entry counts the others.
+    """
+    groups: dict[tuple[str, str, str], list[UnwatchedProcess]] = defaultdict(list)
+    for each in processes:
+        groups[each.reason, each.owner, each.job].append(each)
+    turns = list(by_turns((owner, group) for (_, owner, _), group in groups.items()))
+    if len(turns) <= MAX_UNWATCHED:
+        return tuple(map(_describe, turns))
+    rest = [each for group in turns[MAX_UNWATCHED - 1 :] for each in group]
+    others = [UnwatchedProcess(pid=each.pid, owner="", job="", reason=REST) for each in rest]
+    return (*map(_describe, turns[: MAX_UNWATCHED - 1]), _describe(others))
+
+
+def _describe(group: Sequence[UnwatchedProcess]) -> Unwatched:
+    first, pids = group[0], tuple(sorted(each.pid for each in group))
+    count = len(pids)
+    named = f"pid {', '.join(map(str, pids[:NAMED_PIDS]))}{', ...' if count > NAMED_PIDS else ''}"
+    subject = f"{count} processes" if count > 1 else "1 process"
+    subject += f" of {printable(first.owner, SHOWN_OF_NAME)}" if first.owner else ""
+    subject += f" in job {printable(first.job, SHOWN_OF_NAME)!r}" if first.job else ""
+    verb = "are" if count > 1 else "is"
+    why = SENTENCES[first.reason].format(detail=first.detail)
+    return Unwatched(
+        reason=first.reason,
+        owner=first.owner[:MAX_NAME],
+        job=first.job[:MAX_NAME],
+        count=count,
+        pids=pids[:MAX_UNWATCHED_PIDS],
+        text=printable(f"{subject} ({named}) {verb} not watched: {why}", MAX_TEXT),
+    )
