@@ -18,7 +18,7 @@ from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.network import Network
-from watchtower.drills.setup import DrillSetup, Plan, Variables, plan_of_backend
+from watchtower.drills.setup import CALM, DrillSetup, Plan, Variables, plan_of_backend
 from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
@@ -73,12 +73,14 @@ class DrillRun:
             self.job.network = Network(**self.set_up("network.py", str(self.job.layout.ranks)))
         self.job.launch({**self._plan(), **changes}, missing, restart_counts)
 
-    def launch_beside(self, suffix: str = "beside", **changes: object) -> TrainingJob:
+    def launch_beside(
+        self, suffix: str = "beside", *, same_name: bool = False, **changes: object
+    ) -> TrainingJob:
         """Start another job on the same nodes, as the same launcher would do.
 
         `changes` apply to its plan.
         """
-        job = self.job.make_twin(suffix)
+        job = self.job.make_twin(suffix, same_name=same_name)
         self._beside.append(job)
         job.launch({**self._plan(), **changes})
         return job
@@ -224,6 +226,10 @@ class DrillRun:
     def find_job(self, job: TrainingJob) -> str | None:
         """Return the tower's name for a job without a name: the job with its processes."""
         return self._watch.find_job(set(job.log.pids.values()))
+
+    def is_calm(self, job: TrainingJob) -> bool:
+        """Return whether the tower finds nothing wrong with a second job."""
+        return self._watch.find_status(self.find_job(job) or "") in CALM
 
     def wait_for_training(self, job: TrainingJob) -> None:
         """Wait until a second job has trained as long as the first one must."""

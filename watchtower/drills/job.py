@@ -39,8 +39,11 @@ class TrainingJob:
         bare: bool = False,
         named: bool = True,
         environment: Mapping[str, str] | None = None,
+        mark: str = "",
     ) -> None:
+        """`mark` separates files and processes of two jobs with one name; else it is the name."""
         self.name = name
+        self.mark = mark or name
         self.folder = folder
         self.environment_folder = folder
         """Folder of the environment whose agents watch the job. It differs if the environment is
@@ -71,11 +74,12 @@ class TrainingJob:
         self.end()
         self._starts += 1
         self.log = ProgramLog()
-        label = f"{self.name}-start-{self._starts}"
+        label = f"{self.mark}-start-{self._starts}"
         plan_path = self.folder / f"{label}.json"
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
         launch = Launch(
             job=self.name,
+            mark=self.mark,
             backend=self.backend,
             layout=self.layout,
             folder=self.folder,
@@ -89,7 +93,7 @@ class TrainingJob:
             network=self.network,
             more_environment={**self._environment, **self._libraries()},
         )
-        words = [f"{JOB_MARK}={job_mark(self.folder, self.name)}"]
+        words = [f"{JOB_MARK}={job_mark(self.folder, self.mark)}"]
         self._sweeper = start_fixture("sweeper.py", words, self.folder, label=label)
         self._children = []
         for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
@@ -98,10 +102,11 @@ class TrainingJob:
     def _libraries(self) -> dict[str, str]:
         return compile_queued(self.folder) if self.backend == "queued" else {}
 
-    def make_twin(self, suffix: str = "beside") -> TrainingJob:
+    def make_twin(self, suffix: str = "beside", *, same_name: bool = False) -> TrainingJob:
         """Return another job of the same size on the same nodes."""
+        mark = f"{self.name}-{suffix}"
         twin = TrainingJob(
-            f"{self.name}-{suffix}",
+            self.name if same_name else mark,
             self.backend,
             self.layout,
             self.folder,
@@ -109,6 +114,7 @@ class TrainingJob:
             bare=self._bare,
             named=self._named,
             environment=self._environment,
+            mark=mark,
         )
         twin.environment_folder = self.environment_folder
         twin.renamed = self.renamed

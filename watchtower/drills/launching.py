@@ -70,6 +70,8 @@ class Launch:
     """One start of the job."""
 
     job: str
+    mark: str
+    """Separates the processes of two jobs with one name. Else the name of the job."""
     backend: str
     layout: Layout
     folder: Path
@@ -105,7 +107,7 @@ class Launch:
             **counted,
             **self.more_environment,
             MARK: node_mark(self.environment_folder, node),
-            JOB_MARK: job_mark(self.folder, self.job),
+            JOB_MARK: job_mark(self.folder, self.mark),
             # For Yama in the mode in which only parents may trace: the agent is not a parent of the
             # ranks.
             "WATCHTOWER_PTRACE": "any",

@@ -100,6 +100,11 @@ class Watch:
         """Return how many live jobs of this owner the tower knows."""
         return sum(summary.get("owner") == owner for summary in self._client.jobs() or [])
 
+    def find_status(self, job: str) -> str | None:
+        """Return the status of a job of the same tower; None if it has none."""
+        verdict = self._client.verdict(job)
+        return str(verdict["status"]) if verdict else None
+
     def has_series(self) -> bool:
         """Return whether the metrics show the job's open incident."""
         label = f'training_job="{self.observed.job}"'

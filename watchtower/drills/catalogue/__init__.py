@@ -67,6 +67,7 @@ DRILLS: tuple[Drill, ...] = (
     *aftermath.HUNG_THEN,
     outside.TERMINATED_RANK,
     outside.LAUNCHER_KILLS_REST,
+    neighbours.SAME_NAME_TWICE,
     neighbours.HOSTILE_NEIGHBOUR,
     *no_heartbeat.NO_HEARTBEAT,
     no_heartbeat.RENAMED_RANKS,

@@ -1,6 +1,6 @@
-"""A normal hang while processes of another user attack: names, clocks, claims, floods, dumps.
+"""A normal hang beside another job: one with the same name, or the processes of an attacker.
 
-The same job hangs twice: first alone, then during the attack. The second verdict may be later by at
+The attackers are of another user: names, clocks, claims, floods, dumps. The same job hangs twice: first alone, then during the attack. The second verdict may be later by at
 most `neighbour_delay_s`.
 """
 
@@ -25,6 +25,23 @@ KNOWN_S = 30.0
 """Seconds for the tower to find the job."""
 FEWEST_JOBS = 8
 """Jobs of the attackers that the tower must know. With fewer there was no attack."""
+
+
+def _hang_with_a_taken_name(run: DrillRun) -> None:
+    other = run.launch_beside("first", same_name=True, events=[])
+    run.wait_until(lambda: run.find_job(other) is not None, KNOWN_S, "first job in the tower")
+    first = run.find_job(other)
+    run.launch()
+    run.wait_until(lambda: run.find_job(run.job) is not None, KNOWN_S, "second job in the tower")
+    run.follow(run.job)
+    run.note(f"two launches of {run.job.name}: {first} and {run.observed.job}")
+    run.wait_for_fault()
+    run.wait_for_final()
+    run.check_series()
+    if run.find_job(other) != first:
+        run.complain(f"the first job is not {first} any more")
+    if not run.is_calm(other):
+        run.complain("the first job is not healthy")
 
 
 def _attack(run: DrillRun) -> None:
@@ -64,6 +81,15 @@ def _plan(run: DrillRun) -> dict[str, object]:
     words = {"user": USER, "job": job.name, "ranks": job.layout.ranks}
     return {**words, "environments": environments}
 
+
+SAME_NAME_TWICE = Drill(
+    name="same_name_twice",
+    shows="one rank sleeps while it fetches a batch, while an older job of the same user with the"
+    " same name trains",
+    expected=names("dataloader_stall", domain="data"),
+    plan=event("slow_storage"),
+    act=_hang_with_a_taken_name,
+)
 
 HOSTILE_NEIGHBOUR = Drill(
     name="hostile_neighbour",
