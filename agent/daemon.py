@@ -259,6 +259,7 @@ class Agent:
             interval_s=self._interval_s,
             ranks=mark_oom_kills(vitals, observations),
             jobs=self._discovery.job_labels(),
+            launches=self._watchlist.launches(),
             gone=find_gone(self._proc, self._missing, self._watchlist.keys()),
             contained=self._is_contained,
             boot=self._boot,

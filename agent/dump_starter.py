@@ -67,7 +67,7 @@ class DumpStarter:
     def must_wait(self, order: Order) -> bool:
         """Return whether an order waits for the end of a dump of its job."""
         running = self._running(time.monotonic(), native=order.native)
-        return any(job.is_meant_by(order.job, order.owner) for job in running)
+        return any(job.is_meant_by(order.job, order.owner, order.launch) for job in running)
 
     def _running(self, now: float, *, native: bool) -> set[JobKey]:
         ledgers = self._ledgers if native else (self._natives,)

@@ -5,6 +5,7 @@ All cleaning of text in tower, agent, commands and drills uses `printable`.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from hashlib import sha256
 
@@ -15,6 +16,9 @@ MAX_LABEL = 256
 
 _MARKUP = "\\<>`*~"
 """Characters that chat programs may interpret as a mention, a link, code or markup."""
+
+_NUMBER = re.compile(r"~[0-9]{1,2}\Z")
+"""The number behind the label of a job whose name another job has, too."""
 
 
 def printable(text: str, limit: int) -> str:
@@ -39,9 +43,13 @@ def fit_line(text: str, limit: int) -> str:
 def label(text: str) -> str:
     """Return untrusted text as a label value: printable, bounded, without markup of chats.
 
-    Different texts have different values, so that a job cannot imitate another one.
+    Different texts have different values, so that a job cannot imitate another one. The number of
+    a twin (`mine~2`) stays readable: a single tilde before digits is not markup.
     """
-    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in text)
+    number = match.group() if (match := _NUMBER.search(text)) else ""
+    head = text.removesuffix(number)
+    shown = "".join(c if c.isprintable() and c not in _MARKUP else _escape(c) for c in head)
+    shown += number
     if len(shown) <= MAX_LABEL:
         return shown
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

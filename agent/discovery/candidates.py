@@ -79,6 +79,8 @@ class Candidate:
     value stays after the launcher has ended.
     """
     words: dict[str, str] = field(default_factory=dict)
+    network: str = ""
+    """The network namespace of a rank; empty if it cannot be read."""
     command: list[str] = field(default_factory=list)
     page: PageFile | None = None
     view: PageView | None = None
@@ -132,7 +134,7 @@ class Candidate:
             self._given = {name: found[name] for name in naming_variables() if name in found}
         is_overwritten = bool(raw) and not found and not self._variables
         self.hidden = NOT_READ_YET if is_overwritten else ""
-        return self._add({**found, **(self._variables or {})}, match) or is_new
+        return self._add(proc, {**found, **(self._variables or {})}, match) or is_new
 
     def _begin(self, started: StartedWith) -> None:
         """Forget what was known of the program before."""
@@ -157,9 +159,9 @@ class Candidate:
         if raw is None:
             return False
         self.hidden = ""
-        return self._add({**(self._variables or {}), **parse_environ(raw)}, match)
+        return self._add(proc, {**(self._variables or {}), **parse_environ(raw)}, match)
 
-    def _add(self, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
+    def _add(self, proc: Proc, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
         """Store the relevant variables; return True if one of them is new or has changed."""
         relevant = {name: variables[name] for name in _relevant(match) if name in variables}
         if relevant == self._variables:
@@ -173,6 +175,7 @@ class Candidate:
             for name in naming_variables()
             if name in names and self.matches
         }
+        self.network = proc.link(self.process.pid, "ns/net") if self.claim is not None else ""
         is_checked = self.matches and self.is_python
         self.mistake = find_rank_mistake(relevant) if is_checked else ""
         return True

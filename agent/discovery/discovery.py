@@ -14,6 +14,7 @@ from agent.discovery.found_rank import FoundRank, JobKey
 from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.launchers import (
     RankClaim,
+    describe_launch,
     find_given_name,
     label_job,
     name_job,
@@ -250,8 +251,19 @@ class Discovery:
         return self._describe({pid: claims[pid] for pid in sorted(chosen)})
 
     def _describe(self, claims: dict[int, RankClaim]) -> list[FoundRank]:
-        jobs = {pid: self._job_of(self._candidates[pid]) for pid in claims}
         launchers = {pid: self._launcher_of(self._candidates[pid]) for pid in claims}
+        launches = {
+            pid: describe_launch(
+                self._candidates[pid].words,
+                _identify(launchers[pid], self._candidates.get(launchers[pid].pid)),
+                self._candidates[pid].network,
+            )
+            for pid in claims
+        }
+        jobs = {
+            pid: self._job_of(self._candidates[pid], launchers[pid], launches[pid].id)
+            for pid in claims
+        }
         families: dict[tuple[Process, JobKey], set[int]] = defaultdict(set)
         for pid, claim in claims.items():
             families[launchers[pid], jobs[pid]].add(claim.rank)
@@ -265,6 +277,7 @@ class Discovery:
             rank = FoundRank(
                 process=candidate.process,
                 job=jobs[pid],
+                launch=launches[pid],
                 claim=claim,
                 page=candidate.page if candidate.view is not None else None,
                 has_page=candidate.view is not None,
@@ -344,17 +357,17 @@ class Discovery:
                 labels[rank.job] = label_job(candidate.words, *rank.job)
         return labels
 
-    def _job_of(self, candidate: Candidate) -> JobKey:
+    def _job_of(self, candidate: Candidate, launcher: Process, launch: str) -> JobKey:
         if candidate.view is not None and candidate.view.job:
             name = candidate.view.job[:MAX_NAME]
         else:
             name = name_job(
                 candidate.words,
                 host=self._host,
-                launcher_started=self._launcher_of(candidate).start_time,
+                launcher_started=launcher.start_time,
             )
         is_drill = drills.VARIABLE in candidate.words and drills.VARIABLE not in self._match
-        return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner)
+        return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner, launch)
 
     def _launcher_of(self, candidate: Candidate) -> Process:
         """Return the process that started this rank and its siblings. The rank's own wrappers are
@@ -367,6 +380,12 @@ class Discovery:
             if not own_wrapper or (above is not None and above.launches):
                 break
         return last
+
+
+def _identify(launcher: Process, candidate: Candidate | None) -> str:
+    """Return the pid and start time of a launcher; empty for init, which adopts orphans."""
+    is_init = launcher.pid <= 1 and not (candidate is not None and candidate.launches)
+    return "" if is_init else f"{launcher.pid} {launcher.start_time}"
 
 
 def _find_age_s(process: Process) -> float:

@@ -8,21 +8,27 @@ from typing import NamedTuple
 from agent.discovery.launchers import RankClaim
 from agent.discovery.pages import PageFile
 from agent.discovery.process_table import Process
+from watchtower.wire.launches import Launch
 
 
 class JobKey(NamedTuple):
-    """Identifies a job on a node. Jobs of two owners with the same name are two jobs."""
+    """Identifies one launch of a job on a node. The tower decides which launches are one job.
+
+    Jobs of two owners with the same name are two jobs.
+    """
 
     name: str
     owner: str = ""
     """Empty only in messages of a tower that does not support owners."""
+    launch: str = ""
+    """Empty only in messages of a tower that does not support launches."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.owner})" if self.owner else self.name
 
-    def is_meant_by(self, name: str, owner: str) -> bool:
-        """Return whether a tower's message with this name and owner refers to this job."""
-        return self.name == name and owner in ("", self.owner)
+    def is_meant_by(self, name: str, owner: str, launch: str) -> bool:
+        """Return whether a tower's message with these words refers to this launch."""
+        return self.name == name and owner in ("", self.owner) and launch in ("", self.launch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,7 @@ class FoundRank:
 
     process: Process
     job: JobKey
+    launch: Launch
     claim: RankClaim
     page: PageFile | None
     has_page: bool = False

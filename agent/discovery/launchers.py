@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +16,14 @@ from watchtower_heartbeat.page import UNKNOWN
 from watchtower.printable import printable
 from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
+from watchtower.wire.launches import Launch
 from watchtower.wire.report import JobLabels
 
 SHOWN_OF_VALUE = 32
 """Characters of a variable's value in a sentence."""
+
+ID_BYTES = 4
+"""Bytes of the id of a launch. It separates the launches of one name and owner on one node."""
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
@@ -37,7 +42,7 @@ class RankClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRule:
-    """Variables that together name a job."""
+    """Variables that together name a job, or a launch of it."""
 
     parts: tuple[str, ...]
     prefix: str = ""
@@ -54,6 +59,10 @@ class Facts:
     of_actors: frozenset[str]
     wrappers: frozenset[str]
     job: tuple[JobRule, ...]
+    rendezvous: tuple[JobRule, ...]
+    """Where the ranks of a launch meet."""
+    run: tuple[JobRule, ...]
+    """The id of a run."""
     scheduler: Mapping[str, str]
     """The variable with the id of a job, by scheduler."""
     labels: Mapping[str, Sequence[str]]
@@ -76,21 +85,27 @@ class Signs:
 @cache
 def load_facts() -> Facts:
     """Read the table of launchers. The result is cached."""
-    table = tomllib.loads(resources.files("agent.data").joinpath("launchers.toml").read_text())
-    return Facts(
-        programs=frozenset(table["programs"]),
-        modules=frozenset(table["modules"]),
-        of_actors=frozenset(table["of_actors"]),
-        wrappers=frozenset(table["wrappers"]),
-        job=tuple(
+
+    def rules(name: str) -> tuple[JobRule, ...]:
+        return tuple(
             JobRule(
                 parts=tuple(rule["parts"]),
                 prefix=rule.get("prefix", ""),
                 optional=rule.get("optional", ""),
                 not_unique=tuple(rule.get("not_unique", ())),
             )
-            for rule in table["job"]
-        ),
+            for rule in table[name]
+        )
+
+    table = tomllib.loads(resources.files("agent.data").joinpath("launchers.toml").read_text())
+    return Facts(
+        programs=frozenset(table["programs"]),
+        modules=frozenset(table["modules"]),
+        of_actors=frozenset(table["of_actors"]),
+        wrappers=frozenset(table["wrappers"]),
+        job=rules("job"),
+        rendezvous=rules("rendezvous"),
+        run=rules("run"),
         scheduler=table["scheduler"],
         labels=table["labels"],
         collective_threads=tuple(table["threads"]["collectives"]),
@@ -100,11 +115,11 @@ def load_facts() -> Facts:
 
 @cache
 def naming_variables() -> tuple[str, ...]:
-    """Return the variables that `name_job` and `label_job` use."""
+    """Return the variables that `name_job`, `label_job` and `describe_launch` use."""
     facts = load_facts()
     names = {"MASTER_ADDR", "MASTER_PORT", drills.VARIABLE, *facts.scheduler.values()}
     names.update(*facts.labels.values())
-    for rule in facts.job:
+    for rule in (*facts.job, *facts.rendezvous, *facts.run):
         names.update(rule.parts)
         names.add(rule.optional)
     return tuple(sorted(names - {""}))
@@ -170,15 +185,45 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
 
 def find_given_name(environment: Mapping[str, str]) -> str:
     """Return the job's name from variables that name a job; empty if none of them is set."""
-    names = (_apply(rule, environment) for rule in load_facts().job)
-    return printable(next(filter(None, names), ""), MAX_NAME)
+    return printable(_first_of(load_facts().job, environment), MAX_NAME)
 
 
-def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels:
+def describe_launch(environment: Mapping[str, str], launcher: str, network: str) -> Launch:
+    """Return the launch of a rank from its environment.
+
+    `launcher` is the pid and start time of the process that started it, empty if not known.
+    `network` identifies the network namespace of the rank, for an address that only its machine can
+    reach. Equal launches have one id, also after a restart of the agent.
+    """
+    facts = load_facts()
+    address, port = (environment.get(name, "").strip() for name in ("MASTER_ADDR", "MASTER_PORT"))
+    meeting = f"{address}:{port}" if address and port else _first_of(facts.rendezvous, environment)
+    scheduler, ident = _find_scheduler(environment)
+    words = {
+        "rendezvous": printable(meeting, MAX_NAME),
+        "network": printable(network, MAX_NAME) or "unknown" if is_loopback(address) else "",
+        # A worker of Ray that was started in advance does not know the id of its job.
+        "scheduler_id": printable(f"{scheduler} {ident}", MAX_NAME)
+        if ident and scheduler != "ray"
+        else "",
+        "run_id": printable(_first_of(facts.run, environment), MAX_NAME),
+    }
+    text = "\n".join([launcher, *words.values()])
+    digest = hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=ID_BYTES).hexdigest()
+    return Launch(id=digest, launcher=launcher, **words)
+
+
+def _find_scheduler(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the name of the scheduler and the id of its job; two empty strings without one."""
+    variables = load_facts().scheduler.items()
+    ids = ((name, environment.get(word, "").strip()) for name, word in variables)
+    return next(((name, ident) for name, ident in ids if ident), ("", ""))
+
+
+def label_job(environment: Mapping[str, str], job: str, owner: str, launch: str) -> JobLabels:
     """Return the labels of a job from an environment, as cleaned and bounded text."""
     facts = load_facts()
-    ids = ((name, environment.get(word, "").strip()) for name, word in facts.scheduler.items())
-    scheduler, ident = next(((name, ident) for name, ident in ids if ident), ("", ""))
+    scheduler, ident = _find_scheduler(environment)
     found = {
         label: next(filter(None, (environment.get(word, "").strip() for word in words)), "")
         for label, words in facts.labels.items()
@@ -187,6 +232,7 @@ def label_job(environment: Mapping[str, str], job: str, owner: str) -> JobLabels
     return JobLabels(
         job=job,
         owner=owner,
+        launch=launch,
         scheduler=scheduler,
         scheduler_id=printable(ident, MAX_NAME),
         namespace=namespace if kind == "namespace" else "",
@@ -233,6 +279,10 @@ def is_wrapper(command: Sequence[str]) -> bool:
 def is_python(command: Sequence[str]) -> bool:
     """Return whether a command line runs Python."""
     return bool(command) and programs.is_python(os.path.basename(command[0]))
+
+
+def _first_of(rules: Iterable[JobRule], environment: Mapping[str, str]) -> str:
+    return next(filter(None, (_apply(rule, environment) for rule in rules)), "")
 
 
 def _apply(rule: JobRule, environment: Mapping[str, str]) -> str:

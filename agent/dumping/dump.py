@@ -120,6 +120,7 @@ class Dumping:
             node=self._node,
             job=request.job.name,
             owner=request.job.owner,
+            launch=request.job.launch,
             round=number,
             reason=request.reason,
             held_s=0.0,

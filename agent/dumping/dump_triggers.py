@@ -83,12 +83,18 @@ class DeadlineWatch:
         """Replace the deadlines by the tower's newest ones. They stay valid while the tower is
         away.
         """
-        self._deadlines = {(JobKey(each.job, each.owner), each.rank): each for each in deadlines}
+        self._deadlines = {
+            (JobKey(each.job, each.owner, each.launch), each.rank): each for each in deadlines
+        }
 
     def find(self, beat: RankBeat) -> Deadline | None:
         """Return the deadline of this rank in its current phase."""
-        deadline = self._deadlines.get((beat.job, beat.rank))
-        deadline = deadline or self._deadlines.get((JobKey(beat.job.name), beat.rank))
+        job = beat.job
+        # A tower of an earlier release names no launch, and one before that no owner.
+        for key in (job, JobKey(job.name, job.owner), JobKey(job.name)):
+            deadline = self._deadlines.get((key, beat.rank))
+            if deadline is not None:
+                break
         return deadline if deadline is not None and deadline.phase == beat.phase else None
 
     def due_at(self, beat: RankBeat) -> float | None:
@@ -298,10 +304,10 @@ def _within_a_minute(times: list[float], now: float) -> list[float]:
 
 
 def jobs_meant(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> list[JobKey]:
-    """Return the jobs that an order refers to: one job, or all with that name if no owner is
-    given.
+    """Return the launches that an order refers to: one, or all with that name if it names neither
+    owner nor launch.
     """
-    return [job for job in known_ranks if job.is_meant_by(order.job, order.owner)]
+    return [job for job in known_ranks if job.is_meant_by(order.job, order.owner, order.launch)]
 
 
 def refuse(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> str:

@@ -97,7 +97,8 @@ class SeriesReporter:
         meant = [
             each
             for each in found
-            if each.claim.rank in order.ranks and each.job.is_meant_by(order.job, order.owner)
+            if each.claim.rank in order.ranks
+            and each.job.is_meant_by(order.job, order.owner, order.launch)
         ][:MAX_TRACED]
         series = [
             one for each in meant for one in self._history.series(each.claim.rank, _key_of(each))
@@ -111,6 +112,7 @@ class SeriesReporter:
             node=self._node,
             job=order.job,
             owner=order.owner,
+            launch=order.launch,
             incident=order.incident,
             held_s=0.0,
             series=tuple(series),

@@ -121,6 +121,7 @@ class SnapshotTaker:
             interval_s=max(self._options.gap_s, 1.0),
             ranks=self._watchlist.vitals(time.monotonic()),
             jobs=self._discovery.job_labels(),
+            launches=self._watchlist.launches(),
             contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
             limits=replace(
                 self._gaps,

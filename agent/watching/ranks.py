@@ -102,6 +102,7 @@ class WatchedRank:
         return RankVitals(
             job=self.found.job.name,
             owner=self.found.job.owner,
+            launch=self.found.job.launch,
             launched=self.found.launched,
             rank=claim.rank,
             pid=process.pid,

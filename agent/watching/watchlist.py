@@ -16,6 +16,7 @@ from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
 from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
+from watchtower.wire.launches import Launch
 from watchtower.wire.report import RankVitals
 
 ENDED_KEPT_S = 3600.0
@@ -71,6 +72,11 @@ class Watchlist:
     def found(self) -> list[FoundRank]:
         """Return how the ranks were found, also those that have ended."""
         return [rank.found for rank in self._ranks.values()]
+
+    def launches(self) -> tuple[Launch, ...]:
+        """Return the launches of all watched ranks, each once."""
+        launches = {rank.found.launch.id: rank.found.launch for rank in self._ranks.values()}
+        return tuple(launches.values())[:MAX_RANKS_PER_NODE]
 
     def known_ranks(self) -> dict[JobKey, set[int]]:
         """Return the ranks found on this node by job, including ended ones."""

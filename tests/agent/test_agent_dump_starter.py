@@ -15,7 +15,10 @@ from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import OrderInbox
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
+from watchtower.wire.launches import Launch
 from watchtower.wire.orders import Order
+
+LAUNCH = Launch(id="l")
 
 J = JobKey("j", "uid:1")
 DUMP = Order(id="dump", job="j", expires_s=10.0)
@@ -35,7 +38,16 @@ class Node:
         process = Process(pid=os.getpid(), ppid=1, start_time=stat.start_time, comm="python")
         self.watchlist = Watchlist(Proc(), 1.0)
         self.watchlist.update(
-            [FoundRank(process=process, job=J, claim=RankClaim(rank=0), page=None)], 0.0
+            [
+                FoundRank(
+                    process=process,
+                    job=J,
+                    claim=RankClaim(rank=0),
+                    page=None,
+                    launch=LAUNCH,
+                )
+            ],
+            0.0,
         )
         self.started: list[DumpRequest] = []
         self.starter = DumpStarter(self.watchlist, self.started.append)

@@ -25,7 +25,10 @@ from agent.watching.watchlist import Watchlist
 from tests.properties import examples
 from watchtower.log_limit import BURST, LogLimit
 from watchtower.wire.bounds import MAX_REPORT_BYTES
+from watchtower.wire.launches import Launch
 from watchtower.wire.report import RankVitals, Report
+
+LAUNCH = Launch(id="l")
 
 
 class Births(Proc):
@@ -88,7 +91,12 @@ def a_rank(pid: int, job: str, *, has_page: bool = True, owner: str = "uid:1") -
     process = Process(pid=pid, ppid=1, start_time=pid, comm="python")
     claim = RankClaim(rank=pid)
     return FoundRank(
-        process=process, job=JobKey(job, owner), claim=claim, page=None, has_page=has_page
+        process=process,
+        job=JobKey(job, owner),
+        claim=claim,
+        page=None,
+        launch=LAUNCH,
+        has_page=has_page,
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from agent.discovery.launchers import (
     Signs,
     claim_rank,
+    describe_launch,
     find_rank_mistake,
     find_signs,
     is_launcher,
@@ -175,7 +176,7 @@ def test_a_job_has_the_labels_of_its_scheduler() -> None:
         "USER": "root",
         "SLURM_JOB_PARTITION": "train",
     }
-    labels = label_job(environment, "slurm-48213", "namespace:team-a")
+    labels = label_job(environment, "slurm-48213", "namespace:team-a", "l")
     assert labels.known() == {
         "scheduler": "slurm",
         "scheduler_id": "48213",
@@ -185,6 +186,7 @@ def test_a_job_has_the_labels_of_its_scheduler() -> None:
         "namespace": "team-a",
     }
     assert (labels.job, labels.owner) == ("slurm-48213", "namespace:team-a")
+    assert labels.launch == "l"
 
 
 def test_the_words_of_labels_are_kept_of_an_environment() -> None:
@@ -193,7 +195,52 @@ def test_the_words_of_labels_are_kept_of_an_environment() -> None:
 
 
 def test_labels_are_clean_and_bounded() -> None:
-    labels = label_job({"SLURM_JOB_NAME": "a\x1b[2J\u202e" + "b" * 10_000}, "j", "uid:0")
+    labels = label_job({"SLURM_JOB_NAME": "a\x1b[2J\u202e" + "b" * 10_000}, "j", "uid:0", "l")
     assert labels.name.isprintable()
     assert len(labels.name) <= MAX_NAME
     assert labels.known().keys() == {"name"}
+
+
+TORCHRUN = {
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "WATCHTOWER_JOB": "mine",
+}
+LAUNCHER = "7 70"
+
+
+def test_a_launch_is_where_its_ranks_meet_who_started_them_and_for_which_scheduler() -> None:
+    launch = describe_launch({**TORCHRUN, "SLURM_JOB_ID": "4711"}, LAUNCHER, "net:[1]")
+    assert (launch.rendezvous, launch.network, launch.launcher) == ("node1:29500", "", LAUNCHER)
+    assert (launch.scheduler_id, launch.run_id) == ("slurm 4711", "")
+    local = describe_launch({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, LAUNCHER, "net:[1]")
+    assert (local.rendezvous, local.network) == ("127.0.0.1:29500", "net:[1]")
+    unreadable = describe_launch({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, LAUNCHER, "")
+    assert unreadable.network == "unknown"
+    mpi = describe_launch({"PMIX_NAMESPACE": "prterun-n1-7@1"}, "", "net:[1]")
+    assert (mpi.rendezvous, mpi.network, mpi.launcher) == ("pmix prterun-n1-7@1", "", "")
+    run = describe_launch({"TORCHELASTIC_RUN_ID": "exp-7", "RAY_JOB_ID": "ff"}, LAUNCHER, "")
+    assert (run.run_id, run.scheduler_id, run.rendezvous) == ("exp-7", "", "")
+
+
+def test_equal_launches_have_one_id_and_others_another_one() -> None:
+    ids = {
+        describe_launch(environment, launcher, network).id
+        for _ in range(2)
+        for launcher in (LAUNCHER, "7 71", "")
+        for network in ("net:[1]", "net:[2]")
+        for environment in (
+            {**TORCHRUN, "MASTER_ADDR": "localhost"},
+            {**TORCHRUN, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"},
+        )
+    }
+    assert len(ids) == 12
+
+
+def test_a_launch_is_clean_and_bounded() -> None:
+    environment = {name: "a\x1b[2J" + "b" * 10_000 for name in naming_variables()}
+    launch = describe_launch(environment, LAUNCHER, "n" * 10_000)
+    for text in (launch.rendezvous, launch.network, launch.scheduler_id, launch.run_id):
+        assert len(text) <= MAX_NAME
+        assert text.isprintable()

@@ -21,8 +21,11 @@ from agent.series.reporting import ORDERS, SeriesReporter, encode_series
 from agent.series.ring import Ring
 from tests.properties import examples
 from tests.towers import wait_until
+from watchtower.wire.launches import Launch
 from watchtower.wire.report import Beat, Ending, EndingKind, Movement, ProcessState, RankVitals
 from watchtower.wire.series import MAX_POINTS, Lane, SeriesBatch, SeriesOrder, encode_points
+
+LAUNCH = Launch(id="l")
 
 GPU = "pci:0000:3b:00"
 KEY = (100, 1000)
@@ -147,7 +150,7 @@ def test_the_memory_of_a_full_node_is_small():
 def found(pid: int, rank: int, job: str = "llama", owner: str = "uid:1") -> FoundRank:
     process = Process(pid=pid, ppid=1, start_time=10 * pid, comm="python")
     claim = RankClaim(rank=rank, world_size=8)
-    return FoundRank(process=process, job=JobKey(job, owner), claim=claim, page=None)
+    return FoundRank(process=process, job=JobKey(job, owner), claim=claim, page=None, launch=LAUNCH)
 
 
 def order(ident: str = "o1", *ranks: int, **more) -> SeriesOrder:

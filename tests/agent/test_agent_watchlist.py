@@ -10,13 +10,22 @@ from agent.discovery.launchers import RankClaim
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
+from watchtower.wire.launches import Launch
+
+LAUNCH = Launch(id="l")
 
 
 def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
     stat = Proc().stat(pid)
     assert stat is not None
     process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
-    return FoundRank(process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None)
+    return FoundRank(
+        process=process,
+        job=JobKey(job),
+        claim=RankClaim(rank=rank),
+        page=None,
+        launch=LAUNCH,
+    )
 
 
 def test_a_job_named_later_is_taken_over() -> None:

@@ -61,6 +61,7 @@ FAULTS = {
     "hung_then_core": "dataloader_stall",
     "terminated_rank": "process_died",
     "launcher_kills_rest": "process_died",
+    "same_name_twice": "dataloader_stall",
     "hostile_neighbour": "dataloader_stall",
     "dataloader_sleep_no_heartbeat": "dataloader_stall",
     "sigstop_no_heartbeat": "process_stopped",

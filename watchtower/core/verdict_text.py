@@ -48,7 +48,7 @@ SOURCES = {"records": "collective log", "peers": "other ranks", "source": "sourc
 """Names that people read for sources whose names in the API are older."""
 
 _LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
-_SLACK_MARKUP = re.compile(r"[*~@]|(?<!\w)_|_(?!\w)")
+_SLACK_MARKUP = re.compile(r"[*@]|~(?![0-9])|(?<!\w)_|_(?!\w)")
 _MARKUP = re.compile(r"[\\*\[\]<>#|~!&@]|(?<!\w)_|_(?!\w)")
 
 

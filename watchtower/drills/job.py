@@ -39,11 +39,9 @@ class TrainingJob:
         bare: bool = False,
         named: bool = True,
         environment: Mapping[str, str] | None = None,
-        mark: str = "",
     ) -> None:
-        """`mark` separates files and processes of two jobs with one name; else it is the name."""
-        self.name = name
-        self.mark = mark or name
+        self.name = self.mark = name
+        """`mark` separates files and processes of two jobs with one name."""
         self.folder = folder
         self.environment_folder = folder
         """Folder of the environment whose agents watch the job. It differs if the environment is
@@ -114,8 +112,8 @@ class TrainingJob:
             bare=self._bare,
             named=self._named,
             environment=self._environment,
-            mark=mark,
         )
+        twin.mark = mark
         twin.environment_folder = self.environment_folder
         twin.renamed = self.renamed
         return twin

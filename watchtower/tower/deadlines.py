@@ -32,10 +32,13 @@ def find_deadlines(
     known: dict[tuple[str, str], float | None] = {}
     jitters: dict[str, float] = {}
     for vitals in report.ranks:
-        label = fleet.labels.find(vitals.job, vitals.owner)
+        label = fleet.placing.find_label(report.node, vitals.job, vitals.owner, vitals.launch)
         job, beat = fleet.jobs.get(label), vitals.beat
         if job is None or beat is None or beat.step < 0 or vitals.ended is not None:
             continue
+        record = job.generation.ranks.get(vitals.rank)
+        if record is None or record.key[1:] != (vitals.pid, vitals.start_time):
+            continue  # it is not watched as a rank of this job
         key = (label, beat.phase)
         try:
             if key not in known:
@@ -50,6 +53,7 @@ def find_deadlines(
             deadline = Deadline(
                 job=vitals.job,
                 owner=vitals.owner,
+                launch=vitals.launch,
                 rank=vitals.rank,
                 after_s=min(_after_phase_s(job.generation, vitals) + after_s, MAX_AGE_S),
                 phase=beat.phase,

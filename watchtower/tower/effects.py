@@ -35,7 +35,7 @@ from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import PAUSES, LiveJob
-from watchtower.tower.order_book import OrderBook
+from watchtower.tower.order_book import OrderBook, find_asked
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.verdict import Cause, Verdict
 
@@ -132,13 +132,11 @@ class Effects:
     def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
         """Order dumps of an attempt from the agents that report its ranks."""
         since = live.watch.stall.since if live.watch.stall else now
-        agents = {
-            (record.key.node, record.reporter.agent_id): (record.vitals.job, record.vitals.owner)
-            for record in gen.live()
-            if wanted.again or not is_dumped_since(record, since)
-        }
+        asked = find_asked(
+            record for record in gen.live() if wanted.again or not is_dumped_since(record, since)
+        )
         self.orders.place(
-            agents,
+            asked,
             gen.job,
             make_id(self._clock.wall()),
             now,

@@ -15,7 +15,7 @@ def note_labels(tower: Tower, report: Report) -> None:
     fleet = tower.fleet
     reported = find_reported_jobs(fleet, report) if report.jobs else frozenset()
     for each in report.jobs:
-        label = fleet.labels.find(each.job, each.owner)
+        label = fleet.placing.find_label(report.node, each.job, each.owner, each.launch)
         job = fleet.jobs.get(label)
         if job is not None and job.labels is None and label in reported:
             job.labels = each

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from watchtower.core.detection.native_reads import NativeReads
-from watchtower.core.fleet.generation import Generation
+from watchtower.core.fleet.generation import Generation, LaunchKey
 from watchtower.core.policy import Policy
 from watchtower.tower.clock import Clock, make_id
 from watchtower.tower.live import LiveJob
-from watchtower.tower.order_book import Agent, OrderBook
+from watchtower.tower.order_book import Agent, OrderBook, find_asked
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_NATIVE_RANKS, Order
 from watchtower.wire.verdict import Status
 
@@ -41,22 +41,20 @@ class NativeOrders:
 
     def place(self, gen: Generation, ranks: Iterable[int], now: float) -> None:
         """Order the functions of these ranks."""
-        agents: dict[Agent, list[int]] = {}
-        labels: dict[Agent, tuple[str, str]] = {}
+        named: dict[tuple[Agent, LaunchKey], list[int]] = {}
         for rank in ranks:
             record = gen.ranks.get(rank)
             if record is not None and record.is_live:
-                agent = record.key.node, record.reporter.agent_id
-                agents.setdefault(agent, []).append(rank)
-                labels[agent] = record.vitals.job, record.vitals.owner
-        for agent, named in agents.items():
+                for each in find_asked([record]):
+                    named.setdefault(each, []).append(rank)
+        for each, of_launch in named.items():
             self._book.place(
-                {agent: labels[agent]},
+                [each],
                 gen.job,
                 make_id(self._clock.wall()),
                 now,
                 sample=False,
-                native=tuple(sorted(named)[:MAX_NATIVE_RANKS]),
+                native=tuple(sorted(of_launch)[:MAX_NATIVE_RANKS]),
             )
 
     def wait_s(self, gen: Generation, rank: int, now: float) -> float:
@@ -77,11 +75,11 @@ class NativeOrders:
         if collected:
             recent = {key: _within_a_minute(at, now) for key, at in self._collected_at.items()}
             self._collected_at = {key: times for key, times in recent.items() if times}
-        for job, order in collected.items():
+        for job, order in collected:
             self._collected_at.setdefault((agent, job), []).append(now)
             if job in self._reads:
                 self._reads[job].count(order.ranks)
-        return tuple(collected.values())
+        return tuple(order for _, order in collected)
 
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from watchtower.core.fleet.generation import LaunchKey, RankRecord
 from watchtower.core.fleet.quotas import Quota
 from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
 
@@ -15,17 +16,28 @@ EXPIRES_S = 10.0
 Agent = tuple[str, str]
 """A node and the id of its agent. Another agent with the same node name does not get the orders."""
 
+Asked = dict[tuple[Agent, LaunchKey], None]
+"""The launches that are dumped, each by the agent that reports it."""
+
+
+def find_asked(records: Iterable[RankRecord]) -> Asked:
+    """Return which launches of which agents have these ranks."""
+    return {
+        ((record.key.node, record.reporter.agent_id), record.launch): None for record in records
+    }
+
 
 class OrderBook:
     """Pending orders by agent. An order is sent once. If it is lost, the next check of the stall
     orders again."""
 
     def __init__(self) -> None:
-        self._pending: dict[Agent, dict[str, tuple[float, Order]]] = {}
+        self._pending: dict[Agent, dict[tuple[str, str], tuple[float, Order]]] = {}
+        """By job and launch."""
 
     def place(
         self,
-        agents: Mapping[Agent, tuple[str, str]],
+        asked: Iterable[tuple[Agent, LaunchKey]],
         job: str,
         order_id: str,
         now: float,
@@ -34,8 +46,7 @@ class OrderBook:
         jitter_s: float = 0.0,
         native: tuple[int, ...] = (),
     ) -> None:
-        """Order dumps of a job's ranks from `agents`, which have each agent's name and owner of the
-        job.
+        """Order dumps of the ranks of these launches, which are all of one job.
 
         A newer order of a job replaces an older one, but a sample does not replace a full dump. The
         agents spread their dumps over `jitter_s` seconds. `native`: ranks whose native functions
@@ -43,40 +54,42 @@ class OrderBook:
         up to `MAX_NATIVE_RANKS`.
         """
         self._expire(now)
-        for agent, (name, owner) in agents.items():
-            pending = self._pending.setdefault(agent, {})
-            if sample and _is_full_dump(pending.get(job), now):
+        for agent, launch in asked:
+            pending, key = self._pending.setdefault(agent, {}), (job, launch.id)
+            if sample and _is_full_dump(pending.get(key), now):
                 continue
-            if job in pending or _has_room(pending, owner):
+            if key in pending or _has_room(pending, launch.owner):
                 order = Order(
-                    id=order_id,
-                    job=name,
-                    owner=owner,
+                    id=f"{order_id}.{launch.id}" if launch.id else order_id,
+                    job=launch.name,
+                    owner=launch.owner,
+                    launch=launch.id,
                     expires_s=EXPIRES_S,
                     glance=sample,
                     jitter_s=jitter_s,
-                    ranks=_unite(pending.get(job), native, now),
+                    ranks=_unite(pending.get(key), native, now),
                     native=bool(native),
                 )
-                pending[job] = (now, order)
+                pending[key] = (now, order)
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
         """Remove and return the orders for `agent` that have not expired."""
-        return tuple(self.collect_by_job(agent, now).values())
+        return tuple(order for _, order in self.collect_by_job(agent, now))
 
-    def collect_by_job(self, agent: Agent, now: float) -> dict[str, Order]:
-        """Remove and return the same orders by job."""
+    def collect_by_job(self, agent: Agent, now: float) -> list[tuple[str, Order]]:
+        """Remove and return the same orders, each with its job."""
         waiting = self._pending.pop(agent, {})
-        return {
-            job: replace(order, expires_s=EXPIRES_S - (now - placed_at))
-            for job, (placed_at, order) in waiting.items()
+        return [
+            (job, replace(order, expires_s=EXPIRES_S - (now - placed_at)))
+            for (job, _), (placed_at, order) in waiting.items()
             if now - placed_at < EXPIRES_S
-        }
+        ]
 
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""
         for pending in self._pending.values():
-            pending.pop(job, None)
+            for key in [key for key in pending if key[0] == job]:
+                del pending[key]
 
     def _expire(self, now: float) -> None:
         """Drop the expired orders of agents that no longer report."""
@@ -87,7 +100,7 @@ class OrderBook:
         }
 
 
-def _has_room(pending: Mapping[str, tuple[float, Order]], owner: str) -> bool:
+def _has_room(pending: Mapping[tuple[str, str], tuple[float, Order]], owner: str) -> bool:
     quota = Quota()
     for _, order in pending.values():
         quota.add(order.owner, 1)

@@ -196,7 +196,7 @@ class Tower:
         agent sends it again.
         """
         now, batch = self.clock.now(), sent.batch
-        name = self.fleet.labels.find(batch.job, batch.owner)
+        name = self.fleet.placing.find_label_of_dumps(batch)
         if batch.glance:
             self._take_sample(name, batch, now)
             return DumpReceipt(id=batch.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.fleet.fleet import Fleet
@@ -64,6 +64,7 @@ class TraceOrders:
                 incident=tracing.incident,
                 job=record.vitals.job,
                 owner=record.vitals.owner,
+                launch=_only_launch(gen, ranks),
                 ranks=ranks,
                 suspects=tuple(rank for rank in ranks if rank in tracing.suspects),
             )
@@ -97,7 +98,9 @@ class TraceOrders:
 
     def _find_live(self, batch: SeriesBatch) -> LiveJob | None:
         """Return the job whose incident these series are about; None if they are not wanted."""
-        live = self._live.get(self._fleet.labels.find(batch.job, batch.owner))
+        live = self._live.get(
+            self._fleet.placing.find_label(batch.node, batch.job, batch.owner, batch.launch)
+        )
         job = self._fleet.jobs.get(live.name) if live is not None else None
         if live is None or job is None or live.tracing.incident != batch.incident:
             return None
@@ -105,6 +108,12 @@ class TraceOrders:
         keys += [(one.rank, one.pid, one.start_time) for one in batch.outputs]
         is_own = all(_is_of(job.generation, batch.node, *key) for key in keys)
         return live if keys and is_own else None
+
+
+def _only_launch(gen: Generation, ranks: Iterable[int]) -> str:
+    """Return the launch of these ranks of a node; empty, for all launches, if there are several."""
+    launches = {gen.ranks[rank].vitals.launch for rank in ranks}
+    return launches.pop() if len(launches) == 1 else ""
 
 
 def _is_of(gen: Generation, node: str, rank: int, pid: int, start_time: int) -> bool:

@@ -278,6 +278,9 @@ class DumpBatch:
     """This is a stack sample, see `Order.glance`. Samples are not stored."""
     owner: str = ""
     """Owner of the job, as in the report. Empty from an agent that does not send owners."""
+    launch: str = ""
+    """Launch of the job on this node, as in the report. Empty from an agent that does not send
+    launches."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -285,6 +288,7 @@ class DumpBatch:
         check_text("node", self.node)
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_text("reason", self.reason)
         check_age("held_s", self.held_s)
         check_integer("round", self.round)

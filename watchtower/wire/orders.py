@@ -39,6 +39,8 @@ class Deadline:
     """The deadline applies only while the rank is in this phase: every phase has its own limit."""
     owner: str = ""
     """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
+    launch: str = ""
+    """Launch of the job on this node, as in the report. Empty: all launches."""
     jitter_s: float = 0.0
     """Seconds over which the agents of the job spread their dumps, each by its own share."""
 
@@ -46,6 +48,7 @@ class Deadline:
         """Check the bounds."""
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_rank(self.rank)
         check_age("after_s", self.after_s)
         check_age("jitter_s", self.jitter_s)
@@ -66,6 +69,8 @@ class Order:
     is that of the first release that had it, so that agents and towers of all releases agree."""
     owner: str = ""
     """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
+    launch: str = ""
+    """Launch of the job on this node, as in the report. Empty: all launches."""
     jitter_s: float = 0.0
     """As in a deadline. The order expires this much later."""
     native: bool = False
@@ -77,6 +82,7 @@ class Order:
         check_text("id", self.id)
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_age("expires_s", self.expires_s)
         check_age("jitter_s", self.jitter_s)
         check_count("ranks", len(self.ranks), MAX_NATIVE_RANKS if self.native else MAX_DEADLINES)

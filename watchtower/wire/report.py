@@ -23,6 +23,7 @@ from watchtower.wire.bounds import (
     check_rate,
     check_text,
 )
+from watchtower.wire.launches import Launch
 from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 
 EXIT_PHASE = "exit"
@@ -172,6 +173,8 @@ class RankVitals:
     """Owner of the process, from the kernel and the node's root: "uid:1000", "namespace:team-a".
     Jobs of the same name with different owners are different jobs. Empty from an agent that does
     not send owners."""
+    launch: str = ""
+    """Id of its launch in `Report.launches`. Empty from an agent that does not send launches."""
     launched: bool = False
     """Its parent is a launcher, or also started other ranks of this job on this node."""
     world_size: int | None = None
@@ -196,6 +199,7 @@ class RankVitals:
         """Check the bounds."""
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_text("wchan", self.wchan)
         check_rank(self.rank)
         if not self.job:
@@ -231,6 +235,8 @@ class JobLabels:
     job: str
     owner: str = ""
     """As in `RankVitals`."""
+    launch: str = ""
+    """As in `RankVitals`."""
     scheduler: str = ""
     """"slurm", "pbs", ..."""
     scheduler_id: str = ""
@@ -246,6 +252,7 @@ class JobLabels:
         """Check the bounds."""
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         for name in LABELS:
             check_text(name, getattr(self, name))
 
@@ -359,6 +366,8 @@ class Report:
     """All recent observations of the node. A later report replaces them."""
     release: str = ""
     """Release of the agent; empty from releases that do not report it."""
+    launches: tuple[Launch, ...] = ()
+    """The launches of `ranks`."""
     unwatched: tuple[Unwatched, ...] = ()
     """The processes that seem to be ranks and are not in `ranks`, by reason, owner and job."""
 
@@ -372,6 +381,7 @@ class Report:
         check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
         check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
         check_count("observations", len(self.observations), MAX_OBSERVATIONS)
+        check_count("launches", len(self.launches), MAX_RANKS_PER_NODE)
         check_count("unwatched", len(self.unwatched), MAX_UNWATCHED)
         if not self.node:
             raise ValueError("`node` is empty, a report needs the name of its node")

@@ -155,6 +155,8 @@ class SeriesBatch:
     """Seconds between the last point of the series and the sending of this message."""
     owner: str = ""
     """Owner of the job, as in the report."""
+    launch: str = ""
+    """Launch of the job on this node, as in the report. Empty: all launches."""
     series: tuple[Series, ...] = ()
     outputs: tuple[RankOutput, ...] = ()
 
@@ -164,6 +166,7 @@ class SeriesBatch:
         check_text("node", self.node)
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_text("incident", self.incident)
         check_age("held_s", self.held_s)
         check_count("series", len(self.series), MAX_SERIES)
@@ -184,6 +187,8 @@ class SeriesOrder:
     set up to."""
     owner: str = ""
     """Owner of the job, as in the report."""
+    launch: str = ""
+    """Launch of the job on this node, as in the report. Empty: all launches."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -191,6 +196,7 @@ class SeriesOrder:
         check_text("incident", self.incident)
         check_text("job", self.job)
         check_text("owner", self.owner)
+        check_text("launch", self.launch)
         check_count("ranks", len(self.ranks), MAX_TRACED)
         check_count("suspects", len(self.suspects), MAX_TRACED)
         for rank in (*self.ranks, *self.suspects):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import FoundRank, JobKey
+from agent.discovery.found_rank import FoundRank
 from agent.discovery.owners import find_user
 from agent.discovery.pages import is_local_mount
 from agent.discovery.process_table import ProcessTable
@@ -69,7 +69,7 @@ def test_a_job_of_a_drill_is_marked_by_every_agent_but_the_drill_s_own(
     (rank,) = found(discovery)
     assert rank.job.name == "drill:x"
     (labels,) = discovery.job_labels()
-    assert (labels.job, labels.owner, labels.name) == (*rank.job, "pt")
+    assert (labels.job, labels.owner, labels.launch, labels.name) == (*rank.job, "pt")
     (rank,) = found(a_discovery(mark, **{node: "stage/drill-a"}))
     assert rank.job.name == "x"
 
@@ -192,6 +192,24 @@ def test_ranks_of_one_launcher_share_a_job_name(start: Start, find: Find) -> Non
     assert first.job.name == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
 
 
+def test_two_starts_with_one_name_are_two_launches(start: Start, find: Find) -> None:
+    for port in ("29500", "29600"):
+        for rank in ("0", "1"):
+            start(RANK=rank, WATCHTOWER_JOB="mine", MASTER_ADDR="localhost", MASTER_PORT=port)
+    launches = {rank.job: rank.launch for rank in find()}
+    assert {job.name for job in launches} == {"mine"}
+    launcher = Proc().stat(os.getpid())
+    assert launcher is not None
+    assert {(each.rendezvous, each.network, each.launcher) for each in launches.values()} == {
+        (
+            f"localhost:{port}",
+            os.readlink("/proc/self/ns/net"),
+            f"{os.getpid()} {launcher.start_time}",
+        )
+        for port in ("29500", "29600")
+    }
+
+
 @needs_other_users
 def test_another_user_s_process_with_the_environment_of_a_job_is_of_another_job(
     start: Start, find: Find
@@ -201,10 +219,10 @@ def test_another_user_s_process_with_the_environment_of_a_job_is_of_another_job(
     mine = start(command, expect=False, **same)
     other = start([*become(JOB_USER, []), *command], expect=False, **same)
     wait_until(lambda: Proc().name(other.pid) == "sleep", "it has become the other user")
-    ranks = {rank.pid: rank.job for rank in find()}
+    ranks = {rank.pid: rank.job[:2] for rank in find()}
     assert ranks == {
-        mine.pid: JobKey("llama", f"uid:{os.getuid()}"),
-        other.pid: JobKey("llama", f"uid:{JOB_USER}"),
+        mine.pid: ("llama", f"uid:{os.getuid()}"),
+        other.pid: ("llama", f"uid:{JOB_USER}"),
     }
 
 

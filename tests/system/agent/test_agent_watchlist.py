@@ -15,6 +15,9 @@ from agent.procfs import Proc
 from agent.watching.watchlist import ENDED_KEPT_S, Watchlist
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
+from watchtower.wire.launches import Launch
+
+LAUNCH = Launch(id="l")
 
 Start = Callable[..., Victim]
 
@@ -23,7 +26,9 @@ def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
     stat = Proc().stat(pid)
     assert stat is not None
     process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
-    return FoundRank(process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None)
+    return FoundRank(
+        process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None, launch=LAUNCH
+    )
 
 
 def test_one_bad_rank_is_left_out_and_said_once(

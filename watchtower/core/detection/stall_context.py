@@ -11,8 +11,9 @@ from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.no_heartbeat import rare_code_run_s
 from watchtower.core.detection.samples import Samples
 from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation, RankRecord, is_exiting
+from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.phases import is_exiting
 
 STILL_AFTER_S = 3.0
 """Ranks count as still after this many seconds without movement: three reports in a row."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import (
     Generation,
+    LaunchKey,
     ProcessKey,
     RankRecord,
     has_died,
@@ -68,7 +69,7 @@ class Claim:
     def is_renamed(self, record: RankRecord) -> bool:
         """Return whether this is the process of the record, on a node that was renamed."""
         same = (record.key.pid, record.key.start_time) == (self.key.pid, self.key.start_time)
-        return same and not self._is_held(record)
+        return same and not self.is_held(record)
 
     def is_rival(self, gen: Generation, record: RankRecord | None) -> bool:
         """Return whether this process claims a rank that belongs to another process.
@@ -82,7 +83,7 @@ class Claim:
             return True
         if self.vitals.beat is None and any(r.vitals.beat is not None for r in before):
             return True
-        return record is not None and self._is_held(record)
+        return record is not None and self.is_held(record)
 
     def takes_over(self, record: RankRecord) -> bool:
         """Return whether this process replaces the process that holds the rank now.
@@ -91,7 +92,12 @@ class Claim:
         Such a holder may be left over from an earlier run.
         """
         comes_before = _origin(self.vitals) > _origin(record.vitals)
-        return comes_before and self._is_held(record)
+        return comes_before and self.is_held(record)
+
+    @property
+    def launch(self) -> LaunchKey:
+        """Its launch."""
+        return LaunchKey(self.vitals.job, self.vitals.owner, self.key.node, self.vitals.launch)
 
     def is_of_another_agent(self, record: RankRecord) -> bool:
         """Return whether the rank belongs to another agent than that of this report."""
@@ -107,7 +113,7 @@ class Claim:
             return False
         return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
 
-    def _is_held(self, record: RankRecord) -> bool:
+    def is_held(self, record: RankRecord) -> bool:
         """Return whether the process that holds the rank is still there."""
         if not record.is_live:
             return False

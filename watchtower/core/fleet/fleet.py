@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from watchtower.core.fleet.account import Account, Holder
-from watchtower.core.fleet.claims import Claim, precedence
+from watchtower.core.fleet.claims import Claim
 from watchtower.core.fleet.forgetting import drop_past, find_old_nodes, find_silent_node
 from watchtower.core.fleet.generation import (
     Generation,
@@ -23,6 +23,7 @@ from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.phases import outside_s, phase_changed_at
+from watchtower.core.fleet.placing import Placing
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import read_movement
@@ -77,6 +78,7 @@ class Fleet:
         self.past: dict[str, PastGeneration] = {}
         """The last generation of each job that is not in `jobs`."""
         self.labels = Labels(self._holder_of)
+        self.placing = Placing(self.jobs, self.past, self.labels)
         self.refused_jobs = 0
         """Number of ranks that were skipped because of a limit on ranks or jobs."""
         self._ranks, self._jobs = Quota(), Quota()
@@ -91,30 +93,28 @@ class Fleet:
 
         Returns errors by job: an error in one job does not affect the rest of the report.
         """
-        if report.node not in self.nodes and len(self.nodes) >= self._max_nodes:
-            silent = find_silent_node(self.nodes)
-            if silent is None:
-                raise FleetFullError(
-                    f"{report.node} is refused: the tower already has {self._max_nodes} nodes"
-                )
-            del self.nodes[silent]
-            self.account.remove(("node", silent))
+        self._make_room_for_node(report.node)
         previous = self.nodes.pop(report.node, None)
         node = NodeRecord.of(report, previous, now, self._policy.silence_s)
         self.nodes[report.node] = node
-        reported = {ProcessKey(report.node, v.pid, v.start_time) for v in report.ranks}
+        keys = [ProcessKey(report.node, each.pid, each.start_time) for each in report.ranks]
+        reported = set(keys)
+        claims = [
+            Claim(key, vitals, reported, self.nodes, self._policy, now)
+            for key, vitals in zip(keys, report.ranks, strict=True)
+        ]
         labels, failed = set[str](), dict[str, Exception]()
-        for vitals in sorted(report.ranks, key=precedence):
-            key = ProcessKey(report.node, vitals.pid, vitals.start_time)
-            label = self._label_of(vitals, key)
+        for label, claim, joins in self.placing.place(claims, report):
             labels.add(label)
             try:
-                claim = Claim(key, vitals, reported, self.nodes, self._policy, now)
-                self._take_vitals(label, claim)
+                if joins:
+                    self._take_vitals(label, claim)
+                else:
+                    self._note_second_claim(label, claim)
             except Exception as error:
                 failed[label] = error
-            if self._record_on(report.node, label, vitals.rank) is not None:
-                node.ranks.add((label, vitals.rank))
+            if self._record_on(report.node, label, claim.vitals.rank) is not None:
+                node.ranks.add((label, claim.vitals.rank))
         for name in labels:
             self._drop_rivals(name, report.node, reported)
         if previous is not None:
@@ -124,9 +124,20 @@ class Fleet:
         self._count_bytes(*labels)
         return failed
 
+    def _make_room_for_node(self, name: str) -> None:
+        if name in self.nodes or len(self.nodes) < self._max_nodes:
+            return
+        silent = find_silent_node(self.nodes)
+        if silent is None:
+            raise FleetFullError(
+                f"{name} is refused: the tower already has {self._max_nodes} nodes"
+            )
+        del self.nodes[silent]
+        self.account.remove(("node", silent))
+
     def take_dumps(self, sent: SentBatch, now: float) -> list[RankDump]:
         """Add dumps to their ranks. Returns the dumps that were not added before."""
-        job = self.jobs.get(self.labels.find(sent.batch.job, sent.batch.owner))
+        job = self.jobs.get(self.placing.find_label_of_dumps(sent.batch))
         if job is None:
             return []
         return self.recall_dumps(job, sent, now - sent.batch.held_s)
@@ -174,6 +185,7 @@ class Fleet:
 
     def drop_old(self, now: float) -> None:
         """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
+        self.placing.drop_old(now, self._policy.silence_s)
         for job in self.jobs.values():
             if job.generation.rivals:
                 job.generation.expire_rivals(now)
@@ -189,7 +201,7 @@ class Fleet:
         self.labels.drop(name)
         self.account.remove(("job", name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
-        self.past = drop_past(self.past, MAX_PAST)
+        drop_past(self.past, MAX_PAST)
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]
@@ -198,25 +210,24 @@ class Fleet:
         known = self.jobs.get(label) or self.past.get(label)
         return known.owner if known is not None else None
 
-    def _label_of(self, vitals: RankVitals, key: ProcessKey) -> str:
-        """Return the label of a process's job.
+    def _note_second_claim(self, label: str, claim: Claim) -> None:
+        """Record a process of a launch that is not of this job, and not known to be another."""
+        job = self.jobs.get(label)
+        if job is not None and claim.vitals.ended is None:
+            job.generation.note_rival(claim.key, claim.vitals, claim.now)
 
-        A process stays in its job even if a restarted agent reports a different owner or none.
-        """
-        live = self.labels.find_live(vitals.job, vitals.owner)
-        if live is not None:
-            return live
-        job, past = self.jobs.get(vitals.job), self.past.get(vitals.job)
-        record = job.generation.ranks.get(vitals.rank) if job else None
-        if (record is not None and record.key == key) or (past and key in past.processes):
-            return vitals.job
-        return self.labels.find(vitals.job, vitals.owner)
+    def _separate(self, job: Job, record: RankRecord, claim: Claim) -> bool:
+        """Return whether the rank is free now: the launch of its record is another job's."""
+        gone = self.placing.separate(job, record, claim)
+        for rank in gone:
+            job.generation.remove(rank)
+        self._ranks.add(job.owner, -len(gone))
+        return claim.vitals.rank in gone
 
     def _note_name(self, job: Job, name: str, owner: str) -> None:
         """Record a name that agents use for a job, and its owner."""
-        if self.labels.find_live(name, owner) is not None:
+        if not self.labels.bind(name, owner, job.name):
             return
-        self.labels.bind(name, owner, job.name)
         if owner and owner != job.owner:
             self._count(job, job.owner, -1)
             job.owner = owner
@@ -232,6 +243,7 @@ class Fleet:
         vitals, key = claim.vitals, claim.key
         job = self.jobs.get(label) or self._new_job(label, claim)
         if job is None:
+            self.labels.drop(label)  # there is no job, so nothing may be stored of its launch
             return
         self._note_name(job, vitals.job, vitals.owner)
         gen = job.generation
@@ -259,6 +271,8 @@ class Fleet:
             self._update(gen, record, claim.vitals, claim.now)
         elif claim.vitals.ended is not None:
             job.retire([claim.key], claim.now)
+        elif record is not None and claim.is_held(record) and self._separate(job, record, claim):
+            self._join(job, claim)
         elif record is not None and claim.takes_over(record):
             self._join(job, claim)
             gen.note_rival(record.key, record.vitals, record.seen_at)

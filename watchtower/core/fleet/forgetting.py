@@ -34,12 +34,13 @@ def find_silent_node(longest_silent_first: Mapping[str, NodeRecord]) -> str | No
     return next((name for name, node in first if not node.ranks), None)
 
 
-def drop_past(past: dict[str, PastGeneration], limit: int) -> dict[str, PastGeneration]:
-    """Return `limit` ended jobs if there are an eighth more, else all of them.
+def drop_past(past: dict[str, PastGeneration], limit: int) -> None:
+    """Drop ended jobs so that `limit` of them are left, if there are an eighth more.
 
     `past` is in the order of the ends. Dropping is rare, because it checks every job.
     """
     if len(past) <= limit + limit // 8:
-        return past
+        return
     kept = keep_fairly(((past[name].owner, name) for name in reversed(past)), limit)
-    return {name: each for name, each in past.items() if name in kept}
+    for name in past.keys() - kept:
+        del past[name]

@@ -16,7 +16,6 @@ from watchtower.core.fleet.slowness import Slowness
 from watchtower.core.fleet.throughput import Throughput
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
-    EXIT_PHASE,
     Ending,
     EndingKind,
     RankVitals,
@@ -47,6 +46,16 @@ class ProcessKey(NamedTuple):
     node: str
     pid: int
     start_time: int
+
+
+class LaunchKey(NamedTuple):
+    """Identifies a launch: the name and owner of its job, its node, and its id on this node."""
+
+    name: str
+    owner: str
+    node: str
+    id: str
+    """Empty from an agent that sends no launches."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +134,11 @@ class RankRecord:
         beat = self.vitals.beat
         beat_at = float("-inf") if beat is None else self.seen_at - beat.age_s
         return max(beat_at, self.phase_changed_at)
+
+    @property
+    def launch(self) -> LaunchKey:
+        """The launch that its process belongs to."""
+        return LaunchKey(self.vitals.job, self.vitals.owner, self.key.node, self.vitals.launch)
 
     @property
     def is_live(self) -> bool:
@@ -285,6 +299,12 @@ class Generation:
         self.ranks[record.vitals.rank] = record
         self.text_bytes += record.text_bytes
 
+    def remove(self, rank: int) -> None:
+        """Remove the record of a rank that is of another job."""
+        record = self.ranks.pop(rank)
+        self._release(record.dumps)
+        self.text_bytes -= record.text_bytes
+
     def _hold(self, record: RankRecord, taken_at: float, body: DumpBody) -> None:
         if body.holders == 0:
             self.dumps_bytes += len(body.body)
@@ -377,9 +397,3 @@ def has_died(record: RankRecord) -> bool:
     """
     ended = record.vitals.ended
     return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
-
-
-def is_exiting(record: RankRecord) -> bool:
-    """Return whether a rank's program has finished, and its process is shutting down."""
-    beat = record.vitals.beat
-    return beat is not None and beat.phase == EXIT_PHASE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from watchtower.core.fleet.attempts import AttemptLimit
@@ -77,6 +77,14 @@ class Job:
             RANK_BYTES * len(gen.rivals),
             KEY_BYTES * len(self.retired),
             PACE_BYTES * max(0, len(gen.paces) - 1),
+        )
+
+    def has_any(self, ranks: Mapping[ProcessKey, int]) -> bool:
+        """Return whether one of these processes is its rank in this job, or was a rank of it."""
+        own = self.generation.ranks
+        return any(
+            key in self.retired or (rank in own and own[rank].key == key)
+            for key, rank in ranks.items()
         )
 
     def retire(self, keys: Iterable[ProcessKey], now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.core.fleet.generation import RankRecord
-from watchtower.wire.report import RankVitals
+from watchtower.wire.report import EXIT_PHASE, RankVitals
 
 
 def phase_changed_at(record: RankRecord, vitals: RankVitals, now: float) -> float:
@@ -24,3 +24,9 @@ def outside_s(record: RankRecord, vitals: RankVitals, now: float) -> float:
     if before is None or beat is None or beat.age_s < passed_s:
         return 0.0  # it had no heartbeat before, or has one that is newer than the previous report
     return record.outside_s + (0.0 if before.phase or beat.phase else passed_s)
+
+
+def is_exiting(record: RankRecord) -> bool:
+    """Return whether a rank's program has finished, and its process is shutting down."""
+    beat = record.vitals.beat
+    return beat is not None and beat.phase == EXIT_PHASE

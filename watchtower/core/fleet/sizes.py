@@ -41,7 +41,7 @@ SHORT_PHASE = 32
 
 def count_text(vitals: RankVitals) -> int:
     """Return the bytes of the texts of one rank; 0 if they are as short as usual."""
-    count = len(vitals.job) + len(vitals.owner) + len(vitals.wchan)
+    count = len(vitals.job) + len(vitals.owner) + len(vitals.launch) + len(vitals.wchan)
     beat, ended = vitals.beat, vitals.ended
     if beat is not None:
         count += len(beat.phase) + len(beat.exception_type) + len(beat.exception_text)

@@ -143,6 +143,7 @@ RULES: dict[tuple[type, str], Rule] = {
     (DumpBatch, "node"): _named("node"),
     (DumpBatch, "job"): _named("job"),
     (DumpBatch, "owner"): _named("owner"),
+    (DumpBatch, "launch"): _named("launch"),
     (DumpBatch, "reason"): lambda _, value: value if value == _REASON else "order",
     (Verdict, "job"): _named("job"),
     (Verdict, "incident"): _only(_IDENT),

@@ -1,7 +1,8 @@
 """A normal hang beside another job: one with the same name, or the processes of an attacker.
 
-The attackers are of another user: names, clocks, claims, floods, dumps. The same job hangs twice: first alone, then during the attack. The second verdict may be later by at
-most `neighbour_delay_s`.
+The attackers are of another user: names, clocks, claims, floods, dumps. Then the same job hangs
+twice: first alone, then during the attack. The second verdict may be later by at most
+`neighbour_delay_s`.
 """
 
 from __future__ import annotations

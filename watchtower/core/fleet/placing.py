@@ -1,0 +1,202 @@
+"""Placing: finds the job of each launch, by the table in `launches`, and the job of a message.
+
+It records which launches contradict a job, and since when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from watchtower.core.fleet.claims import Claim, precedence
+from watchtower.core.fleet.generation import (
+    LaunchKey,
+    PastGeneration,
+    ProcessKey,
+    RankRecord,
+)
+from watchtower.core.fleet.job import Job
+from watchtower.core.fleet.labels import Labels, plain_label
+from watchtower.core.fleet.launches import (
+    LaunchClaims,
+    Origin,
+    is_confirmed,
+    may_be_job,
+    read_origin,
+)
+from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.launches import Launch
+from watchtower.wire.report import Report
+
+MAX_CONTRADICTIONS = 4096
+"""Launches of which it is stored since when they contradict a job. Further ones are not watched
+until there is space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The job of a launch."""
+
+    label: str
+    joins: bool = True
+    """False: its processes claim ranks of this job that other processes hold."""
+
+
+class Placing:
+    """The launches of all jobs."""
+
+    def __init__(
+        self, jobs: Mapping[str, Job], past: Mapping[str, PastGeneration], labels: Labels
+    ) -> None:
+        self._jobs, self._past, self._labels = jobs, past, labels
+        self._contradictions: dict[LaunchKey, tuple[float, float]] = {}
+        """Launches that contradict a job, since when, and when it was last seen."""
+
+    def find_label(self, node: str, name: str, owner: str, launch: str) -> str:
+        """Return the label of the job that a message of a node is about.
+
+        `launch`: the id of a launch on this node; empty if the agent sends none.
+        """
+        joined = self._labels.find_launch(LaunchKey(name, owner, node, launch)) if launch else None
+        return joined or self._labels.find(name, owner)
+
+    def find_label_of_dumps(self, batch: DumpBatch) -> str:
+        """Return the label of the job of a batch, also if no report of its launch has arrived."""
+        key = LaunchKey(batch.job, batch.owner, batch.node, batch.launch)
+        label = self._labels.find_launch(key) if batch.launch else None
+        if label is None and batch.launch:
+            ranks = {
+                ProcessKey(batch.node, each.pid, each.start_time): each.rank for each in batch.ranks
+            }
+            label = self._find_known(key, ranks)
+        return label or self._labels.find(batch.job, batch.owner)
+
+    def place(self, claims: Iterable[Claim], report: Report) -> Iterator[tuple[str, Claim, bool]]:
+        """Yield the claims of a report with the label of their job, known launches first.
+
+        The last value is False for processes that claim ranks which other processes of this job
+        hold. A launch is placed after the claims before it have been taken.
+        """
+        launches = {launch.id: launch for launch in report.launches}
+        groups: dict[LaunchKey, list[Claim]] = {}
+        for claim in sorted(claims, key=lambda each: precedence(each.vitals)):
+            groups.setdefault(claim.launch, []).append(claim)
+        for key in sorted(groups, key=lambda each: self._labels.find_launch(each) is None):
+            found, placed = launches.get(key.id), None
+            if found is not None:
+                placed = self._place(found, groups[key], report.boot)
+            for claim in groups[key]:
+                label = placed.label if placed is not None else self._label_of(claim)
+                yield label, claim, placed is None or placed.joins
+
+    def _place(self, found: Launch, claims: Sequence[Claim], boot: str) -> Placed:
+        """Decide which job a launch belongs to, by the table in `launches`."""
+        key, now = claims[0].launch, claims[0].now
+        label = self._labels.find_launch(key)
+        if label is not None:
+            return Placed(label)
+        origin = read_origin(found, key.node, boot)
+        launch = LaunchClaims(key=key, origin=origin, claims=claims)
+        label = self._labels.find_origin(key, origin.rendezvous)
+        label = label or self._find_known(key, launch.processes)
+        if label is not None:
+            return self._join_launch(launch, label)
+        name, owner, live_claims = key.name, key.owner, launch.live
+        if not live_claims:
+            return Placed(self._labels.find(name, owner))
+        live = self._labels.list_live(name, owner)
+        by_launcher = self._labels.find_origin(key, origin.launcher)
+        live.sort(key=lambda each: each != by_launcher)
+        for label in live:
+            if self._labels.is_apart(label, origin.party):
+                continue
+            origin_of = self._origin_of(label)
+            record = launch.find_contradiction(self._jobs[label].generation, origin_of)
+            if record is None:
+                return self._join_launch(launch, label)
+            since, other = self._contradicted_since(key, now), origin_of(record)
+            is_job = other and may_be_job(origin, other, (each.vitals for each in live_claims))
+            if not is_job or not is_confirmed(since, record, now):
+                return Placed(label, joins=False)
+        free = self._labels.find_free(name, owner)
+        return Placed(live[0], joins=False) if free is None else self._join_launch(launch, free)
+
+    def _contradicted_since(self, launch: LaunchKey, now: float) -> float:
+        """Return since when a launch contradicts a job, and record that it does so now."""
+        since, _ = self._contradictions.get(launch, (now, now))
+        if launch in self._contradictions or len(self._contradictions) < MAX_CONTRADICTIONS:
+            self._contradictions[launch] = since, now
+        return since
+
+    def _join_launch(self, launch: LaunchClaims, label: str) -> Placed:
+        """Record that a launch is of this job."""
+        self._contradictions.pop(launch.key, None)
+        job = self._jobs.get(label)
+        self._labels.join(label, launch.key, launch.origin, len(job.generation.ranks) if job else 0)
+        for other in self._labels.list_live(launch.key.name, launch.key.owner):
+            for key in launch.processes:
+                self._jobs[other].generation.rivals.pop(key, None)
+        return Placed(label)
+
+    def _origin_of(self, label: str) -> Callable[[RankRecord], Origin | None]:
+        """Return what gives the origin of a rank of a job; None for a rank without a launch."""
+        return lambda record: self._labels.origin_of(label, record.launch)
+
+    def _find_known(self, launch: LaunchKey, ranks: Mapping[ProcessKey, int]) -> str | None:
+        """Return the label of the job with one of these processes; None if they are not known."""
+        for label in dict.fromkeys(
+            [
+                plain_label(launch.name),
+                *self._labels.list_live(launch.name, launch.owner),
+                *self._labels.list_all(launch.name, launch.owner),
+            ]
+        ):
+            job, past = self._jobs.get(label), self._past.get(label)
+            if (past is not None and not past.processes.isdisjoint(ranks)) or (
+                job is not None and job.has_any(ranks)
+            ):
+                return label
+        return None
+
+    def separate(self, job: Job, record: RankRecord, claim: Claim) -> set[int]:
+        """Separate two launches of a job whose processes have had one rank for some seconds.
+
+        They were taken for parts of one job, because their first ranks did not contradict each
+        other. The one that joined later leaves. Returns the ranks of this job that it has.
+        """
+        one, other = record.launch, claim.launch
+        first, second = (self._labels.origin_of(job.name, each) for each in (one, other))
+        if first is None or second is None or first.party == second.party:
+            return set()
+        if not is_confirmed(self._contradicted_since(other, claim.now), record, claim.now):
+            return set()
+        goes, stays, leaving = second, first, claim.vitals
+        if self._labels.joined_first(job.name, one, other) == other:
+            goes, stays, leaving = first, second, record.vitals
+        if not may_be_job(goes, stays, [leaving]):
+            return set()
+        self._contradictions.pop(other, None)
+        parted = set(self._labels.part(job.name, goes.party))
+        return {rank for rank, each in job.generation.ranks.items() if each.launch in parted}
+
+    def _label_of(self, claim: Claim) -> str:
+        """Return the label of the job of a process whose agent sends no launches.
+
+        A process stays in its job even if a restarted agent reports a different owner or none.
+        """
+        vitals, key = claim.vitals, claim.key
+        live = self._labels.find_live(vitals.job, vitals.owner)
+        if live is not None:
+            return live
+        label = plain_label(vitals.job)
+        job, past = self._jobs.get(label), self._past.get(label)
+        record = job.generation.ranks.get(vitals.rank) if job else None
+        if (record is not None and record.key == key) or (past and key in past.processes):
+            return label
+        return self._labels.find(vitals.job, vitals.owner)
+
+    def drop_old(self, now: float, after_s: float) -> None:
+        """Forget the contradictions of launches that are not reported any more."""
+        for key, (_, seen_at) in list(self._contradictions.items()):
+            if now - seen_at > after_s:
+                del self._contradictions[key]
