@@ -16,6 +16,27 @@ FOREVER_S = 86400.0
 HOARDED_BYTES, MOST_HOARDED = 2 << 20, 256
 """Bytes of one piece, and the most pieces: half a GB, if no limit ends the process before."""
 
+NCCL_ERROR = (
+    "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, {} (run with "
+    "NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n{}\nLast error:\n{}"
+)
+NCCL_ERRORS = {
+    "shared_memory": (
+        "unhandled system error",
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or "
+        "device error.",
+        "Error: failed to extend /dev/shm/nccl-Xk3bQz to 33030532 bytes, error: No space left on "
+        "device (28)",
+    ),
+    "closed": (
+        "remote process exited or there was a network error",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+        "exiting prematurely.",
+        "socketProgress: Connection closed by remote peer node-17<41822>",
+    ),
+}
+"""The words of torch and NCCL: what torch makes of the result, its name, and the last error."""
+
 
 def slow_storage(trainer):
     trainer.storage.latency_s = FOREVER_S
@@ -84,6 +105,11 @@ def die(trainer):
     os._exit(3)
 
 
+def raise_nccl_error(trainer, what, after_s=0.0):
+    time.sleep(after_s)
+    raise trainer.backend_error(NCCL_ERROR.format(*NCCL_ERRORS[what]))
+
+
 def hoard(trainer):
     trainer.activations = []
     while len(trainer.activations) < MOST_HOARDED:
@@ -128,6 +154,7 @@ ACTS = {
         spawn_uploader,
         stop_early,
         die,
+        raise_nccl_error,
         hoard,
         skip_micro_batch,
         stick_device,

@@ -15,6 +15,10 @@ CONNECT_PAUSE_S = 0.1
 HEADER = struct.Struct("<16sqq")  # operation, its number in the group, bytes that follow
 
 
+class DistBackendError(RuntimeError):
+    """The transport failed. The name is torch's."""
+
+
 def init_process_group(rank, world_size, host, port, patient=False):
     """Connect to all other ranks. Returns when every rank has arrived."""
     listener = _listen(host)

@@ -16,6 +16,8 @@ EVAL_WORK_S = 0.008  # of CPU time between two reads: a fifth of a core on every
 
 
 class RingTrainer(Trainer):
+    backend_error = ring.DistBackendError
+
     def setup(self):
         self.join()
         self.model = Model(self.device)

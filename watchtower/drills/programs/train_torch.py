@@ -45,6 +45,7 @@ class Scorer(nn.Module, Negatives):
 
 class TorchTrainer(Trainer):
     backend = "gloo"
+    backend_error = dist.DistBackendError
 
     def run(self):
         super().run()
