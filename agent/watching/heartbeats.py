@@ -8,7 +8,7 @@ from watchtower_heartbeat.page import PageError, PageView
 
 from agent.discovery.pages import PageFile
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.report import EXIT_PHASE, Beat
+from watchtower.wire.report import EXIT_PHASE, LINE_END, Beat
 
 NS_PER_S = 1e9
 
@@ -68,7 +68,7 @@ class Heartbeat:
             interval_s=interval_s,
             loss_is_bad=_loss_is_bad(view),
             exception_type=view.exception_type[:MAX_NAME] if is_over else "",
-            exception_text=view.exception_message[:MAX_TEXT] if is_over else "",
+            exception_text=join_lines(view.exception_message) if is_over else "",
         )
 
     def beat_ns(self) -> int:
@@ -98,6 +98,11 @@ class Heartbeat:
         # then.
         advanced = view.step - before if view.step > before else 1
         return advanced, _age_s(self._reported_at_ns, before_at_ns) / advanced
+
+
+def join_lines(message: str) -> str:
+    """Return the lines of an exception's message as one line of text."""
+    return message.replace("\n", LINE_END)[:MAX_TEXT]
 
 
 def _age_s(now_ns: int, then_ns: int) -> float:

@@ -19,14 +19,18 @@ from agent.collectors.process import (
 from agent.collectors.traffic import TcpBytes, TrafficMeter
 from agent.discovery.found_rank import FoundRank
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
-from agent.watching.heartbeats import Heartbeat
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from agent.watching.heartbeats import Heartbeat, join_lines
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Ending, EndingKind, Movement, ProcessState, RankVitals
 
 NS_PER_S = 10**9
 
 MAX_EXIT_CODE = 255
 """A parent gets eight bits. A larger code on a page cannot be true."""
+
+MAX_TEARDOWN_S = 3600.0
+"""Seconds from an exception to the end of its process that are believed: an exit handler, or a
+device that is released."""
 
 
 class WatchedRank:
@@ -123,7 +127,8 @@ class WatchedRank:
         if self.ended_at is None:
             return None
         view = self.heartbeat.view if self.heartbeat is not None else None
-        return make_ending(self._status, view, age_s=max(0.0, now - self.ended_at))
+        age_s = max(0.0, now - self.ended_at)
+        return make_ending(self._status, view, age_s=age_s, ended_at_s=self.ended_at)
 
 
 def started_ns(start_time: int) -> int:
@@ -135,8 +140,13 @@ def started_ns(start_time: int) -> int:
     return time.monotonic_ns() - age_ns
 
 
-def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> Ending:
-    """Combine the kernel's status with the last exception on the page. The kernel has priority."""
+def make_ending(
+    status: ExitStatus, view: PageView | None, *, age_s: float, ended_at_s: float = 0.0
+) -> Ending:
+    """Combine the kernel's status with the last exception on the page. The kernel has priority.
+
+    `ended_at_s`: when the process ended, in seconds of CLOCK_MONOTONIC.
+    """
     kind, code = status.kind, status.code
     if view is None or view.ended_ns < view.beat_ns:  # it survived that exception
         return Ending(kind=kind, code=code, age_s=age_s)
@@ -148,8 +158,15 @@ def make_ending(status: ExitStatus, view: PageView | None, *, age_s: float) -> E
         code=code,
         age_s=age_s,
         exception_type=view.exception_type[:MAX_NAME],
-        exception_text=view.exception_message[:MAX_TEXT],
+        exception_text=join_lines(view.exception_message),
+        raised_before_s=_raised_before_s(view, ended_at_s) if view.ended == "exception" else 0.0,
     )
+
+
+def _raised_before_s(view: PageView, ended_at_s: float) -> float:
+    """Return how long before its end a process raised; 0 if its page has no believable time."""
+    before_s = ended_at_s - view.ended_ns / NS_PER_S
+    return before_s if 0 <= before_s <= MAX_TEARDOWN_S else 0.0
 
 
 def _code_on_page(view: PageView) -> int | None:

@@ -30,8 +30,14 @@ if TYPE_CHECKING:
             """Remove the page's file, if it has one."""
 
 
-# Enough for the first line of any readable message.
-MAX_MESSAGE = 4096
+MAX_END = 4096
+"""Characters of each end of a message in which lines are chosen."""
+
+ROOM = layout.COLD_TEXTS["exception_message"][1] - 1
+"""Bytes of all lines together."""
+
+MAX_LAST = 200
+"""Bytes of the last one of several lines."""
 
 _watching = False
 
@@ -68,7 +74,7 @@ def describe(value: BaseException) -> dict[str, int | str]:
     return {
         "ended": layout.ENDED_EXCEPTION,
         "exception_type": type_name(type(value)),
-        "exception_message": first_line(value),
+        "exception_message": choose_lines(value),
     }
 
 
@@ -86,13 +92,39 @@ def type_name(kind: type[BaseException]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def first_line(value: BaseException) -> str:
-    """Return the first line of the message that is not blank; "" if there is none."""
+def choose_lines(value: BaseException) -> str:
+    """Return the lines of the message that carry its meaning; "" if there is none.
+
+    The first line, the last one, and as many between them as fit: libraries put the cause into the
+    last line, and what they made of it into the first one.
+    """
     try:
-        lines = str(value)[:MAX_MESSAGE].strip().splitlines()
+        text = str(value)
     except Exception:  # a __str__ of the program may fail
         return ""
-    return lines[0] if lines else ""
+    if len(text) > 2 * MAX_END:
+        text = f"{text[:MAX_END]}\n{text[-MAX_END:]}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return "".join(lines)
+    last = _cut(lines[-1], MAX_LAST)
+    kept = [_cut(lines[0], ROOM - MAX_LAST - 1)]
+    left = ROOM - _size(kept[0]) - 1 - _size(last)
+    for line in lines[1:-1]:
+        left -= _size(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return "\n".join([*kept, last])
+
+
+def _size(line: str) -> int:
+    return len(line.encode("utf-8", "replace"))
+
+
+def _cut(line: str, size: int) -> str:
+    """Return the beginning of a line, of at most `size` bytes."""
+    return line[:size].encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
 
 
 def _record_end(page: Ending) -> None:

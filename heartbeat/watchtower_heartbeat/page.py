@@ -171,6 +171,7 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
         raise TornPage("read in the middle of a write")
     words = {name: _word(data, offset) for name, offset in COLD_WORDS.items()}
     texts = {name: _text(data, *place) for name, place in COLD_TEXTS.items()}
+    texts["exception_message"] = _lines(data, *COLD_TEXTS["exception_message"])
     return PageView(
         step=_word(data, STEP_AT),
         beat_ns=_word(data, TIME_NS_AT),
@@ -297,8 +298,20 @@ def _transfers_of_row(peer: int, opened_by_send: int, *counts: int) -> Transfers
 
 
 def _text(data: bytes, offset: int, size: int) -> str:
-    raw = data[offset : offset + size].partition(b"\0")[0]
+    return _clean(_raw(data, offset, size))
+
+
+def _lines(data: bytes, offset: int, size: int) -> str:
+    """Return the lines that are not blank, with line feeds between them."""
+    lines = map(_clean, _raw(data, offset, size).split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+def _raw(data: bytes, offset: int, size: int) -> str:
+    return data[offset : offset + size].partition(b"\0")[0].decode("utf-8", "replace")
+
+
+def _clean(text: str) -> str:
     # Characters that cannot be printed (escape sequences, line breaks, text that runs backwards)
     # must not reach a terminal or a log.
-    text = raw.decode("utf-8", "replace")
     return "".join(char if char.isprintable() else " " for char in text).strip()

@@ -92,11 +92,11 @@ def test_the_end_of_a_job_is_news_although_its_incident_was_never_open():
 
 
 @pytest.mark.parametrize("domain", Domain)
-def test_the_end_of_a_job_has_an_alert_only_if_a_node_or_a_gpu_ended_it(domain: Domain):
+def test_the_end_of_a_job_has_an_alert_only_if_a_node_a_gpu_or_the_network_ended_it(domain: Domain):
     identity = Identity(kind=IncidentKind.ENDED, domain=domain)
     incident = replace(closed(an_incident()).incident, identity=identity)
     event = IncidentEvent(change=Change.OPENED, incident=incident, job=JOB, sharer="a")
-    assert is_wanted(event) is (domain in (Domain.NODE, Domain.GPU))
+    assert is_wanted(event) is (domain in (Domain.NODE, Domain.GPU, Domain.NETWORK))
     assert is_wanted(opened(with_domain(an_incident(), domain)))
 
 

@@ -24,7 +24,7 @@ def kind_of(**values):
 
 def culprits(*dead, count=8, stack=IN_ALL_REDUCE):
     found = picture_of(with_rank(ranks_in(count, stack), *dead)).first_hand
-    return format_ranks(death.rank for death in found)
+    return format_ranks(death.rank for death in found.blamed)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,8 @@ def culprits(*dead, count=8, stack=IN_ALL_REDUCE):
         ({"error": "ValueError: bad shard"}, "own_exception"),
         ({"error": "KeyboardInterrupt"}, "terminated"),
         ({"error": "ConnectionResetError: [Errno 104]"}, "consequential"),
-        ({"error": "torch.distributed.DistBackendError: NCCL error in ..."}, "consequential"),
+        ({"error": "torch.distributed.DistBackendError: NCCL error in ..."}, "own_exception"),
+        ({"error": "DistBackendError: NCCL error in: x | ncclRemoteError: y"}, "consequential"),
         ({"error": "RuntimeError: [pair.cc:553] Connection closed by peer"}, "consequential"),
         (
             {"error": "RuntimeError: Timed out waiting 1800000ms for recv operation"},
@@ -286,7 +287,7 @@ def test_ended_ranks_are_either_one_launchers_or_first_hand(data):
     case = a_case(with_rank(ranks_in(8), *dead))
     picture = take_picture(case)
     outside = picture.ended_from_outside
-    assert not (outside and picture.first_hand)
+    assert not (outside and picture.first_hand.deaths)
     assert not picture.is_cancelled or outside
 
 
@@ -305,7 +306,7 @@ class TestCancelled:
     def test_sigterm_to_all_is_a_cancelled_job(self):
         case = a_case(self.all_dead(signal=15))
         assert cancelled(case)
-        assert picture_of(self.all_dead(signal=15)).first_hand == ()
+        assert picture_of(self.all_dead(signal=15)).first_hand.deaths == ()
 
     def test_some_may_die_of_the_broken_connection_or_leave_with_0(self):
         dead = [a_dead_rank(2, error="EOFError", age_s=2.9), a_dead_rank(5, code=0, age_s=2.8)]

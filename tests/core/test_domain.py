@@ -14,7 +14,6 @@ from watchtower.core.case import Case, NodeEvidence
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.domain import ELSEWHERE, TABLE, choose_line, find_domain
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.reading.service_errors import find_service
 from watchtower.wire.dumps import Mount
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import Movement
@@ -61,7 +60,17 @@ CASES = {
     "lost_connection": (
         Cause.EXCEPTION,
         b.a_dead_rank(0, error="ConnectionResetError: [Errno 104] Connection reset by peer"),
+        "network",
+    ),
+    "gave_up_waiting": (
+        Cause.EXCEPTION,
+        b.a_dead_rank(0, error="RuntimeError: Timed out waiting 1800000ms for recv operation"),
         "unknown",
+    ),
+    "nccl_system_error": (
+        Cause.EXCEPTION,
+        b.a_dead_rank(0, error="DistBackendError: NCCL error in: x | ncclSystemError: y"),
+        "node",
     ),
     "crash": (Cause.PROCESS_DIED, b.a_dead_rank(0, signal=11), "user_code"),
     "exit_code": (Cause.PROCESS_DIED, b.a_dead_rank(0, code=3), "user_code"),
@@ -370,21 +379,3 @@ def test_loopback_and_equal_addresses_are_on_one_node():
     assert Ends("127.0.0.1", "127.0.0.2").is_on_one_node
     assert Ends("::1", "::1").is_on_one_node
     assert not Ends("10.0.0.1", "10.0.0.2").is_on_one_node
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "service"),
-    [
-        ("OSError", "[Errno 5] Input/output error: '/mnt/a'", "storage"),
-        ("OSError", "[Errno 116] Stale file handle", "storage"),
-        ("RuntimeError", "write failed: Disk quota exceeded", "storage"),
-        ("OSError", "[Errno 113] No route to host", "network"),
-        ("requests.exceptions.ConnectTimeout", "HTTPSConnectionPool(...)", "network"),
-        ("RuntimeError", "CUDA error: uncorrectable NVLink error detected", "gpu"),
-        ("FileNotFoundError", "[Errno 2] No such file or directory: 'a'", ""),
-        ("torch.OutOfMemoryError", "CUDA out of memory", ""),
-        ("ValueError", "5", ""),
-    ],
-)
-def test_an_exception_may_name_the_service_that_failed(kind, text, service):
-    assert find_service(kind, text) == service

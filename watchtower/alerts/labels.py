@@ -24,7 +24,7 @@ SEVERITIES = {
     IncidentKind.ENDED: "warning",
 }
 
-DIED_DOMAINS = frozenset({Domain.NODE, Domain.GPU})
+DIED_DOMAINS = frozenset({Domain.NODE, Domain.GPU, Domain.NETWORK})
 """Whom to call about the end of a job that has an alert. The owner of any other job reads its
 output."""
 

@@ -135,7 +135,7 @@ SHADOW_INCIDENT_OPEN = gauge(
 INCIDENT_ENDED = gauge(
     "watchtower_incident_ended",
     "incident training_job shared_cause kind domain user",
-    "1 for ten minutes after a job has ended because of a node or a GPU (`domain`).",
+    "1 for ten minutes after a job has ended because of a node, a GPU or the network (`domain`).",
 )
 INCIDENT_ACKED = gauge(
     "watchtower_incident_acked",

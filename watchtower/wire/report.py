@@ -30,6 +30,9 @@ EXIT_PHASE = "exit"
 """Phase of a rank whose program has finished and whose process has not ended yet: the interpreter
 shuts down. The agent sets it, because the program cannot."""
 
+LINE_END = " | "
+"""Between two lines of the message of an exception, so that the message is one line of text."""
+
 
 class ProcessState(Enum):
     """Scheduler state of a process: the letter in field 3 of /proc/PID/stat (proc(5))."""
@@ -87,7 +90,7 @@ class Beat:
     """Type of an uncaught exception that the heartbeat file records after the last heartbeat. The
     process still exists: another thread or an exit handler may keep it alive."""
     exception_text: str = ""
-    """First line of that exception's message."""
+    """The lines of that exception's message that carry its meaning, joined by `LINE_END`."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -146,13 +149,16 @@ class Ending:
     exception_type: str = ""
     """Type of the uncaught exception in the heartbeat file; empty if none is known."""
     exception_text: str = ""
-    """First line of that exception's message."""
+    """The lines of that exception's message that carry its meaning, joined by `LINE_END`."""
     oom_killed: bool = False
     """The kernel killed it because memory ran out (from the cgroup or the kernel log)."""
+    raised_before_s: float = 0.0
+    """Seconds from the exception to the end of the process; 0 if that is not known."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
         check_age("age_s", self.age_s)
+        check_age("raised_before_s", self.raised_before_s)
         check_integer("code", self.code, low=-MAX_INTEGER)
         check_text("exception_type", self.exception_type)
         check_text("exception_text", self.exception_text, MAX_TEXT)

@@ -9,8 +9,8 @@ TABLES = [
     ("file_systems", "file_system"),
     ("wait_places", "frame"),
     ("wait_places", "call"),
-    ("consequential_errors", "error"),
-    ("consequential_errors", "interrupt"),
+    ("error_texts", "error"),
+    ("error_texts", "interrupt"),
 ]
 
 

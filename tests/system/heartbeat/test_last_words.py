@@ -15,10 +15,10 @@ def test_a_program_that_runs_to_its_end_has_finished(last_page) -> None:
     assert view.ended_ns > view.beat_ns
 
 
-def test_an_exception_is_noted_with_its_type_and_first_line(last_page) -> None:
-    view = last_page("raise ValueError('bad shard 17\\nand a lot more')")
+def test_an_exception_is_noted_with_its_type_and_its_lines(last_page) -> None:
+    view = last_page("raise ValueError('bad shard 17\\n\\n  and a lot more')")
     assert (view.ended, view.exception_type) == ("exception", "ValueError")
-    assert view.exception_message == "bad shard 17"
+    assert view.exception_message == "bad shard 17\nand a lot more"
 
 
 def test_the_type_of_an_exception_carries_its_module(last_page) -> None:

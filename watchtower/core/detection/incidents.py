@@ -389,5 +389,8 @@ def _open(diagnosis: Diagnosis, at: float) -> Opening:
 
 
 def is_reported_at_the_end(diagnosis: Diagnosis) -> bool:
-    """Return whether to report the cause of a job's end: a rank died and ended the job."""
-    return bool(diagnosis.suspects) and diagnosis.cause in REPORTED_AT_THE_END
+    """Return whether to report the cause of a job's end: ranks died and ended the job.
+
+    It is reported also if no rank is to blame, because all of them ended in the same way.
+    """
+    return diagnosis.cause in REPORTED_AT_THE_END

@@ -124,6 +124,8 @@ class Accusation:
     """Entries of `writer/advice.toml`."""
     about: AccusationSubject = None
     """The value that the summary is made of besides the suspects."""
+    witnesses: tuple[Position, ...] = ()
+    """If no rank is to blame: the ranks that show the cause. Domain and advice are about them."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

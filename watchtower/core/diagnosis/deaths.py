@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.errors import OWN, Meaning, read_error, shape_of
 from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind, classify_ending
 from watchtower.wire.report import Ending
 
@@ -40,6 +41,7 @@ class Death:
     position: Position
     kind: DeathKind
     age_s: float
+    """Seconds since it began: since its exception, if the time of that is known."""
 
     @property
     def rank(self) -> int:
@@ -56,6 +58,28 @@ class Death:
         """Words of its node."""
         return self.position.evidence.ended
 
+    @property
+    def error(self) -> Meaning:
+        """What its exception shows; that of an own fault without one."""
+        ending = self.ending
+        if ending is None or not ending.exception_type:
+            return OWN
+        return read_error(ending.exception_type, ending.exception_text)
+
+    @property
+    def shape(self) -> str:
+        """What it has in common with deaths by the same fault on other ranks."""
+        ending = self.ending
+        if ending is None or not ending.exception_type:
+            code = "" if ending is None else ending.code
+            return f"{self.kind.value} {code}"
+        return shape_of(ending.exception_type, ending.exception_text)
+
+    def shares_fault(self, other: Death) -> bool:
+        """Return whether both raised the same exception, and neither because of the other."""
+        has_raised = self.ending is not None and bool(self.ending.exception_type)
+        return has_raised and self.shape == other.shape and not self.error.has_order
+
 
 def find_deaths(ended: Iterable[Position]) -> tuple[Death, ...]:
     """List the ranks that are gone, the earliest first."""
@@ -63,11 +87,16 @@ def find_deaths(ended: Iterable[Position]) -> tuple[Death, ...]:
         Death(
             position=item,
             kind=classify_ending(item.evidence.ended),
-            age_s=item.evidence.ended.age_s if item.evidence.ended else 0.0,
+            age_s=_begun_s(item.evidence.ended),
         )
         for item in ended
     ]
     return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
+
+
+def _begun_s(ending: Ending | None) -> float:
+    """Return how long ago an end began. A process may need seconds to end after its exception."""
+    return ending.age_s + ending.raised_before_s if ending is not None else 0.0
 
 
 def is_before(one: Death, other: Death) -> bool:

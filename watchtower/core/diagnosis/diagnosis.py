@@ -130,7 +130,7 @@ def _accuse(
     still = (s for each in chosen if (s := each.suspects) and not _are_moving(picture, s))
     return replace(
         _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused)),
-        domain=find_domain(picture, chosen[0].cause, chosen[0].suspects),
+        domain=find_domain(picture, chosen[0].cause, chosen[0].suspects or chosen[0].witnesses),
         confidence=chosen[0].confidence,
         doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(ranked, chosen),

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from watchtower.core.diagnosis.blocked_rank import BlockedRank, Job
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.reading.errors import read_error
 from watchtower.core.reading.exits import DeathKind, classify_ending
 from watchtower.core.reading.frame_class import FrameClass
 from watchtower.core.reading.gpus import WORKING as GPU_WORKS
 from watchtower.core.reading.kernel import HELD
-from watchtower.core.reading.service_errors import find_service
 from watchtower.wire.verdict import Cause, Domain
 
 Predicate = Callable[[BlockedRank], bool]
@@ -96,19 +96,19 @@ def _has_cpu_limit(rank: BlockedRank) -> bool:
     return rank.job.picture.cpu_limit(rank.position.rank) is not None
 
 
-def _raised(service: str) -> Predicate:
+def _raised(domain: Domain) -> Predicate:
     def holds(rank: BlockedRank) -> bool:
         evidence = rank.position.evidence
         known = evidence.ended or evidence.beat
-        return known is not None and service == find_service(
-            known.exception_type, known.exception_text
-        )
+        if known is None or not known.exception_type:
+            return False
+        return read_error(known.exception_type, known.exception_text).domain is domain
 
     return holds
 
 
 def _raised_its_own(rank: BlockedRank) -> bool:
-    """Return whether it raised an exception that is not about a lost connection."""
+    """Return whether it raised an exception that does not follow from another rank."""
     evidence = rank.position.evidence
     return evidence.ended is None or _died(DeathKind.OWN_EXCEPTION)(rank)
 
@@ -161,11 +161,17 @@ TABLE: tuple[Line, ...] = (
     Line(frozenset({_C.FABRIC_FAULT}), _always, _D.NETWORK, ""),
     # Ends
     Line(frozenset({_C.OOM_KILLED, _C.EXITED_EARLY}), _always, _D.USER_CODE, ""),
-    Line(_EXCEPTION, _raised("storage"), _D.STORAGE, "the exception comes from a file system"),
-    Line(_EXCEPTION, _raised("gpu"), _D.GPU, "the exception reports a broken GPU"),
-    Line(_EXCEPTION, _raised("network"), _D.NETWORK, "a service outside the job was not reached"),
+    Line(_EXCEPTION, _raised(_D.STORAGE), _D.STORAGE, "the exception comes from a file system"),
+    Line(_EXCEPTION, _raised(_D.GPU), _D.GPU, "the exception reports a failure of CUDA or a GPU"),
+    Line(_EXCEPTION, _raised(_D.NODE), _D.NODE, "NCCL reports a failed call of the system"),
     Line(
-        _EXCEPTION, _raised_its_own, _D.USER_CODE, "any other exception, except a lost connection"
+        _EXCEPTION,
+        _raised(_D.NETWORK),
+        _D.NETWORK,
+        "a connection was lost, or a service outside the job was not reached",
+    ),
+    Line(
+        _EXCEPTION, _raised_its_own, _D.USER_CODE, "any other exception, except a wait that ended"
     ),
     Line(_DIED, _died(*OWN_DEATHS), _D.USER_CODE, "a crash, or an exit code of its own"),
     Line(_DIED, _died(DeathKind.TERMINATED), _D.OPERATOR, "SIGTERM or a similar signal"),

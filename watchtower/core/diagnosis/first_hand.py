@@ -7,7 +7,10 @@ each node. Between nodes, and where the times are too close, deaths are ordered 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from watchtower.core.diagnosis.deaths import (
     JITTER_S,
@@ -16,6 +19,7 @@ from watchtower.core.diagnosis.deaths import (
     Earliest,
     find_put_to_death,
     find_sent_together,
+    is_before,
 )
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waits.positions import Positions
@@ -47,19 +51,53 @@ WEAK = frozenset(
 )
 """Deaths that are usually the consequence of another, earlier or later."""
 
+SHOW_NO_FAILURE = frozenset({DeathKind.CLEAN, DeathKind.VANISHED})
+"""If all ranks of a job ended in these ways, the job may have finished."""
+
+
+class Basis(Enum):
+    """What separates the deaths that are blamed from the others."""
+
+    ALONE = "alone"
+    """No other death explains as much."""
+    TIME = "time"
+    """Others ended in the same way, but later."""
+    TEXT = "text"
+    """Others ended at the same moment, but with another text."""
+    NOTHING = "nothing"
+    """Most ranks ended in one way at one moment: no rank is blamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstHand:
+    """The deaths that explain the others."""
+
+    deaths: tuple[Death, ...] = ()
+    """The earliest first."""
+    basis: Basis = Basis.ALONE
+
+    @property
+    def blamed(self) -> tuple[Death, ...]:
+        """Deaths whose ranks are blamed."""
+        return () if self.basis is Basis.NOTHING else self.deaths
+
 
 def find_first_hand(
     positions: Positions,
     deaths: Sequence[Death],
     ended_from_outside: Sequence[Death],
     gave_up: Sequence[Position],
-) -> tuple[Death, ...]:
+) -> FirstHand:
     """Return the deaths that explain the others: the first of a node, then the strongest kind.
 
-    Ranks that raised the very same exception share a fault and are named together.
+    Ranks that raised the very same exception share a fault and are named together. If no rank is
+    left, what ended the job is returned in any case, also if that is a consequence by its text.
     """
     settle_s = positions.case.settle_s
     everyone = _without_survived(deaths, positions)
+    is_over = _is_over(positions)
+    if is_over and all(death.kind in SHOW_NO_FAILURE for death in everyone):
+        return FirstHand()
     outside = {death.rank for death in ended_from_outside}
     explained = outside | find_put_to_death(everyone) | _find_preceded(everyone)
     harmless = {DeathKind.CLEAN}
@@ -70,18 +108,56 @@ def find_first_hand(
     ]
     left = {item.rank for item in gave_up}
     if all(death.rank in left for death in deaths):
-        return ()  # whom they waited for is still there
+        return FirstHand()  # whom they waited for is still there
     strength = _weigh(deaths, everyone, len(positions.by_rank))
     first = [death for death in deaths if deaths[0].age_s - death.age_s <= settle_s]
     if min(strength[death.rank] for death in first) in WEAK:
         first = deaths
     strongest = min(strength[death.rank] for death in first)
     alike = [death for death in first if strength[death.rank] == strongest]
-    if alike[0].kind is DeathKind.CONSEQUENTIAL and _is_any_rank_out_of_sight(positions):
-        return ()  # the peer they lost need not be among those whose end is known
+    if alike[0].kind is DeathKind.CONSEQUENTIAL and (
+        _left_before(alike[0], everyone) or _is_any_rank_out_of_sight(positions)
+    ):
+        return FirstHand()  # the peer they lost left with code 0, or it is not known how it ended
     if alike[0].kind is DeathKind.TERMINATED:
-        return tuple(alike)
-    return tuple(death for death in alike if _is_first_hand(death, alike))
+        return FirstHand(tuple(alike))
+    leading = tuple(death for death in alike if _is_first_hand(death, alike))
+    if not is_over:
+        return FirstHand(leading)
+    return _separate(positions, leading, alike)
+
+
+def _separate(
+    positions: Positions, leading: tuple[Death, ...], alike: Sequence[Death]
+) -> FirstHand:
+    """Decide which deaths to blame for the end of a job: the first ones, else the odd ones.
+
+    A rank that gave up waiting is not the cause, whenever it gave up. Nor is one that lost a peer
+    which was never seen.
+    """
+    count = len(positions.by_rank)
+    first = leading[0]
+    if first.kind is DeathKind.CONSEQUENTIAL and (not first.error.has_order or positions.missing):
+        return FirstHand(tuple(alike), Basis.NOTHING)
+    is_victim = first.kind is DeathKind.CONSEQUENTIAL
+    is_few = 2 * len(leading) < count + (not is_victim)
+    if len(leading) == 1 or is_few:
+        return FirstHand(leading, Basis.ALONE if len(leading) == len(alike) else Basis.TIME)
+    shapes = Counter(death.shape for death in leading)
+    usual, number = shapes.most_common(1)[0]
+    odd = tuple(death for death in leading if death.shape != usual)
+    if odd and len(odd) < number:
+        return FirstHand(odd, Basis.TEXT)
+    return FirstHand(leading, Basis.NOTHING)
+
+
+def _is_over(positions: Positions) -> bool:
+    """Return whether no rank is left that is known, or may be alive."""
+    return not positions.live and not _is_any_rank_out_of_sight(positions)
+
+
+def _left_before(death: Death, deaths: Sequence[Death]) -> bool:
+    return any(other.kind is DeathKind.CLEAN and not is_before(death, other) for other in deaths)
 
 
 def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
@@ -95,7 +171,7 @@ def _find_preceded(deaths: Sequence[Death]) -> frozenset[int]:
     for death in causes:
         first.setdefault(death.node, death)
     # Ranks that raised what the first of their node raised share its fault.
-    shared = {death.rank for death in causes if _same_exception(death, first[death.node])}
+    shared = {death.rank for death in causes if death.shares_fault(first[death.node])}
     any_cause = Earliest(causes)
     other_cause = Earliest(death for death in causes if death.rank not in shared)
     preceded = set()
@@ -147,17 +223,5 @@ def _without_survived(deaths: Sequence[Death], positions: Positions) -> tuple[De
 
 def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:
     first = alike[0]
-    return (
-        death is first
-        or _same_exception(death, first)
-        or (death.node != first.node and first.age_s - death.age_s <= SAME_MOMENT_S)
-    )
-
-
-def _same_exception(one: Death, other: Death) -> bool:
-    if one.ending is None or other.ending is None or not one.ending.exception_type:
-        return False
-    return (one.ending.exception_type, one.ending.exception_text) == (
-        other.ending.exception_type,
-        other.ending.exception_text,
-    )
+    margin_s = JITTER_S if death.node == first.node else SAME_MOMENT_S
+    return first.age_s - death.age_s <= margin_s or death.shares_fault(first)

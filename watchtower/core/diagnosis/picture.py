@@ -10,7 +10,7 @@ from functools import cached_property
 
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
-from watchtower.core.diagnosis.first_hand import find_first_hand
+from watchtower.core.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.core.diagnosis.position import Position, take_position
 from watchtower.core.diagnosis.waits.gave_up import GAVE_UP
 from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
@@ -107,7 +107,7 @@ class Picture(Positions):
         return find_deaths(self.ended)
 
     @cached_property
-    def first_hand(self) -> tuple[Death, ...]:
+    def first_hand(self) -> FirstHand:
         """Deaths that explain the others."""
         return find_first_hand(self, self.deaths, self.ended_from_outside, self.gave_up)
 

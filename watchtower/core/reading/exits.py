@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
-from typing import Any
 
-from watchtower.core.reading.facts import read_facts
+from watchtower.core.reading.errors import read_error
 from watchtower.core.reading.frames import last_component
-from watchtower.core.reading.patterns import part, whole
 from watchtower.core.text import clean
 from watchtower.wire.report import Ending, EndingKind
 
@@ -66,16 +61,6 @@ _TERMINATING = frozenset({"SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"})
 """Signals that schedulers and launchers send to end or warn a job."""
 
 
-def _read_matcher(entry: dict[str, Any]) -> Callable[[str, str], bool]:
-    names, text = whole(entry["type"]), part(entry.get("text", ""), re.IGNORECASE)
-    return lambda name, message: names.matches(name) and text.matches(message)
-
-
-_TABLE = read_facts("consequential_errors")
-_CONSEQUENTIAL = tuple(_read_matcher(entry) for entry in _TABLE["error"])
-_INTERRUPTS = tuple(_read_matcher(entry) for entry in _TABLE["interrupt"])
-
-
 def classify_ending(ending: Ending | None) -> DeathKind:
     """Return the kind of an ending. A known exception counts more than the exit code."""
     if ending is None:
@@ -119,15 +104,12 @@ def describe_ending(ended: Ending | None) -> str:
     return UNKNOWN_END if ended.code is None else f"exited with code {ended.code}"
 
 
-@lru_cache(maxsize=65536)
 def classify_exception(exception_type: str, text: str) -> DeathKind:
     """Return the kind of an exception, by its class name without module, and by its message."""
-    name = last_component(exception_type)
-    if any(matches(name, text) for matches in _INTERRUPTS):
+    meaning = read_error(exception_type, text)
+    if meaning.is_order:
         return DeathKind.TERMINATED
-    if any(matches(name, text) for matches in _CONSEQUENTIAL):
-        return DeathKind.CONSEQUENTIAL
-    return DeathKind.OWN_EXCEPTION
+    return DeathKind.CONSEQUENTIAL if meaning.is_consequence else DeathKind.OWN_EXCEPTION
 
 
 def _classify_signal(name: str) -> DeathKind:

@@ -21,11 +21,13 @@ class TextPattern:
     regex: re.Pattern[str]
     is_whole: bool
     """The whole text must match, not a part of it."""
+    end: int = MAX_END
+    """Characters used of each end of a text."""
 
     def matches(self, text: str) -> bool:
         """Return whether the text matches. Only both ends of a long text are used."""
         match = self.regex.fullmatch if self.is_whole else self.regex.search
-        return match(cut(text)) is not None
+        return match(cut(text, self.end)) is not None
 
 
 def whole(pattern: str, flags: int = 0) -> TextPattern:
@@ -33,14 +35,14 @@ def whole(pattern: str, flags: int = 0) -> TextPattern:
     return TextPattern(_compile(pattern, flags), True)
 
 
-def part(pattern: str, flags: int = 0) -> TextPattern:
-    """Return a pattern that must match any part of the text."""
-    return TextPattern(_compile(pattern, flags), False)
+def part(pattern: str, flags: int = 0, end: int = MAX_END) -> TextPattern:
+    """Return a pattern that must match any part of the text, of which both ends are used."""
+    return TextPattern(_compile(pattern, flags), False, end)
 
 
-def cut(text: str) -> str:
+def cut(text: str, end: int = MAX_END) -> str:
     """Return both ends of a long text, and a short one as it is."""
-    return text if len(text) <= 2 * MAX_END else text[:MAX_END] + text[-MAX_END:]
+    return text if len(text) <= 2 * end else text[:end] + text[-end:]
 
 
 def _compile(pattern: str, flags: int) -> re.Pattern[str]:

@@ -15,8 +15,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from watchtower.core.reading.facts import read_facts
 
-TABLES = ("consequential_errors", "file_systems", "frame_classes", "kernel_waits")
-"""Tables of patterns whose words are kept, with `service_errors` and `wait_places`."""
+TABLES = ("error_texts", "file_systems", "frame_classes", "kernel_waits", "wait_places")
+"""Tables of patterns whose words are kept."""
 
 SHORTEST = 2
 """Letters of the shortest word that is replaced. One letter names nothing."""
@@ -57,7 +57,7 @@ PACKAGES = _LISTS.pop("packages")
 
 
 def _words_of_tables() -> Iterator[str]:
-    for name in (*TABLES, "service_errors", "wait_places"):
+    for name in TABLES:
         for entries in read_facts(name).values():
             for entry in entries:
                 for key, value in entry.items():

@@ -1,7 +1,8 @@
 """Ranks that have ended, or whose program is over: by the kernel, by an exception, by an exit.
 
 Exceptions by which a rank notices that a peer is gone are those of victims. Only when no other rank
-is gone, missing or held can one of them be the rank's own trouble.
+is gone, missing or held can one of them be the rank's own trouble. If no rank is left, they are the
+cause of the end: those of the first or the odd rank, else those of no rank.
 
 Ranks that exit with 0 one after the other at the end of a job are healthy: some rank must be inside
 a collective without them, or have died of their leaving.
@@ -14,13 +15,14 @@ while that of most other ranks does. (An embedded interpreter has such roots eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from watchtower.core.diagnosis import doubts
 from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.deaths import Death, find_put_to_death
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.elsewhere import find_doubts
+from watchtower.core.diagnosis.first_hand import Basis, FirstHand
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Place
 from watchtower.core.diagnosis.reasons import peers_reason, stack_reason, step_reason
@@ -64,6 +66,9 @@ WEIGHTS = {
 }
 """How likely a death of this kind is first-hand when nothing stronger was found."""
 
+SHARED_WEIGHT = 0.9
+"""That these deaths ended the job, if no rank is left."""
+
 AFTERMATH_WEIGHT = 0.3
 LINGERS_WEIGHT = 0.8
 
@@ -85,13 +90,14 @@ LAST_LINES = ("read_last_lines", "restart")
 
 def find_ended(cause: Cause, picture: Picture) -> Accusation | None:
     """Accuse the ranks whose deaths explain the others, if they are of this cause."""
-    dead = picture.first_hand
-    if not dead:
+    found = picture.first_hand
+    if not found.deaths:
         return _accuse_lingering(picture, cause) if cause is Cause.EXCEPTION else None
-    if dead[0].kind not in KINDS[cause]:
+    if found.deaths[0].kind not in KINDS[cause]:
         return None
-    why_not = _doubt_connection(picture) if dead[0].kind is DeathKind.CONSEQUENTIAL else ()
-    return _accuse(picture, dead, cause, why_not)
+    if found.basis is Basis.NOTHING:
+        return _accuse_none(picture, found.deaths, cause)
+    return _accuse(picture, found.deaths, cause, _doubt_first(picture, found))
 
 
 def find_exited_early(picture: Picture) -> Accusation | None:
@@ -122,12 +128,8 @@ def _accuse(
         *(Reason(ReasonKind.ENDING, WEIGHTS[d.kind], (d.rank,), d) for d in dead[:MAX_QUOTED]),
         *peers_reason(picture, suspects),
         *step_reason(picture, suspects[0]),
+        *_aftermath(dead[0], others),
     ]
-    if others:
-        ranks = tuple(death.rank for death in others)
-        reasons.append(
-            Reason(ReasonKind.AFTERMATH, AFTERMATH_WEIGHT, ranks, Deaths((dead[0],), others))
-        )
     return Accusation(
         cause=cause,
         tier=Tier.STACKS if _may_follow_mismatch(picture, dead) else Tier.CANNOT_ANSWER,
@@ -137,6 +139,43 @@ def _accuse(
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
         about=Deaths(tuple(dead), others),
     )
+
+
+def _accuse_none(picture: Picture, dead: Sequence[Death], cause: Cause) -> Accusation:
+    """Return the cause of the end of a job, in which no death separates a rank from the others."""
+    alike: dict[str, list[Death]] = {}
+    for death in dead:
+        alike.setdefault(death.shape, []).append(death)
+    shown = {death.rank for death in dead}
+    others = tuple(death for death in picture.deaths if death.rank not in shown)
+    reasons = [
+        Reason(ReasonKind.ENDING, SHARED_WEIGHT, tuple(sorted(d.rank for d in each)), each[0])
+        for each in list(alike.values())[:MAX_QUOTED]
+    ]
+    return Accusation(
+        cause=cause,
+        tier=Tier.CANNOT_ANSWER,
+        reasons=(*reasons, *_aftermath(dead[0], others)),
+        advice=ADVICE.get(dead[0].kind, LAST_LINES),
+        about=Deaths(tuple(dead), others),
+        witnesses=tuple(death.position for death in dead),
+    )
+
+
+def _aftermath(first: Death, others: tuple[Death, ...]) -> Iterator[Reason]:
+    if others:
+        ranks, about = tuple(death.rank for death in others), Deaths((first,), others)
+        yield Reason(ReasonKind.AFTERMATH, AFTERMATH_WEIGHT, ranks, about)
+
+
+def _doubt_first(picture: Picture, found: FirstHand) -> tuple[Doubt, ...]:
+    """Return why the deaths may not be the cause, by what separates them from the others."""
+    is_victim = found.deaths[0].kind is DeathKind.CONSEQUENTIAL
+    if found.basis is Basis.TEXT:
+        return (doubts.ODD_TEXT,)
+    if found.basis is Basis.TIME:
+        return (doubts.FIRST_OF_VICTIMS if is_victim else doubts.FIRST_OF_SAME,)
+    return _doubt_connection(picture) if is_victim else ()
 
 
 def _may_follow_mismatch(picture: Picture, dead: Sequence[Death]) -> bool:
@@ -159,7 +198,8 @@ def _may_follow_mismatch(picture: Picture, dead: Sequence[Death]) -> bool:
 
 def _doubt_connection(picture: Picture) -> tuple[Doubt, ...]:
     others = picture.missing or picture.at(Place.CANNOT_RUN, Place.UNSEEN)
-    is_alone = len(picture.deaths) == 1 and not others
+    # Without a rank that is left, all other deaths have been explained.
+    is_alone = (len(picture.deaths) == 1 or not picture.live) and not others
     return (doubts.CONNECTION_LOST if is_alone else doubts.CONNECTION_LOST_AMONG_OTHERS,)
 
 

@@ -88,7 +88,7 @@ def choose_entries(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
 
 
 def _first_of(accusation: Accusation) -> Position | None:
-    return accusation.suspects[0] if accusation.suspects else None
+    return next(iter(accusation.suspects or accusation.witnesses), None)
 
 
 def _without_repeated_commands(steps: Iterable[Step]) -> Iterator[Step]:

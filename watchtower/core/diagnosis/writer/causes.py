@@ -28,7 +28,7 @@ from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.mismatches import Split
 from watchtower.core.diagnosis.waits.points import name_point
 from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
-from watchtower.core.diagnosis.writer.endings import write_aftermath, write_ending, write_lingering
+from watchtower.core.diagnosis.writer.endings import summarise_ended, write_ending, write_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.hardware import (
     write_ecc_errors,
@@ -168,13 +168,7 @@ def _why_ended(_: Picture, accusation: Accusation, position: Position) -> str:
 
 
 def _summarise_ended(picture: Picture, accusation: Accusation) -> str:
-    deaths = expect(accusation.about, Deaths)
-    return join_sentences(
-        f"{name_rank(deaths.first[0].position)} {write_ending(deaths.first[0])}",
-        write_likewise(accusation.suspects),
-        write_others(picture, accusation.suspects),
-        write_aftermath(deaths.others),
-    )
+    return summarise_ended(picture, expect(accusation.about, Deaths), accusation.suspects)
 
 
 def _why_lingering(_: Picture, accusation: Accusation, position: Position) -> str:
@@ -194,7 +188,7 @@ def _summarise_ended_or_lingering(picture: Picture, accusation: Accusation) -> s
 
 
 def _lingers(accusation: Accusation) -> bool:
-    return accusation.suspects[0].live
+    return isinstance(accusation.about, LingeringRanks)
 
 
 def _why_node(_: Picture, accusation: Accusation, position: Position) -> str:

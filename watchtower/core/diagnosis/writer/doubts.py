@@ -45,6 +45,12 @@ SENTENCES = {
     "connection_lost": "the other end of the lost connection may be outside the job",
     "connection_lost_among_others": "a lost connection may be a consequence, and other ranks are "
     "in trouble",
+    "first_of_same": "other ranks raised the same error, and only the time separates {suspects} "
+    "from them",
+    "first_of_victims": "each rank reports a lost connection, and only the time separates "
+    "{suspects} from the others",
+    "odd_text": "other ranks ended at the same moment, and only the text separates {suspects} "
+    "from them",
     "left_afterwards": "no rank waits, so the job may have ended normally, with errors at exit",
     "most_left": "most ranks have exited",
     "agent_alone": "only the agent of the node may be gone, and a rank of that node may hang",

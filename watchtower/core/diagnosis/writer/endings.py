@@ -6,11 +6,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.core.diagnosis.deaths import Death, is_before
-from watchtower.core.diagnosis.subjects import Lingering
-from watchtower.core.diagnosis.writer.words import where_of
+from watchtower.core.diagnosis.picture import Picture
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.subjects import Deaths, Lingering
+from watchtower.core.diagnosis.writer.words import name_rank, where_of, write_likewise, write_others
+from watchtower.core.reading.errors import split_lines
 from watchtower.core.reading.exits import DeathKind, signal_name
 from watchtower.core.reading.frames import last_component
 from watchtower.core.text import clean, count_ranks, format_duration, join_sentences, join_words
+from watchtower.wire.report import LINE_END
+
+MAX_MESSAGE = 250
+"""Characters of a message of several lines: with the name of the rank it fits into an alert."""
+
+MAX_SECOND, MAX_LAST = 48, 128
+"""Characters of the second and the last line. The first one has the rest."""
+
+MAX_FOLDERS = 3
+"""Folders of a path that is shown in the first one of several lines."""
 
 AFTERMATH = {
     DeathKind.CONSEQUENTIAL: "ended after losing their connection",
@@ -28,6 +41,27 @@ def write_ending(death: Death) -> str:
     return f"{_write_how(death)} ({after}{format_duration(death.age_s)} ago)"
 
 
+def summarise_ended(picture: Picture, deaths: Deaths, suspects: Sequence[Position]) -> str:
+    """Return how the suspects ended, and what became of the others.
+
+    Without suspects: "all 8 ranks exited with code 3 (after step 41, 2 s ago). No rank is known to
+    be the first". If their texts differ, the first one is quoted.
+    """
+    first, others = deaths.first[0], write_aftermath(deaths.others)
+    ending = write_ending(first)
+    if suspects:
+        likewise, waiting = write_likewise(suspects), write_others(picture, suspects)
+        return join_sentences(f"{name_rank(first.position)} {ending}", likewise, waiting, others)
+    if len({death.shape for death in deaths.first}) > 1:
+        ending = f"ended by errors: rank {first.rank} {ending}"
+    elif ending.startswith("was "):
+        ending = f"were {ending[4:]}"
+    ranks = count_ranks(len(picture.by_rank))
+    is_all = len(deaths.first) == len(picture.by_rank)
+    count = f"all {ranks}" if is_all else f"{len(deaths.first)} of {ranks}"
+    return join_sentences(f"{count} {ending}", others, "no rank is known to be the first")
+
+
 def _write_how(death: Death) -> str:
     """Return "exited with code 3" or "raised ValueError: bad shard"."""
     ending = death.ending
@@ -43,8 +77,27 @@ def _write_how(death: Death) -> str:
 
 def _write_exception(exception_type: str, text: str) -> str:
     """Return "ValueError: bad shard", empty without an exception."""
-    name, text = clean(last_component(exception_type), 80), clean(text)
-    return f"{name}: {text}" if text else name
+    name, words = clean(last_component(exception_type), 80), _write_message(split_lines(text))
+    return f"{name}: {words}" if words else name
+
+
+def _write_message(lines: Sequence[str]) -> str:
+    """Return the first two lines and the last one, which is closest to the cause."""
+    if len(lines) < 2:
+        return clean("".join(lines))
+    first, *between, last = lines
+    kept = [clean(line, MAX_SECOND) for line in between if not line.endswith(":")][:1]
+    kept.append(clean(last, MAX_LAST))
+    room = MAX_MESSAGE - sum(map(len, kept)) - len(LINE_END) * len(kept)
+    return LINE_END.join([clean(_shorten_paths(first), room), *kept])
+
+
+def _shorten_paths(line: str) -> str:
+    """Return a line with the last part of long paths only: places in the source of a library."""
+    words = (
+        word.rpartition("/")[2] if word.count("/") > MAX_FOLDERS else word for word in line.split()
+    )
+    return " ".join(words)
 
 
 def write_last_words(found: Lingering) -> str:
