@@ -23,6 +23,7 @@ from watchtower.drills.watch import Observed, Watch
 
 FIXTURE_DEADLINE_S = 10.0
 """Seconds for a fixture to start: it is a small script."""
+EXPORTED_S = 5.0
 STEP_POLL_S = 0.005
 """Seconds between polls for the end of a step: a small part of the next step."""
 SLACK = 4.0
@@ -239,10 +240,10 @@ class DrillRun:
         """Return how many live jobs of this owner the tower knows."""
         return self._watch.count_jobs(owner)
 
-    def check_series(self) -> None:
-        """Record a complaint if the metrics do not show the job's open incident."""
-        if not self._watch.has_series():
-            self.complain("the open incident has no series on /metrics")
+    def check_series(self, name: str = "watchtower_incident_open", label: str = "") -> None:
+        """Record a complaint if the metrics do not show the job's incident, for its alert."""
+        if not self.wait_for(lambda: self._watch.has_series(name, label), EXPORTED_S):
+            self.complain(f"the incident has no series {name} on /metrics")
 
     def compare(self, usual: Observed) -> None:
         """Record a complaint if the verdict was slower than usual by more than the allowed

@@ -105,11 +105,12 @@ class Watch:
         verdict = self._client.verdict(job)
         return str(verdict["status"]) if verdict else None
 
-    def has_series(self) -> bool:
-        """Return whether the metrics show the job's open incident."""
+    def has_series(self, name: str, more: str = "") -> bool:
+        """Return whether a metric has a series of the job, also with the label `more`."""
         label = f'training_job="{self.observed.job}"'
         lines = (self._client.metrics() or "").splitlines()
-        return any(line.startswith("watchtower_incident_open{") and label in line for line in lines)
+        series = (line for line in lines if line.startswith(f"{name}{{"))
+        return any(label in line and more in line for line in series)
 
     def read_metric(self, series: str) -> float | None:
         """Return the value of one series, as /metrics writes its name; None without it."""

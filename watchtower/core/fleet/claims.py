@@ -59,6 +59,15 @@ class Claim:
         is_young = self.now - gen.began_at < self.policy.startup_grace_s
         return not (is_young and any(has_died(record) for record in gen.ranks.values()))
 
+    def followed(self, gen: Generation) -> bool:
+        """Return whether this ended process is of the next generation, which no report showed.
+
+        Its agent found it after all ranks of this generation had ended.
+        """
+        found_at = self.now - self.vitals.found_age_s
+        ends = [record.ended_at for record in gen.ranks.values()]
+        return bool(ends) and all(at is not None and at < found_at for at in ends)
+
     def is_history(self, gen: Generation) -> bool:
         """Return whether this is an ended process of an earlier generation.
 

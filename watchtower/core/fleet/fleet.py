@@ -269,7 +269,7 @@ class Fleet:
             gen.rivals.pop(claim.key, None)
             record.key = claim.key
             self._update(gen, record, claim.vitals, claim.now)
-        elif claim.vitals.ended is not None:
+        elif claim.vitals.ended is not None and not claim.followed(gen):
             job.retire([claim.key], claim.now)
         elif record is not None and claim.is_held(record) and self._separate(job, record, claim):
             self._join(job, claim)

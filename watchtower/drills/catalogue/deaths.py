@@ -48,6 +48,16 @@ def _nccl_error(variables: Variables, rank: int | None, what: str, after_s: floa
     return {**act, "rank": rank, "when": "step_end", "step": variables.step}
 
 
+def _end_with_alert(run: DrillRun) -> None:
+    happen(run)
+    _check_alert(run)
+
+
+def _check_alert(run: DrillRun) -> None:
+    """Check what the alert `WatchtowerJobDied` is made from."""
+    run.check_series("watchtower_incident_ended", f'domain="{run.expected.domain}"')
+
+
 def _end_rest(run: DrillRun) -> None:
     run.launch()
     run.wait_for_fault()
@@ -56,6 +66,7 @@ def _end_rest(run: DrillRun) -> None:
     others = [rank for rank in run.job.log.pids if rank != run.rank]
     run.job.signal_all(signal.SIGTERM, others)
     run.wait_for_final()
+    _check_alert(run)
 
 
 CGROUP_OOM = Drill(
@@ -97,7 +108,7 @@ NCCL_ERROR_EVERYWHERE = Drill(
     expected=names("exception", "ncclRemoteError", "socketProgress", domain="network"),
     plan=_lose_all,
     blames=lambda _: (),
-    act=happen,
+    act=_end_with_alert,
 )
 
 NCCL_ERROR_OF_ONE = Drill(
@@ -107,7 +118,7 @@ NCCL_ERROR_OF_ONE = Drill(
     plan=_lose_all_for_one,
     # torchrun would end the rank with the cause before that rank raises.
     bare_launch=True,
-    act=happen,
+    act=_end_with_alert,
 )
 
 NCCL_ERROR_THEN_SIGTERM = Drill(
