@@ -14,10 +14,8 @@ from watchtower.wire.verdict import Cause, Domain
 
 CLOSED = LINE_END.join(
     (
-        "NCCL error in: ../ProcessGroupNCCL.cpp:1970, remote process exited or there was a network "
-        "error, NCCL version 2.21.5",
-        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
-        "prematurely.",
+        "NCCL error in: ../ProcessGroupNCCL.cpp:1970, remote process exited, NCCL version 2.21.5",
+        "ncclRemoteError: A call failed possibly due to a network error",
         "Last error:",
         "socketProgress: Connection closed by remote peer node-17<41822>",
     )

@@ -40,6 +40,9 @@ STRENGTH = {
 }
 """Lower is the likelier culprit; equal ones are ordered by time."""
 
+MAY_FOLLOW = 5
+"""Strength of an own error that a rank may also raise because another one has ended."""
+
 FIRST_TERMINATED = 4
 """Strength of a termination of few ranks that came before whatever it could follow from."""
 
@@ -193,6 +196,8 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
     terminated = [death for death in deaths if death.kind is DeathKind.TERMINATED]
     strength = {death.rank: STRENGTH[death.kind] for death in deaths}
     for death in deaths:
+        if death.kind is DeathKind.OWN_EXCEPTION and death.error.has_order:
+            strength[death.rank] = MAY_FOLLOW
         if death.kind is DeathKind.KILLED and death.rank in together:
             strength[death.rank] = MANY_KILLS
     for death in terminated:

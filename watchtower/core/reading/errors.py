@@ -31,7 +31,7 @@ class Meaning:
     is_consequence: bool = False
     """It is raised because another rank is lost or late."""
     has_order: bool = False
-    """Ranks that raise it later may do so because of the first one."""
+    """A rank may also raise it because another one has ended."""
     domain: Domain | None = None
     """Whom to call, if the text shows it."""
     is_order: bool = False
