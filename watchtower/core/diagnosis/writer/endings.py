@@ -16,10 +16,10 @@ from watchtower.core.reading.frames import last_component
 from watchtower.core.text import clean, count_ranks, format_duration, join_sentences, join_words
 from watchtower.wire.report import LINE_END
 
-MAX_MESSAGE = 250
+MAX_MESSAGE = 210
 """Characters of a message of several lines: with the name of the rank it fits into an alert."""
 
-MAX_SECOND, MAX_LAST = 48, 128
+MAX_SECOND, MAX_LAST = 40, 128
 """Characters of the second and the last line. The first one has the rest."""
 
 MAX_FOLDERS = 3
