@@ -75,6 +75,8 @@ FAULTS = {
     "device_stuck": "symmetric_hang",
     "xid_79": "gpu_fault",
     "kernel_without_end": "behind_collective",
+    "odd_gpu_in_named_collective": "behind_collective",
+    "idle_gpu_in_named_collective": "gpu_fault",
     "nvml_hang": "gpu_driver_stuck",
     "link_cut": "symmetric_hang",
     "rank0_reads_loss_hung": "dataloader_stall",

@@ -16,6 +16,9 @@ WORKS = "utilization {gpu} 99\nmemory_utilization {gpu} 31\npower {gpu} 588\n"
 SPINS = "utilization {gpu} 100\nmemory_utilization {gpu} 0\npower {gpu} 121\n"
 """The load of a GPU that waits for another one in a kernel of a collective."""
 
+IDLES = "utilization {gpu} 0\nmemory_utilization {gpu} 0\npower {gpu} 78\n"
+"""The load of a GPU without work."""
+
 THROTTLED = "utilization {gpu} 97\nmemory_utilization {gpu} 14\npower {gpu} 232\nreasons {gpu} 64\n"
 """The load of a GPU whose clocks its hardware has reduced because of heat."""
 

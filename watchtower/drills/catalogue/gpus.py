@@ -10,7 +10,7 @@ from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill import Drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
-from watchtower.drills.gpus import HANGS, LOST, SPINS, THROTTLED, WORKS, name_address
+from watchtower.drills.gpus import HANGS, IDLES, LOST, SPINS, THROTTLED, WORKS, name_address
 from watchtower.drills.launching import node_name
 from watchtower.drills.setup import Expected, names
 
@@ -85,6 +85,31 @@ KERNEL_WITHOUT_END = Drill(
     act=_change_gpus(WORKS, SPINS),
 )
 
+_IN_ALL_REDUCE = event("stick_device", log="absent", read_every=1, reads_in_all_reduce=True)
+"""All hosts read the loss in a function whose name is that of a collective, without any log."""
+
+ODD_GPU_IN_NAMED_COLLECTIVE = Drill(
+    name="odd_gpu_in_named_collective",
+    shows="all hosts wait in a function all_reduce_loss, and one GPU works while the others wait",
+    expected=names("behind_collective", "still works", domain="user_code"),
+    plan=_IN_ALL_REDUCE,
+    warmups=2,  # an agent reads the processes of a GPU every 10 s
+    backends=ONLY,
+    own_gpus=True,
+    act=_change_gpus(WORKS, SPINS),
+)
+
+IDLE_GPU_IN_NAMED_COLLECTIVE = Drill(
+    name="idle_gpu_in_named_collective",
+    shows="all hosts wait in a function all_reduce_loss, and one GPU has no work meanwhile",
+    expected=names("gpu_fault", "has no work", domain="gpu"),
+    plan=_IN_ALL_REDUCE,
+    warmups=2,
+    backends=ONLY,
+    own_gpus=True,
+    act=_change_gpus(IDLES, SPINS),
+)
+
 NVML_HANG = Drill(
     name="nvml_hang",
     shows="the driver of one GPU does not answer, and the hosts of all ranks wait",
@@ -107,4 +132,11 @@ THROTTLED_STRAGGLER = Drill(
     act=_change_gpus(THROTTLED, WORKS),
 )
 
-GPU_FAULTS = (XID_79, KERNEL_WITHOUT_END, NVML_HANG, THROTTLED_STRAGGLER)
+GPU_FAULTS = (
+    XID_79,
+    KERNEL_WITHOUT_END,
+    ODD_GPU_IN_NAMED_COLLECTIVE,
+    IDLE_GPU_IN_NAMED_COLLECTIVE,
+    NVML_HANG,
+    THROTTLED_STRAGGLER,
+)

@@ -45,6 +45,7 @@ class Plan:
     ahead: int = 3
     read_every: int = 3
     reader: int | None = None
+    reads_in_all_reduce: bool = False  # the function that reads the loss is named like a collective
     first_collective_s: float = 0.0
     events: list[dict] = field(default_factory=list)
 

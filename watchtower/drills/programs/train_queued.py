@@ -61,8 +61,16 @@ class Queued:
         """Read the loss now and then, because each read waits for the device."""
         self.reads += 1
         if self.reads % self.plan.read_every == 0 and self.plan.reader in (None, self.rank):
-            self.last_loss = loss.item()
+            read = self.all_reduce_loss if self.plan.reads_in_all_reduce else self.read_value
+            self.last_loss = read(loss)
         return self.last_loss
+
+    def read_value(self, loss):
+        return loss.item()
+
+    def all_reduce_loss(self, loss):
+        """Read the loss in a function with the name of a collective, which it does not call."""
+        return loss.item()
 
 
 class QueuedTrainer(Queued, TorchTrainer):
