@@ -42,6 +42,8 @@ class Diagnosis:
     candidates."""
     suspects_transfer: bool = False
     """At least one suspect moves bytes through the network."""
+    is_shown_by_gpus: bool = False
+    """All hosts wait for their devices, and the GPU of the suspect alone works or is idle."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
     waiting_text: str = ""

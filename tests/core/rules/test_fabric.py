@@ -85,9 +85,13 @@ def test_errors_without_a_lost_link_are_less_certain(what):
     assert "link_errors_alone" in [doubt.kind for doubt in diagnosis.doubts]
 
 
-@pytest.mark.parametrize("what", [MILD, MEMORY])
-def test_other_errors_are_not_about_a_link(what):
-    assert answer(observed(seen(what))) == ("symmetric_hang", [])
+def test_an_error_that_stops_no_link_explains_nothing():
+    assert answer(observed(seen(MILD))) == ("symmetric_hang", [])
+
+
+def test_errors_of_memory_are_not_about_a_link_and_separate_the_ranks_of_their_node():
+    diagnosis = diagnose(observed(seen(MEMORY)))
+    assert (diagnosis.cause.value, diagnosis.alternatives[0].suspects) == ("unknown", (4, 5, 6, 7))
 
 
 def test_a_link_that_failed_long_before_explains_nothing():

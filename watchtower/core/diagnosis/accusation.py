@@ -85,6 +85,7 @@ class ReasonKind(Enum):
     GPU_CLOCK = "gpu", "a GPU with reduced clocks"
     GPU_MEMORY = "gpu", "errors of the memory of a GPU"
     CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
+    SEPARATE = "difference", "what separates a rank from the others"
     GPU_DRIVER = "gpu", "a call of the driver that does not return"
     LINK = "fabric", "a link that failed"
     SET_UP = "startup", "no rank has passed set-up"

@@ -22,6 +22,7 @@ from watchtower.core.diagnosis.position import Place, Position
 from watchtower.core.diagnosis.rules import RULES, SLOW_RULES, Rule
 from watchtower.core.diagnosis.rules.straggler import find_slow_job
 from watchtower.core.diagnosis.shared_cause import find_shared_cause
+from watchtower.core.diagnosis.subjects import OddGpu
 from watchtower.core.diagnosis.unread import find_unread
 from watchtower.core.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.core.diagnosis.writer.accusations import (
@@ -132,6 +133,7 @@ def _accuse(
         _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused)),
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects or chosen[0].witnesses),
         confidence=chosen[0].confidence,
+        is_shown_by_gpus=isinstance(chosen[0].about, OddGpu),
         doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(ranked, chosen),
     )
@@ -166,9 +168,10 @@ def _without(accused: Set[int], accusation: Accusation) -> Accusation:
 
 
 def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
+    # Of equals, one that names ranks says more than one that names none.
     likeliest = [
         replace(each, suspects=prefer_events(picture, each.suspects))
-        for each in sorted(ranked, key=lambda each: -each.confidence)
+        for each in sorted(ranked, key=lambda each: (-each.confidence, not each.suspects))
     ]
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()

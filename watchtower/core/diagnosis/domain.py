@@ -75,8 +75,9 @@ def _is_held(rank: BlockedRank) -> bool:
     return rank.position.state in HELD or rank.position.is_frozen
 
 
-def _is_on_several_nodes(rank: BlockedRank) -> bool:
-    return len(rank.job.picture.case.nodes) > 1
+def _points_to_network(rank: BlockedRank) -> bool:
+    picture = rank.job.picture
+    return len(picture.case.nodes) > 1 and picture.points_to_network
 
 
 def _has_slowed_gpu(rank: BlockedRank) -> bool:
@@ -272,9 +273,10 @@ TABLE: tuple[Line, ...] = (
     ),
     Line(
         frozenset({_C.SYMMETRIC_HANG}),
-        _is_on_several_nodes,
+        _points_to_network,
         _D.NETWORK,
-        "the ranks are on several nodes",
+        "the ranks are on several nodes, and something measured points to what is between them: "
+        "collective logs, all GPUs wait in a kernel, or all hosts wait at sockets",
     ),
     Line(frozenset({_C.UNKNOWN}), _is_held, _D.OPERATOR, "every rank is stopped, traced or frozen"),
     Line(frozenset(Cause), _always, _D.UNKNOWN, "everything else"),

@@ -85,7 +85,9 @@ MIXED_CYCLE = Doubt("mixed_cycle", 0.55)
 ONE_OF_CYCLE = Doubt("one_of_cycle", 0.55)
 
 # Jobs in which every rank waits
-SAME_LINE = Doubt("same_line", 0.7)
+SAME_LINE = Doubt("same_line", 0.6)
+RANK_DIFFERS = Doubt("rank_differs", CANDIDATE, halves=True)
+MAY_BE_UNRELATED = Doubt("may_be_unrelated", CANDIDATE)
 SOME_LEFT = Doubt("some_left", 0.7)
 CALL_QUEUED = Doubt("call_queued", CANDIDATE)
 LINK_ERRORS_ALONE = Doubt("link_errors_alone", 0.7)

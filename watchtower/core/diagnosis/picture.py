@@ -12,7 +12,10 @@ from watchtower.core.case import Case
 from watchtower.core.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.core.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.core.diagnosis.position import Position, take_position
+from watchtower.core.diagnosis.separation import Separation, find_separations
 from watchtower.core.diagnosis.waits.gave_up import GAVE_UP
+from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.diagnosis.waits.hidden_waits import SOCKETS
 from watchtower.core.diagnosis.waits.messages import MissingSend, find_missing_sends
 from watchtower.core.diagnosis.waits.mismatches import Split, find_split
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, find_odd_rank
@@ -95,6 +98,22 @@ class Picture(Positions):
     @cached_property
     def _sinks(self) -> Sinks:
         return find_sinks(self)
+
+    @cached_property
+    def points_to_network(self) -> bool:
+        """Whether something measured shows that what is between the ranks holds up all of them.
+
+        Collective logs show that all have entered their calls, or all GPUs wait in a kernel, or all
+        hosts wait at sockets. That all are at one line shows none of these.
+        """
+        ends = self.graph.ends if self.graph is not None else ()
+        if ends and all(end.kind is EndKind.POINT and end.certain for end in ends):
+            return True
+        uses = [self.gpu_use(item.rank) for item in self.live]
+        if uses and all(use is not None and use.pattern is GpuPattern.SPINNING for use in uses):
+            return True
+        at_sockets = all(item.wait.wait_class in SOCKETS for item in self.live)
+        return not ends and bool(self.live) and at_sockets
 
     @property
     def is_suspended(self) -> bool:
@@ -186,6 +205,11 @@ class Picture(Positions):
     def _observed(self) -> Mapping[str, Observed]:
         nodes = (node for node in self.case.nodes if node.observations)
         return {node.node: Observed(node.observations) for node in nodes}
+
+    @cached_property
+    def separations(self) -> tuple[Separation, ...]:
+        """What separates ranks from the others while all wait, the strongest evidence first."""
+        return find_separations(self)
 
     @cached_property
     def missing_sends(self) -> tuple[MissingSend, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.separation import Separation
 from watchtower.core.diagnosis.waits.graph import End
 from watchtower.core.diagnosis.waits.messages import MissingSend
 from watchtower.core.diagnosis.waits.mismatches import Split
@@ -213,9 +214,11 @@ class SameCall:
 
     may_differ_in_root: bool
     """Some ranks have left it, and it has a root."""
+    points_to_network: bool
+    """Something measured shows that the fault is between the ranks."""
 
 
-ReasonSubject = (
+ReasonSubject: TypeAlias = (
     AllEntered
     | Bystander
     | CalledBeside
@@ -236,6 +239,7 @@ ReasonSubject = (
     | Path
     | Position
     | Ranks
+    | Separation
     | Split
     | Steps
     | StuckDriver
@@ -246,7 +250,7 @@ ReasonSubject = (
 )
 """Which of them belongs to a kind of reasons: see `SENTENCES` in `writer/evidence.py`."""
 
-AccusationSubject = (
+AccusationSubject: TypeAlias = (
     Deaths
     | End
     | FailedLinks
@@ -259,6 +263,7 @@ AccusationSubject = (
     | OddGpu
     | Ranks
     | SameCall
+    | Separation
     | Split
     | StuckDriver
     | None

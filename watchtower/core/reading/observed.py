@@ -16,6 +16,7 @@ class Observed:
     def __init__(self, items: Iterable[Observation]) -> None:
         self._items = tuple(items)
         self._devices: dict[int, set[str]] = {}
+        self._about: dict[int, tuple[Observation, ...]] = {}
         for item in self._items:
             if item.pid is not None:
                 self._devices.setdefault(item.pid, set()).add(item.subject)
@@ -24,10 +25,10 @@ class Observed:
         """Return the observations of these families, or all, about a process and its devices."""
         if pid is None:
             return ()
-        devices = self._devices.get(pid, frozenset[str]())
-        return tuple(
-            item
-            for item in self._items
-            if (item.pid == pid or item.subject in devices)
-            and (not families or item.family in families)
-        )
+        found = self._about.get(pid)
+        if found is None:
+            # Kept: a diagnosis asks for the families one after the other.
+            devices = self._devices.get(pid, frozenset[str]())
+            found = tuple(i for i in self._items if i.pid == pid or i.subject in devices)
+            self._about[pid] = found
+        return tuple(item for item in found if item.family in families) if families else found

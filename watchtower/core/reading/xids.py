@@ -97,6 +97,12 @@ def find_gpu_errors(observations: Iterable[Observation]) -> tuple[GpuError, ...]
     return tuple(errors)
 
 
+def is_about_nothing(observation: Observation) -> bool:
+    """Return whether an observation of these families is a message, not an error."""
+    meaning = _explain(observation)
+    return meaning is None or meaning.device_class == "info"
+
+
 def _explain(observation: Observation) -> XidMeaning | None:
     """Return what an observation means; None if it is not an error."""
     if observation.family == NEEDS_RESET:

@@ -48,13 +48,23 @@ Rule = Callable[[Picture], Accusation | None]
 
 
 def find_gpu_fault(picture: Picture) -> Accusation | None:
-    """Accuse a GPU that reported an error, else one that has no work while all others wait."""
-    return gpu_fault.find(picture) or odd_gpu.find_failed(picture)
+    """Accuse a GPU that reported an error, else one that has no work while all others wait, else
+    one that something else separates from the others."""
+    return (
+        gpu_fault.find(picture)
+        or odd_gpu.find_failed(picture)
+        or symmetric_hang.find_separated(picture, Cause.GPU_FAULT)
+    )
 
 
 def find_behind(picture: Picture) -> Accusation | None:
-    """Accuse ranks that are elsewhere, else one whose GPU still works."""
-    return behind_collective.find(picture) or odd_gpu.find_working(picture)
+    """Accuse ranks that are elsewhere, else one whose GPU still works, else one that something
+    else separates from the others."""
+    return (
+        behind_collective.find(picture)
+        or odd_gpu.find_working(picture)
+        or symmetric_hang.find_separated(picture, Cause.BEHIND_COLLECTIVE)
+    )
 
 
 RULES: tuple[tuple[str, Rule], ...] = (

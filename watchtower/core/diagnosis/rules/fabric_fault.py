@@ -13,6 +13,7 @@ from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason,
 from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.reasons import ranks_of
+from watchtower.core.diagnosis.separation import do_all_wait
 from watchtower.core.diagnosis.subjects import FailedLinks, Ranks
 from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.reading.gpus import GpuPattern
@@ -60,12 +61,9 @@ def _find_doubts(first: LinkFault) -> Iterator[Doubt]:
 
 def _do_all_wait(picture: Picture) -> bool:
     """Return whether every rank is known to wait for other ranks, and none holds up the others."""
-    live = picture.live
-    if len(live) < 2 or len(live) < len(picture.by_rank) or len(picture.waiting) < len(live):
+    if not do_all_wait(picture):
         return False
-    if picture.split or picture.missing_sends:
-        return False
-    for item in live:
+    for item in picture.live:
         held = item.is_frozen or item.state is ProcessState.UNINTERRUPTIBLE
         use = picture.gpu_use(item.rank)
         if item.presumed or held or (use is not None and use.pattern not in MAY_WAIT):

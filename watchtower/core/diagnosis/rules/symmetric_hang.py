@@ -14,6 +14,7 @@ from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of
+from watchtower.core.diagnosis.separation import do_all_wait
 from watchtower.core.diagnosis.subjects import AllEntered, Ranks, SameCall
 from watchtower.core.diagnosis.waits.callsites import site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
@@ -24,6 +25,9 @@ from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
 
 STACKS_WEIGHT = 0.7
+
+SEPARATE_WEIGHT = 0.5
+"""Of evidence that only separates a rank."""
 
 ONE_CALL = 1
 """The root of a broadcast leaves it first, as may neighbours in a ring, and all meet in the next
@@ -37,15 +41,15 @@ TAKEN_BY_ROOT = frozenset({"reduce", "gather"})
 """Calls of which one member is the root. Logs hold no root: two members may have passed another
 one each, and then wait for each other while those that were served go on."""
 
-ADVICE = ("look_at_network", "try_other_nodes")
+NETWORK_ADVICE = ("look_at_network", "try_other_nodes")
+GPU_ADVICE = ("compare_gpus", "try_other_nodes")
+HOST_ADVICE = ("compare_threads", "try_other_nodes")
+"""Where nothing measured points to the network: if calls may be queued, and else."""
 
 
 def find(picture: Picture) -> Accusation | None:
     """Accuse no rank: none holds up the job, where that is known of every live rank."""
-    live = picture.live
-    if len(live) < 2 or len(picture.waiting) < len(live) or picture.split:
-        return None
-    if len(live) < len(picture.by_rank) or any(_has_other_reason(item) for item in live):
+    if not do_all_wait(picture) or any(_has_other_reason(item) for item in picture.live):
         return None
     if picture.graph is not None and picture.graph.points:
         return _find_by_logs(picture)
@@ -56,6 +60,30 @@ def _has_other_reason(position: Position) -> bool:
     """Return whether it waits only by inference, or for the kernel rather than for ranks."""
     held = position.is_frozen or position.state is ProcessState.UNINTERRUPTIBLE
     return position.presumed or held
+
+
+def find_separated(picture: Picture, cause: Cause) -> Accusation | None:
+    """Accuse the ranks that the strongest evidence separates, if `cause` is its likeliest cause.
+
+    They are candidates: evidence that is sure enough has a rule of its own. Links do so always.
+    """
+    found = [each for each in picture.separations if each.cause is not Cause.FABRIC_FAULT]
+    if not found or found[0].cause is not cause:
+        return None
+    first = found[0]
+    alike = [each for each in found if each.ranks == first.ranks]
+    return Accusation(
+        cause=cause,
+        tier=Tier.PROGRESS,
+        suspects=first.ranks,
+        reasons=tuple(
+            Reason(ReasonKind.SEPARATE, SEPARATE_WEIGHT, tuple(i.rank for i in each.ranks), each)
+            for each in alike
+        ),
+        doubts=(doubts.MAY_BE_UNRELATED,),
+        advice=("check_separated", "dump_threads"),
+        about=first,
+    )
 
 
 def _find_by_logs(picture: Picture) -> Accusation | None:
@@ -86,7 +114,7 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
         Tier.WAIT_FOR,
         (entered, _same_call(picture)),
         why_not,
-        ("ask_for_root", *ADVICE) if has_root else ADVICE,
+        has_root=has_root,
         compare_roots=has_root and bool(left),
     )
 
@@ -131,7 +159,10 @@ def _find_by_stacks(picture: Picture) -> Accusation | None:
         return None
     if len(steps) < len(live) or max(steps) - min(steps) > ONE_STEP:
         return None
-    return _accuse(picture, Tier.STACKS, (_same_call(picture),), [doubts.SAME_LINE], ADVICE)
+    # Hosts run ahead of their devices, so that the line of a host does not show the call.
+    is_queued = picture.uses_devices or any(picture.gpu_use(item.rank) for item in live)
+    why_not = [doubts.CALL_QUEUED if is_queued else doubts.SAME_LINE]
+    return _accuse(picture, Tier.STACKS, (_same_call(picture),), why_not)
 
 
 def _same_call(picture: Picture) -> Reason:
@@ -145,15 +176,25 @@ def _accuse(
     tier: Tier,
     reasons: tuple[Reason, ...],
     why_not: Sequence[Doubt],
-    advice: tuple[str, ...],
     *,
+    has_root: bool = False,
     compare_roots: bool = False,
 ) -> Accusation:
+    is_known = all(doubt.ceiling > doubts.CANDIDATE for doubt in why_not)
+    points_to_network = is_known and picture.points_to_network
+    if points_to_network:
+        advice = NETWORK_ADVICE
+    else:
+        advice = GPU_ADVICE if doubts.CALL_QUEUED in why_not else HOST_ADVICE
     return Accusation(
         cause=Cause.SYMMETRIC_HANG,
         tier=tier,
         reasons=reasons,
-        doubts=(*why_not, *((doubts.STACK_MISSING,) if picture.unseen else ())),
-        advice=advice,
-        about=SameCall(compare_roots),
+        doubts=(
+            *why_not,
+            *((doubts.RANK_DIFFERS,) if picture.separations else ()),
+            *((doubts.STACK_MISSING,) if picture.unseen else ()),
+        ),
+        advice=("ask_for_root", *advice) if has_root else advice,
+        about=SameCall(compare_roots, points_to_network),
     )

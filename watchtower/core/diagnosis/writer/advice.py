@@ -13,6 +13,7 @@ from watchtower.core.diagnosis.accusation import Accusation
 from watchtower.core.diagnosis.bystanders import find_stuck_worker
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.separation import Separation
 from watchtower.core.diagnosis.subjects import (
     FailedLinks,
     FaultyGpus,
@@ -193,7 +194,7 @@ def _of_slow_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
 
 
 def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
-    if isinstance(accusation.about, OddGpu):
+    if isinstance(accusation.about, OddGpu | Separation):
         return _of_used_gpu(picture, accusation)
     error = expect(accusation.about, FaultyGpus).items[0].errors[0]
     return {"device": clean(error.device, 32), "source": write_source(error)}

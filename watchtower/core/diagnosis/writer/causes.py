@@ -17,7 +17,6 @@ from watchtower.core.diagnosis.subjects import (
     LostNodes,
     MissingSends,
     NeverSeen,
-    OddGpu,
     Ranks,
     SameCall,
     StuckDriver,
@@ -31,9 +30,9 @@ from watchtower.core.diagnosis.writer.advice import COMPARE_ROOTS
 from watchtower.core.diagnosis.writer.endings import summarise_ended, write_ending, write_lingering
 from watchtower.core.diagnosis.writer.evidence import write_evidence
 from watchtower.core.diagnosis.writer.hardware import (
+    write_alike,
     write_ecc_errors,
     write_gpu_error,
-    write_odd_gpu,
     write_stuck_driver,
 )
 from watchtower.core.diagnosis.writer.proofs import write_gone_on, write_proof
@@ -100,8 +99,8 @@ def _summarise(why: Callable[[Picture, Accusation, Position], str]) -> Text:
 
 
 def _why_elsewhere(picture: Picture, accusation: Accusation, position: Position) -> str:
-    if isinstance(accusation.about, OddGpu):
-        return _why_odd_gpu(accusation.about)
+    if why := write_alike(accusation.about):
+        return why
     clause = _CLAUSES.get(accusation.cause)
     besides = clause(picture, accusation, position) if clause else ""
     return join_sentences(
@@ -215,13 +214,9 @@ def _why_stuck_driver(_: Picture, accusation: Accusation, position: Position) ->
     return f"uses a GPU whose driver does not answer: {text}"
 
 
-def _why_odd_gpu(odd: OddGpu) -> str:
-    return f"waits for its device, but {write_odd_gpu(odd)}"
-
-
 def _why_gpu_fault(_: Picture, accusation: Accusation, position: Position) -> str:
-    if isinstance(accusation.about, OddGpu):
-        return _why_odd_gpu(accusation.about)
+    if why := write_alike(accusation.about):
+        return why
     found = expect(accusation.about, FaultyGpus).items
     return write_gpu_error(next(each for each in found if each.position is position))
 
@@ -307,11 +302,14 @@ def _summarise_cycle(_: Picture, accusation: Accusation) -> str:
 
 
 def _summarise_symmetric(picture: Picture, accusation: Accusation) -> str:
+    call = expect(accusation.about, SameCall)
     return join_sentences(
         f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
         f"{format_duration(picture.case.stalled_for_s)}",
-        "no rank is behind the others: check the network between them",
-        COMPARE_ROOTS if expect(accusation.about, SameCall).may_differ_in_root else "",
+        "no rank is behind the others: check the network between them"
+        if call.points_to_network
+        else "nothing measured shows a rank that is behind the others",
+        COMPARE_ROOTS if call.may_differ_in_root else "",
     )
 
 

@@ -75,6 +75,8 @@ SENTENCES = {
     "mixed_cycle": "a skipped or repeated call would cause the same cycle",
     "one_of_cycle": "one rank may have called the wrong group, and it is not known which rank",
     "same_line": "no collective log shows whether a rank is at this line in another iteration",
+    "rank_differs": "something measured separates a rank from the others",
+    "may_be_unrelated": "what separates {suspects} from the others may have another reason",
     "some_left": "some ranks have left the call, so the others may wait for something else",
     "call_queued": "one rank may not have begun the call, and that rank would be the cause",
     "link_errors_alone": "the link has errors, but was not lost",

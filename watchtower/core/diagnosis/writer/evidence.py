@@ -11,6 +11,7 @@ from watchtower.core.diagnosis.bystanders import Bystander, Worker
 from watchtower.core.diagnosis.deaths import Death
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
+from watchtower.core.diagnosis.separation import Separation
 from watchtower.core.diagnosis.subjects import (
     AllEntered,
     CalledBeside,
@@ -44,6 +45,7 @@ from watchtower.core.diagnosis.writer.hardware import (
     write_gpu_error,
     write_link_fault,
     write_odd_gpu,
+    write_separation,
     write_slowed_gpu,
     write_stuck_driver,
 )
@@ -370,6 +372,7 @@ SENTENCES: dict[ReasonKind, Sentence] = {
     ReasonKind.LINK: _about(LinkFault, lambda _, fault: write_link_fault(fault)),
     ReasonKind.SET_UP: lambda *_: "no rank has finished set-up yet",
     ReasonKind.GPU_ERROR: _about(FaultyGpu, _write_gpu_error),
+    ReasonKind.SEPARATE: _about(Separation, lambda _, found: write_separation(found)),
     ReasonKind.CPU_LIMIT: _about(Observation, lambda _, limit: clean(limit.text, 96)),
     ReasonKind.GPU_CLOCK: _about(GpuUse, lambda _, use: write_slowed_gpu(use)),
     ReasonKind.GPU_MEMORY: _about(EccErrors, lambda _, errors: write_ecc_errors(errors)),

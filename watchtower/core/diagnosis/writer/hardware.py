@@ -1,8 +1,13 @@
-"""Sentences about hardware: the errors of a GPU, what a GPU does, and links that failed."""
+"""Sentences about hardware: the errors of a GPU, what a GPU does, and links that failed.
+
+Also about whatever else separates a rank that waits like the others.
+"""
 
 from __future__ import annotations
 
-from watchtower.core.diagnosis.subjects import FaultyGpu, OddGpu, StuckDriver
+from watchtower.core.diagnosis.separation import Separation
+from watchtower.core.diagnosis.subjects import AccusationSubject, FaultyGpu, OddGpu, StuckDriver
+from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.gpus import EccErrors, GpuPattern, GpuUse
 from watchtower.core.reading.links import LinkFault
 from watchtower.core.reading.xids import NEEDS_RESET_MEANS, ActionSource, GpuError
@@ -59,6 +64,24 @@ def write_odd_gpu(odd: OddGpu) -> str:
         f"GPU {clean(use.device, 32)} {_DOES[use.pattern]}{load}, and the GPUs of "
         f"{count_ranks(len(others))} only wait in a kernel"
     )
+
+
+def write_alike(about: AccusationSubject) -> str:
+    """Return why a rank is accused that waits like the others; empty for other subjects."""
+    if isinstance(about, OddGpu):
+        return f"waits for its device, but {write_odd_gpu(about)}"
+    if isinstance(about, Separation):
+        return f"waits like the others, and differs: {write_separation(about)}"
+    return ""
+
+
+def write_separation(found: Separation) -> str:
+    """Return "GPU error of rank 3 only: NVRM: Xid ... (12 s ago)"."""
+    whose = f"{found.kind} of {clean(name_ranks(i.rank for i in found.ranks), 60)} only"
+    seen = found.observation
+    if seen is None:
+        return f"{whose}: {found.words}"
+    return f"{whose}: {clean(seen.text or seen.name, 160)} ({format_duration(seen.age_s)} ago)"
 
 
 def write_stuck_driver(stuck: StuckDriver) -> str:

@@ -15,6 +15,7 @@ from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import ranks_of
 from watchtower.core.diagnosis.writer.advice import Step
 from watchtower.core.diagnosis.writer.gaps import is_in_no_snapshot
+from watchtower.core.diagnosis.writer.hardware import write_separation
 from watchtower.core.diagnosis.writer.observed import SOURCES, find_events
 from watchtower.core.diagnosis.writer.words import name_waits, node_of
 from watchtower.core.ranksets import format_ranks, name_ranks
@@ -68,7 +69,7 @@ def _write_seen(picture: Picture) -> str:
     if live and len(waiting) == len(live):
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{'the' if len(live) == 1 else 'all'} {count} {verb} in {name_waits(waiting)}"
-        seen += _write_unlogged(picture.unlogged) or ", and none is behind"
+        seen += _write_unlogged(picture.unlogged) or _write_separated(picture)
     elif waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
@@ -85,6 +86,11 @@ def _name_seen(unseen: Sequence[Position]) -> str:
     if any(is_in_no_snapshot(item.evidence) for item in unseen):
         return " in the snapshots"
     return " that answered" if any(not item.live for item in unseen) else ""
+
+
+def _write_separated(picture: Picture) -> str:
+    found = picture.separations
+    return f"; {write_separation(found[0])}" if found else ", and none is known to be behind"
 
 
 def _write_unlogged(unlogged: Sequence[Position]) -> str:

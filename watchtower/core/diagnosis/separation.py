@@ -1,0 +1,311 @@
+"""Which evidence separates a rank from its peers, while all ranks wait for each other.
+
+That no rank holds up the job is the strongest claim of all: it is true only if nothing measured
+separates a rank from the others. So every kind of evidence is asked here, in one order, from the
+hardware to the activity of the host. The names of functions are not asked: they are the weakest
+evidence, and show that a rank waits at most.
+
+Evidence separates ranks if it holds for some of them, and for at most half. It need not be the
+reason of the hang. Evidence that is older than the stall explains nothing, and events of a node
+separate its ranks from those of other nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
+from watchtower.core.reading.gpus import FRESH_S as PATTERN_FRESH_S
+from watchtower.core.reading.gpus import STUCK_FAMILY, GpuPattern
+from watchtower.core.reading.movement import BUSY_CORES
+from watchtower.core.reading.xids import FAULTS, is_about_nothing
+from watchtower.wire.dumps import NativeKind
+from watchtower.wire.observations import Observation
+from watchtower.wire.report import ProcessState
+from watchtower.wire.verdict import Cause
+
+if TYPE_CHECKING:
+    from watchtower.core.diagnosis.picture import Picture
+
+BEFORE_S = 60.0
+"""An event may come this many seconds before the last step: queued work and retries still end."""
+
+STATE_FRESH_S = 30.0
+"""An older state says nothing about now. Agents read the slowest ones every 10 s."""
+
+GPU_EVENTS = (
+    *("gpu_nvlink_lost", "gpu_fabric", "gpu_recovery", "gpu_frozen"),
+    *("gpu_errors.ecc_uncorrected", "gpu_errors.nvlink", "gpu_errors.pcie", "pcie_error"),
+)
+"""Beginnings of names of observations that something is wrong with a GPU or its links."""
+
+NODE_EVENTS = ("machine_check", "pcie_error", "gpu_errors.ecc_uncorrected")
+"""Errors of the hardware of a node, where no process shows whose device it is."""
+
+PROCESS_EVENTS = ("hung_task", "soft_lockup", "segfault", "oom_kill")
+"""Lines of the kernel log about a process."""
+
+LIMITS = ("cpu_limit", "memory_limit")
+"""Limits of a cgroup that a rank has reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Separation:
+    """Ranks that one kind of evidence separates from the others."""
+
+    kind: str
+    """The kind: "GPU error"."""
+    cause: Cause
+    """The likeliest cause if this is the reason of the hang."""
+    ranks: tuple[Position, ...]
+    observation: Observation | None
+    """What was observed about the first of them; None if words describe it."""
+    words: str
+    """Completes "CPU of rank 3 only: ..."; not shown with an observation."""
+
+
+class Kind(NamedTuple):
+    """One kind of evidence."""
+
+    name: str
+    cause: Cause
+    """The likeliest cause if it is the reason of the hang."""
+    find: Callable[[Picture], Iterable[tuple[Position, Observation | None]]]
+    """Returns the live ranks for which it holds, each with the observation, if there is one."""
+    words: str = ""
+    """Completes "CPU of rank 3 only: ...", where there is no observation to quote."""
+
+
+def do_all_wait(picture: Picture) -> bool:
+    """Return whether every rank of the job waits for other ranks, and no log shows for which."""
+    live = picture.live
+    if len(live) < 2 or len(live) < len(picture.by_rank) or len(picture.waiting) < len(live):
+        return False
+    if picture.split or picture.missing_sends:
+        return False
+    ends = picture.graph.ends if picture.graph is not None else ()
+    known = (
+        end.kind is EndKind.CYCLE or (end.kind is EndKind.RANK and end.certain) for end in ends
+    )
+    return not any(known)
+
+
+def find_separations(picture: Picture) -> tuple[Separation, ...]:
+    """Return what separates ranks from the others, the strongest evidence first.
+
+    Empty if not every rank waits: then where the ranks are separates them.
+    """
+    if not do_all_wait(picture):
+        return ()
+    return tuple(found for kind in KINDS if (found := _ask(picture, kind)) is not None)
+
+
+def _ask(picture: Picture, kind: Kind) -> Separation | None:
+    found: dict[int, tuple[Position, Observation | None]] = {}
+    for position, seen in kind.find(picture):
+        found.setdefault(position.rank, (position, seen))
+    if not found or 2 * len(found) > len(picture.live):
+        return None
+    items = [found[rank] for rank in sorted(found)]
+    return Separation(
+        kind=kind.name,
+        cause=kind.cause,
+        ranks=tuple(position for position, _ in items),
+        observation=items[0][1],
+        words=kind.words,
+    )
+
+
+def _is_of_stall(picture: Picture, observation: Observation) -> bool:
+    return observation.age_s <= picture.case.stalled_for_s + BEFORE_S
+
+
+# GPUs
+
+
+def _find_stuck_calls(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    for item in picture.live:
+        for each in picture.observed(item.rank, STUCK_FAMILY):
+            yield item, each
+
+
+def _find_errors(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    """Yield errors of GPUs, also those that a program causes. Messages are not errors."""
+    for item in picture.live:
+        for each in picture.observed(item.rank, *FAULTS):
+            if _is_of_stall(picture, each) and not is_about_nothing(each):
+                yield item, each
+
+
+def _find_odd_patterns(picture: Picture) -> Iterator[tuple[Position, Observation | None]]:
+    """Yield the ranks whose GPUs do something else than most. Of two halves, one that waits in a
+    kernel waits for the other.
+    """
+    uses = [(item, use) for item in picture.live if (use := picture.gpu_use(item.rank)) is not None]
+    counts = Counter(use.pattern for _, use in uses)
+    usual = max(counts, key=lambda each: (counts[each], each is GpuPattern.SPINNING), default=None)
+    if usual is None or 2 * counts[usual] < len(uses) + (usual is not GpuPattern.SPINNING):
+        return
+    for item, use in uses:
+        if use.pattern is not usual:
+            yield item, _pattern_of(picture, item)
+
+
+def _find_odd_loads(picture: Picture) -> Iterator[tuple[Position, Observation | None]]:
+    """Yield the ranks whose GPUs have a load that fits no pattern, while those of others agree."""
+    if len({use.pattern for i in picture.live if (use := picture.gpu_use(i.rank))}) != 1:
+        return
+    for item in picture.live:
+        seen = _pattern_of(picture, item)
+        if picture.gpu_use(item.rank) is None and seen is not None and seen.text:
+            yield item, seen
+
+
+def _pattern_of(picture: Picture, position: Position) -> Observation | None:
+    seen = picture.observed(position.rank, GPU_PATTERN)
+    return next((each for each in seen if each.age_s <= PATTERN_FRESH_S), None)
+
+
+def _find_memory_errors(picture: Picture) -> Iterator[tuple[Position, Observation | None]]:
+    for item in picture.live:
+        if picture.ecc_errors(item.rank) is not None:
+            seen = picture.observed(item.rank, "gpu_ecc")
+            yield item, max(seen, key=lambda each: each.value or 0.0)
+
+
+# Events
+
+
+def _find_gpu_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    return _find_events(picture, GPU_EVENTS)
+
+
+def _find_process_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    return _find_events(picture, PROCESS_EVENTS)
+
+
+def _find_events(
+    picture: Picture, names: tuple[str, ...]
+) -> Iterator[tuple[Position, Observation]]:
+    for item in picture.live:
+        for each in picture.observed(item.rank):
+            if each.name.startswith(names) and _is_of_stall(picture, each):
+                yield item, each
+
+
+def _find_links(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    """Yield the ranks of nodes with a failed link that the job may use."""
+    failed = {fault.node: fault.observation for fault in reversed(picture.link_faults)}
+    return _of_nodes(picture, failed)
+
+
+def _find_node_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    """Yield the ranks of nodes with errors of hardware that belongs to no other job's GPU."""
+    events: dict[str, Observation] = {}
+    for node in picture.case.nodes:
+        for each in node.observations:
+            is_event = each.pid is None and each.name.startswith(NODE_EVENTS)
+            if is_event and _is_of_stall(picture, each):
+                events.setdefault(node.node, each)
+    return _of_nodes(picture, events)
+
+
+def _of_nodes(
+    picture: Picture, events: dict[str, Observation]
+) -> Iterator[tuple[Position, Observation]]:
+    for item in picture.live:
+        if item.evidence.node in events:
+            yield item, events[item.evidence.node]
+
+
+def _find_limits(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    for item in picture.live:
+        for each in picture.observed(item.rank, *LIMITS):
+            if each.age_s <= STATE_FRESH_S:
+                yield item, each
+
+
+# Processes
+
+
+def _where(
+    holds: Callable[[Position], bool],
+) -> Callable[[Picture], Iterator[tuple[Position, None]]]:
+    return lambda picture: ((item, None) for item in picture.live if holds(item))
+
+
+def _is_held(position: Position) -> bool:
+    return (
+        position.is_frozen
+        or position.state is ProcessState.UNINTERRUPTIBLE
+        or position.kernel.tracer_pid != 0
+    )
+
+
+def _ran_python(position: Position) -> bool:
+    return any(dump.native and dump.native.ran_python for dump in position.evidence.dumps[-2:])
+
+
+def _find_odd_places(picture: Picture) -> Iterator[tuple[Position, None]]:
+    """Yield the ranks whose threads are in other native code than most. Unknown is not other."""
+    kinds = [(item, item.native.kind) for item in picture.live if item.native is not None]
+    waits = any(kind is NativeKind.DEVICE_WAIT for _, kind in kinds)
+    usual = Counter(kind for _, kind in kinds).most_common(1)
+    if not usual or 2 * usual[0][1] <= len(kinds) or not waits:
+        return
+    for item, kind in kinds:
+        if kind is not usual[0][0]:
+            yield item, None
+
+
+def _moves(position: Position) -> bool:
+    computes = position.movement.computes and position.evidence.movement.cpu_cores >= BUSY_CORES
+    return computes or position.movement.moves_data
+
+
+def _find_odd_cpu(picture: Picture) -> Iterator[tuple[Position, None]]:
+    """Yield the ranks whose main thread runs in every sample while those of most sleep, or the
+    other way round."""
+    live = picture.live
+    running = [item for item in live if item.always_runs]
+    asleep = [item for item in live if _always_sleeps(item)]
+    if len(running) + len(asleep) == len(live):
+        for item in min(running, asleep, key=len):
+            yield item, None
+
+
+def _always_sleeps(position: Position) -> bool:
+    states = {dump.kernel.state for dump in position.evidence.dumps} | {position.state}
+    return position.asleep and states == {ProcessState.SLEEPING}
+
+
+def _find_unlogged(picture: Picture) -> Sequence[tuple[Position, None]]:
+    return [(item, None) for item in picture.unlogged]
+
+
+_GPU, _BEHIND, _FABRIC = Cause.GPU_FAULT, Cause.BEHIND_COLLECTIVE, Cause.FABRIC_FAULT
+
+KINDS: tuple[Kind, ...] = (
+    Kind("GPU driver", _GPU, _find_stuck_calls),
+    Kind("GPU error", _GPU, _find_errors),
+    Kind("GPU pattern", _BEHIND, _find_odd_patterns),
+    Kind("GPU load", _BEHIND, _find_odd_loads),
+    Kind("GPU memory", _GPU, _find_memory_errors),
+    Kind("GPU state", _GPU, _find_gpu_events),
+    Kind("link", _FABRIC, _find_links),
+    Kind("kernel log", _BEHIND, _find_process_events),
+    Kind("node", _BEHIND, _find_node_events),
+    Kind("cgroup limit", _BEHIND, _find_limits),
+    Kind("process state", _BEHIND, _where(_is_held), "held by the kernel or by a tracer"),
+    Kind("Python run", _BEHIND, _where(_ran_python), "ran Python between two samples"),
+    Kind("native place", _BEHIND, _find_odd_places, "other native code than that of the others"),
+    Kind("movement", _BEHIND, _where(_moves), "computes or moves data"),
+    Kind("CPU", _BEHIND, _find_odd_cpu, "runs while the others sleep, or the other way round"),
+    Kind("collective log", _BEHIND, _find_unlogged, "missing"),
+)
+"""All kinds of evidence about ranks that wait, in the order in which they are asked."""
