@@ -230,6 +230,13 @@ def test_a_new_generation_closes_what_was_open():
     assert story.watch.end("again") == []
 
 
+ALONE = {"cause": Cause.BEHIND_COLLECTIVE, "is_shown_by_gpus": True, "suspects_moving": True}
+ALONE |= {"suspect_class": "user"}
+"""All hosts wait for their GPUs, and one GPU works alone."""
+
+IDLE = {"cause": Cause.GPU_FAULT, "is_shown_by_gpus": True, "suspect_class": "user"}
+"""The same with one GPU that alone has no work."""
+
 PATIENCE = [
     # diagnosis, context, seconds, part of the reason
     ({}, {}, 10, "does not move"),
@@ -282,6 +289,14 @@ PATIENCE = [
         "no rank is waiting",
     ),
     ({"suspects": ()}, {"no_heartbeat": True, "all_still": True}, 900, "no rank is known"),
+    (ALONE, {}, 10, "the GPU of the suspect differs"),
+    (ALONE, {"typical_s": 4.0}, 20, "the GPU of the suspect differs"),
+    (ALONE, {"no_heartbeat": True}, 10, "the GPU of the suspect differs"),
+    (ALONE, {"starting": True}, 1800, "first steps"),
+    (ALONE, {"phase": "eval"}, 900, "works in phase eval"),
+    (ALONE | {"suspect_class": "checkpoint"}, {}, 900, "checkpoint work takes long"),
+    (IDLE, {}, 10, "the GPU of the suspect differs"),
+    (IDLE | {"suspect_class": "checkpoint"}, {}, 900, "checkpoint work takes long"),
 ]
 
 

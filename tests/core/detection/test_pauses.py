@@ -49,6 +49,18 @@ def test_a_pause_seen_before_gets_more_patience():
     assert IncidentOpened not in story.kinds()
 
 
+def test_a_gpu_that_was_idle_for_a_while_alone_is_a_pause_that_gets_more_patience():
+    """A copy to the host is no load: another GPU may seem idle until it ends."""
+    story = Story()
+    for length in (9, 12):
+        story.see(stalled(since=story.now - 6))
+        story.hear(a_diagnosis(Cause.GPU_FAULT, is_shown_by_gpus=True))
+        story.see(stalled(since=story.now - 6), seconds=length)
+        story.see(plain(ConditionKind.STEPPING))
+    assert story.watch.status is Status.HEALTHY
+    assert IncidentOpened not in story.kinds()
+
+
 def test_a_death_that_peers_survive_is_not_learned_as_a_pause():
     story = Story()
     story.see(stalled(why=Why.DEATH))

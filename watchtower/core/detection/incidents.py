@@ -24,7 +24,7 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.detection.patience import CANNOT_GO_ON, Patience, PhaseTime, patience_for
+from watchtower.core.detection.patience import Patience, PhaseTime, cannot_go_on, patience_for
 from watchtower.core.detection.samples import Samples
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.wait_counts import WaitCounts
@@ -371,7 +371,7 @@ class JobWatch:
 
     def _learn_pause(self, now: float) -> list[Effect]:
         """Record a suspicion that ended because of steps as a pause, which extends the patience."""
-        if self.diagnosis is None or self.stall is None or self.diagnosis.cause in CANNOT_GO_ON:
+        if self.diagnosis is None or self.stall is None or cannot_go_on(self.diagnosis):
             return []
         if self.stall.why is Why.STARTUP:
             return []  # the length of a start is unrelated to the length of steps

@@ -34,6 +34,15 @@ CANNOT_GO_ON = frozenset(
 )
 """Causes from which a job cannot recover by itself. A pause of a healthy job never has them."""
 
+
+def cannot_go_on(diagnosis: Diagnosis) -> bool:
+    """Return whether a job cannot recover by itself.
+
+    A GPU whose load alone shows that it has no work may get work: a copy to its host is no load.
+    """
+    return diagnosis.cause in CANNOT_GO_ON and not diagnosis.is_shown_by_gpus
+
+
 WAITING_PLACES = frozenset({"device", "waiting"})
 """Names in `Diagnosis.places` of ranks that wait for a device or for other ranks."""
 
@@ -84,7 +93,7 @@ def patience_for(
     left one. Up to `phase_patience_s`, they do not count.
     """
     patience = _patience_outside_phases(diagnosis, context, pauses, policy)
-    if not in_phase_s or diagnosis.cause in CANNOT_GO_ON:
+    if not in_phase_s or cannot_go_on(diagnosis):
         return patience
     longest_s = max(patience.length_s, policy.phase_patience_s)
     return replace(patience, length_s=min(in_phase_s + patience.length_s, longest_s))
@@ -95,12 +104,15 @@ def _patience_outside_phases(
 ) -> Patience:
     if diagnosis.why_not:
         return _undiagnosed(context, policy)
-    if diagnosis.cause in CANNOT_GO_ON:
+    if cannot_go_on(diagnosis):
         return Patience(
             length_s=_still_s(context, policy), reason="the suspect cannot go on by itself"
         )
-    judge = _without_heartbeats if context.no_heartbeat else _by_movement
-    patience = judge(diagnosis, context, policy)
+    patience = _by_gpus(diagnosis, context, policy) or (
+        _without_heartbeats(diagnosis, context, policy)
+        if context.no_heartbeat
+        else _by_movement(diagnosis, context, policy)
+    )
     seen = pauses.longest(context.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
     if learned_s > patience.length_s:
@@ -119,6 +131,24 @@ def _undiagnosed(context: StallContext, policy: Policy) -> Patience:
         return Patience(length_s=policy.moving_floor_s, reason="nothing moves")
     reason = "there is no diagnosis, and a rank moves"
     return Patience(length_s=policy.class_patience_s, reason=reason)
+
+
+def _by_gpus(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience | None:
+    """Return the patience where the GPUs show the hang; None where they do not.
+
+    All hosts wait for their devices, so no host gives the GPU of the suspect more work, and the
+    GPUs of the others have waited for seconds. Movement of that GPU is not progress then: a kernel
+    without an end moves for ever. The time of some steps is enough for a kernel that ends. First
+    steps, marked phases, and code that usually takes long get their own patience.
+    """
+    is_usual = not (context.starting or context.phase)
+    if not (diagnosis.is_shown_by_gpus and is_usual):
+        return None
+    if diagnosis.suspect_class in PATIENT_CLASSES:
+        reason = f"{diagnosis.suspect_class} work takes long, also on a GPU"
+        return Patience(length_s=policy.class_patience_s, reason=reason)
+    reason = "all hosts wait for their GPUs, and the GPU of the suspect differs from the others"
+    return Patience(length_s=_still_s(context, policy), reason=reason)
 
 
 def _by_movement(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience:
