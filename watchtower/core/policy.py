@@ -34,15 +34,16 @@ class Policy:
         10,
         0.1,
         86400,
-        "A suspect that does not move while other ranks wait is hung at the earliest this "
-        "many seconds after suspicion.",
+        "A suspect that does not move while other ranks wait, or whose GPU alone works or is idle "
+        "while all hosts wait for their GPUs, is hung at the earliest this many seconds after "
+        "suspicion.",
     )
     hung_factor: float = setting(
         5,
         0,
         1000,
-        "A suspect that does not move is hung at the earliest this many typical steps after "
-        "suspicion.",
+        "A suspect that does not move, or whose GPU alone works or is idle, is hung at the "
+        "earliest this many typical steps after suspicion.",
     )
     moving_floor_s: float = setting(
         30,

@@ -288,6 +288,13 @@ def test_where_nothing_measured_points_to_the_network_nobody_is_sent_there():
     assert "check the network" in at_sockets.summary
 
 
+def test_a_rank_that_moves_data_beside_its_wait_does_not_delay_the_incident():
+    diagnosis = diagnose(make_case("movement", "host", {"written": 1e7}, logged=True))
+    assert likeliest(diagnosis) == (ODD,)
+    assert not diagnosis.suspects_moving
+    assert not diagnosis.suspects_transfer
+
+
 def test_stopped_ranks_are_not_asked():
     stopped = a_rank(ODD, state="T")
     diagnosis = diagnose(a_case(with_rank(ranks_in(8), stopped)))

@@ -175,6 +175,8 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
     ]
     explained = explain_without_fault(picture)
     candidates = likeliest[0].suspects if likeliest else ()
+    # While all wait, what a candidate does beside its wait does not let the job go on.
+    timed_by = () if picture.separations else candidates
     alternatives = () if explained else _list_alternatives(likeliest, ())
     written = Written((), explained or summarise_unknown(picture, alternatives), (), ())
     if not explained:
@@ -186,7 +188,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
             next_steps=add_event_step(picture, candidates, steps),
         )
     return replace(
-        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, candidates),
+        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, timed_by),
         domain=find_domain(picture, Cause.UNKNOWN, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=alternatives,
