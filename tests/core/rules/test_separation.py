@@ -245,6 +245,15 @@ def test_what_all_ranks_have_separates_none(name):
     assert diagnose(replace(case, nodes=nodes)).cause.value == "symmetric_hang"
 
 
+def test_a_gpu_that_only_another_job_uses_separates_none():
+    _, error = of_node("pcie_error", DEVICE)
+    used = replace(seen("gpu_process.77", age_s=1.0), pid=77)
+    case = make_case("GPU error", "none", None, logged=True)
+    first, second = case.nodes
+    second = replace(second, observations=(error, used))
+    assert diagnose(replace(case, nodes=(first, second))).cause.value == "symmetric_hang"
+
+
 def test_what_is_older_than_the_stall_separates_none():
     for kind, what, value in CASES:
         # A call that has not returned is no event of the past.

@@ -22,6 +22,7 @@ from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
 from watchtower.core.reading.gpus import FRESH_S as PATTERN_FRESH_S
 from watchtower.core.reading.gpus import STUCK_FAMILY, GpuPattern
+from watchtower.core.reading.job_gpus import JobGpus
 from watchtower.core.reading.movement import BUSY_CORES
 from watchtower.core.reading.xids import FAULTS, is_about_nothing
 from watchtower.wire.dumps import NativeKind
@@ -205,12 +206,19 @@ def _find_links(picture: Picture) -> Iterator[tuple[Position, Observation]]:
 
 
 def _find_node_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
-    """Yield the ranks of nodes with errors of hardware that belongs to no other job's GPU."""
+    """Yield the ranks of nodes with errors of hardware, except of a GPU that others use."""
     events: dict[str, Observation] = {}
+    pids: dict[str, set[int | None]] = {}
+    for item in picture.live:
+        pids.setdefault(item.evidence.node, set()).add(item.evidence.pid)
     for node in picture.case.nodes:
-        for each in node.observations:
-            is_event = each.pid is None and each.name.startswith(NODE_EVENTS)
-            if is_event and _is_of_stall(picture, each):
+        found = [each for each in node.observations if each.name.startswith(NODE_EVENTS)]
+        if not found:
+            continue
+        gpus = JobGpus(node.observations, pids.get(node.node, set()))
+        for each in found:
+            is_foreign = each.pid is not None or gpus.is_of_others(each.subject)
+            if not is_foreign and _is_of_stall(picture, each):
                 events.setdefault(node.node, each)
     return _of_nodes(picture, events)
 

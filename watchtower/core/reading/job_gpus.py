@@ -24,6 +24,11 @@ class JobGpus:
         seen = {pid for named in users.values() for pid in named}
         self._is_complete = None not in pids and bool(self._pids) and self._pids <= seen
 
+    def is_of_others(self, subject: str) -> bool:
+        """Return whether a device is only used by processes outside the job."""
+        users = self._users.get(subject, set())
+        return bool(users) and not users & self._pids
+
     def uses(self, subject: str) -> bool | None:
         """Return whether a rank of the job uses a device; None if that is not known.
 
