@@ -15,9 +15,9 @@ GRAFANA_TYPES := @grafana/schema@11.6.0 typescript@5.4.5
 # Finds problems of accessibility on the pages. MPL-2.0, used by tests only.
 AXE := axe-core@4.14.1
 
-# The newest usable Python >= 3.11; a name on PATH may be a shim that does not work, so each is run.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+# A usable Python >= 3.10; a name on PATH may be a shim that does not work, so each is run.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.10 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo $$p && break; done)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Without byte code every process of every test would compile the sources again.
@@ -95,7 +95,7 @@ clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.venv:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and not on PATH"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed and not on PATH"; exit 1; }
 	@echo "making $(VENV) with $(PYTHON) (once)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }

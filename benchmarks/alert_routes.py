@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 from tests.alerts.receivers import Receiver as DirectReceiver
@@ -23,6 +22,7 @@ from tests.system.hung_jobs import FAST, SmallJob, reporting
 from tests.system.monitoring import Receiver, receiving, watching
 from tests.towers import running_tower
 from watchtower.commands.client import TowerClient
+from watchtower.core.times import read_time
 
 DIRECT_S, PROMETHEUS_S = 1.0, 12.0
 """Longest time to the notification in seconds, by route."""
@@ -54,7 +54,7 @@ def measure(job: SmallJob, direct: DirectReceiver, prometheus: Receiver) -> tupl
     job.stop()
     wait_for(find, f"the direct alert of {job.name}")
     first = find()[0]
-    opened_at = datetime.fromisoformat(direct.alerts[first]["startsAt"]).timestamp()
+    opened_at = read_time(direct.alerts[first]["startsAt"]).timestamp()
     arrived_at = wait_for(lambda: prometheus.sent("firing", job.name), f"the alert of {job.name}")
     return direct.arrivals[first] - opened_at, arrived_at - opened_at
 

@@ -106,7 +106,7 @@ def run_flood(kind: str, count: int) -> dict[str, Any]:
                 env={**os.environ, "FLOOD_MARK": mark, **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                process_group=0,
+                start_new_session=True,
             )
         )
         return started[-1]

@@ -8,9 +8,9 @@ UNITDIR := /etc/systemd/system
 SYSUSERSDIR := /etc/sysusers.d
 
 # A Python of the system: the services cannot read home directories.
-SERVICE_PYTHON ?= $(shell for p in /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 \
-	/usr/bin/python3 /usr/local/bin/python3; do $$p -c 'import ensurepip, sys; \
-	sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+SERVICE_PYTHON ?= $(shell for p in /usr/bin/python3 /usr/bin/python3.1[0-9] /usr/local/bin/python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && \
+	echo $$p && break; done)
 
 VENV_DIR = $(DESTDIR)$(PREFIX)
 UNITS = $(DESTDIR)$(UNITDIR)
@@ -41,7 +41,7 @@ uninstall-tower: ## remove the tower's service; settings and data stay
 # $(1) agent or tower, $(2) its settings. Settings that are there already are not touched.
 define install_daemon
 	set -e; \
-	test -n "$(SERVICE_PYTHON)" || { echo "no Python >= 3.11 with venv is in /usr/bin (on Debian \
+	test -n "$(SERVICE_PYTHON)" || { echo "no Python >= 3.10 with venv is in /usr/bin (on Debian \
 	and Ubuntu: apt install python3-venv); or give one: SERVICE_PYTHON=FILE"; exit 1; }; \
 	umask 022; \
 	test -x '$(VENV_DIR)/bin/python' || $(SERVICE_PYTHON) -m venv '$(VENV_DIR)'; \

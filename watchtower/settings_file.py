@@ -4,7 +4,6 @@ allowed values."""
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
+
+from watchtower.toml_tables import parse_toml
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -41,10 +42,10 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     Raises ConfigError if it is not readable, not TOML, or has an unknown table.
     """
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
+        data = parse_toml(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     for name, table in data.items():
         if name not in TABLES or not isinstance(table, dict):

@@ -6,11 +6,12 @@ The table is `xids.toml`.
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
+from typing import Any
+
+from watchtower.toml_tables import parse_toml, read_table
 
 BLAMELESS = frozenset({"application", "info", "secondary"})
 """Classes of which the GPU is not the cause."""
@@ -53,10 +54,10 @@ def _expand(codes: Iterable[str]) -> Iterator[int]:
         yield from range(int(first), min(int(last or first), MAX_CODES) + 1)
 
 
-def read_table(text: str) -> dict[int, XidMeaning]:
-    """Return the meanings of the codes in a table. Raises ValueError, also if it is not TOML."""
+def read_meanings(content: Mapping[str, Any]) -> dict[int, XidMeaning]:
+    """Return the meanings of the codes in a table. Raises ValueError."""
     found: dict[int, XidMeaning] = {}
-    for entry in tomllib.loads(text).get("xid", []):
+    for entry in content.get("xid", []):
         try:
             meaning = XidMeaning(
                 means=entry["means"], device_class=entry["class"], action=entry["action"]
@@ -70,7 +71,7 @@ def read_table(text: str) -> dict[int, XidMeaning]:
     return found
 
 
-_OURS = read_table(resources.files("watchtower").joinpath("xids.toml").read_text("utf-8"))
+_OURS = read_meanings(read_table("watchtower", "xids"))
 ACTIONS = frozenset(each.action for each in (*_OURS.values(), UNKNOWN_XID)) - {IGNORE}
 """Actions that an error may ask for."""
 
@@ -80,7 +81,7 @@ def read_override(path: str) -> dict[int, XidMeaning]:
     if not path:
         return {}
     try:
-        found = read_table(Path(path).read_text("utf-8"))
+        found = read_meanings(parse_toml(Path(path).read_text("utf-8")))
         wrong = {each.action for each in found.values()} - ACTIONS - {IGNORE}
         if wrong:
             raise ValueError(f"invalid action {min(wrong)!r}: use {sorted({*ACTIONS, IGNORE})}")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 
 from agent.collectors.subjects import name_pci
 from watchtower.printable import printable
+from watchtower.toml_tables import read_table
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, MAX_WORD
 
 MAX_LINE = 1024
@@ -41,7 +40,6 @@ class _Row:
     clears: bool
 
 
-_TABLE = resources.files("agent.data").joinpath("kernel_lines.toml").read_text("utf-8")
 _ROWS = tuple(
     [
         _Row(
@@ -52,7 +50,7 @@ _ROWS = tuple(
             unit=entry.get("unit", ""),
             clears=entry.get("clears", False),
         )
-        for entry in tomllib.loads(_TABLE)["line"]
+        for entry in read_table("agent.data", "kernel_lines")["line"]
     ]
 )
 

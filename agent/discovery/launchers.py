@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 from watchtower_heartbeat.launchers import IDENTITY_VARIABLES, LAUNCHERS, read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
 from watchtower.printable import printable
+from watchtower.toml_tables import read_table
 from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 from watchtower.wire.launches import Launch
@@ -97,7 +96,7 @@ def load_facts() -> Facts:
             for rule in table[name]
         )
 
-    table = tomllib.loads(resources.files("agent.data").joinpath("launchers.toml").read_text())
+    table = read_table("agent.data", "launchers")
     return Facts(
         programs=frozenset(table["programs"]),
         modules=frozenset(table["modules"]),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import platform
-import tomllib
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 
 from agent.dumpers.freezer import is_frozen
 from agent.dumpers.sockets import SocketTables
@@ -14,6 +12,7 @@ from agent.mounts import MountTables
 from agent.procfs import Proc, parse_stat
 from agent.tracers import find_foreign_tracer, see_past_own_tools
 from watchtower.printable import printable
+from watchtower.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
@@ -48,7 +47,7 @@ class SystemCalls:
 @cache
 def load_system_calls(machine: str) -> SystemCalls:
     """Read the table for a machine. Numbers differ between architectures."""
-    table = tomllib.loads(resources.files("agent.data").joinpath("syscalls.toml").read_text())
+    table = read_table("agent.data", "syscalls")
     names = table.get(MACHINES.get(machine, machine), {})
     return SystemCalls(
         {number: name for name, number in names.items()},

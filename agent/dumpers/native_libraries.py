@@ -6,10 +6,9 @@ Standard library only: a child process reads them, too.
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from importlib import resources
 
+from watchtower.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME
 
 PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"
@@ -18,9 +17,7 @@ DEVICE_OR_WORK, GENERATED, NATIVE = "device_or_work", "generated", "native"
 MAX_REMEMBERED = 1024
 """Libraries whose classes are remembered. Each sample of a thread asks for one."""
 
-_TABLE = tomllib.loads(
-    resources.files("agent.data").joinpath("native_libraries.toml").read_text("utf-8")
-)["library"]
+_TABLE = read_table("agent.data", "native_libraries")["library"]
 _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     [(entry["class"], re.compile("|".join(f"(?:{n})" for n in entry["names"]))) for entry in _TABLE]
 )

@@ -30,7 +30,7 @@ def quiet_child() -> Iterator[int | None]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        process_group=0,
+        start_new_session=True,
     )
     assert child.stdin is not None
     assert child.stdout is not None

@@ -95,7 +95,7 @@ class ChildRunner:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={"PATH": os.environ.get("PATH", os.defpath), "RUST_BACKTRACE": "0"},
-            process_group=0,
+            start_new_session=True,
         )
         confine(child.pid, memory_bytes)
         with self._lock:

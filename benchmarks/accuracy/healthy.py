@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from benchmarks.accuracy.circumstances import name_settings, read_commit, read_versions
@@ -74,7 +74,7 @@ def draw_ranks(drill: Drill, lot: random.Random) -> int:
 def _run(drill: Drill, lot: random.Random, config: str | None) -> Row | None:
     here = [name for name in drill.backends if why_not(name) is None]
     backend, ranks = lot.choice(here), draw_ranks(drill, lot)
-    date, started = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    date, started = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     print(f"{drill.name:<24} {backend:<7} {ranks} ranks ", end="", flush=True)
     with tempfile.TemporaryDirectory(prefix="watchtower-evidence-") as folder:
         try:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
 
@@ -88,7 +88,7 @@ def _run_once(key: Key, how: How) -> None:
         "ranks": ranks,
         "settings": settings,
         "commit": commit,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": read_versions(),
         "beside": how.beside,
     }

@@ -18,8 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 START = Path(__file__).with_name("start.py")
 PACKAGES = {"watchtower": ROOT, "agent": ROOT, "watchtower_heartbeat": ROOT / "heartbeat"}
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 """Each of them needs a msgspec of its own."""
+
+BACKPORTS = {"3.10": ("tomli",)}
+"""What else a Python needs."""
 
 
 def main(target: Path) -> None:
@@ -33,7 +36,8 @@ def main(target: Path) -> None:
             shutil.copytree(parent / name, content / "packages" / name, ignore=ignored)
         for python in PYTHONS:
             native = content / "native" / f"cp{python.replace('.', '')}"
-            _unpack(_download("msgspec", python, folder), native)
+            for package in ("msgspec", *BACKPORTS.get(python, ())):
+                _unpack(_download(package, python, folder), native)
         unpacked = folder / "py-spy"
         _unpack(_download("py-spy", PYTHONS[0], folder), unpacked)
         (content / "bin").mkdir()
@@ -53,7 +57,7 @@ def main(target: Path) -> None:
 def _download(name: str, python: str, folder: Path) -> Path:
     """Download the pinned wheel of a package for one Python, and return its path."""
     pins = (ROOT / "constraints.txt").read_text("utf-8")
-    pin = re.search(rf"^{re.escape(name)}==\S+$", pins, re.MULTILINE)
+    pin = re.search(rf"^{re.escape(name)}==[^\s;]+", pins, re.MULTILINE)
     if pin is None:
         sys.exit(f"constraints.txt has no version of {name}")
     into = folder / f"{name}-{python}"

@@ -21,7 +21,7 @@ USAGE = """usage: python3 watchtower.pyz COMMAND
 
 `python3 watchtower.pyz COMMAND --help` describes a command. This file needs no installation.
 """
-OLDEST = (3, 11)
+OLDEST = (3, 10)
 FOLDERS = ("TMPDIR", "XDG_RUNTIME_DIR"), ("/tmp", "/dev/shm", "/var/tmp", ".")
 
 

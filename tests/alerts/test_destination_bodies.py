@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
@@ -16,6 +15,7 @@ from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
 from watchtower.alerts.destinations.pagerduty import PagerDuty
 from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
+from watchtower.core.times import read_time
 from watchtower.slack_blocks import MAX_TEXT
 from watchtower.store.values import Ack, Identity, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
@@ -46,7 +46,7 @@ HOSTILE = replace(
 
 
 def seconds(text: object) -> float:
-    return datetime.fromisoformat(str(text)).timestamp()
+    return read_time(str(text)).timestamp()
 
 
 def test_alertmanager_holds_an_open_alert_for_some_minutes():

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
+
+from watchtower.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]
 
 
 def known_range() -> tuple[str, str]:
     """Return the first version that is allowed, and the first one above that is not."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = parse_toml((ROOT / "pyproject.toml").read_text())["project"]
     (found,) = (
         match
         for each in project["optional-dependencies"]["tower"]

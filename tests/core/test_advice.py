@@ -1,8 +1,6 @@
 """Advice that a person can follow: what it names exists, and is what the rank waits for."""
 
 import re
-import tomllib
-from importlib import resources
 
 import pytest
 
@@ -16,9 +14,9 @@ from tests.core.builders import (
     with_rank,
 )
 from tests.core.rules.asking import ask
-from watchtower.core import reading
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.writer.advice import ADVICE, WAIT_PLACE, lasts
+from watchtower.core.reading.facts import read_facts
 from watchtower.wire.dumps import Mount
 
 
@@ -162,7 +160,7 @@ class TestPageOfAMappedFile:
 A_COMMAND_ON_A_PROCESS = re.compile(
     r"py-spy|kill -|lsof|/proc/|--ppid|-p \{|\bend its process|on pid|the child\b"
 )
-FACTS = tomllib.loads(resources.files(reading).joinpath("facts/wait_places.toml").read_text())
+FACTS = read_facts("wait_places")
 EVERY_ADVICE = ADVICE | {
     f"wait place {number}": row["advice"]
     for number, row in enumerate(FACTS["frame"] + FACTS["call"])

@@ -1,10 +1,10 @@
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
 from tests.core.builders import FETCHING, a_case, a_dead_rank, a_rank, ranks_in, with_rank
 from tests.core.test_properties import verdict_of
+from watchtower.core.times import read_time
 from watchtower.core.verdict_text import (
     MAX_LINES,
     SHOWN_DOUBTS,
@@ -141,7 +141,7 @@ def test_where_lines_are_few_the_weakest_evidence_is_left_out_and_the_next_steps
 def test_times_are_in_utc_and_have_an_age_where_the_moment_of_reading_is_known():
     after = Aftermath(at="2026-11-22T05:52:02.184Z", ranks="0-3", text="ended by SIGTERM")
     verdict = a_verdict(aftermath=(after,))
-    at = datetime.fromisoformat(after.at).timestamp()
+    at = read_time(after.at).timestamp()
     text = "afterwards: 2026-11-22 05:52:02 UTC"
     assert f"  {text} (3 min ago) ranks 0-3: ended by SIGTERM\n" in render_text(verdict, at + 200)
     for shown in (render_text(verdict), render_markdown(verdict), render_slack(verdict)):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.xid_table import explain_xid, read_override, read_table
+from watchtower.toml_tables import parse_toml
+from watchtower.xid_table import explain_xid, read_meanings, read_override
 
 ENTRY = """[[xid]]
 codes = [{codes}]
@@ -59,4 +60,4 @@ def test_a_missing_file_ends_the_program():
 
 
 def test_a_range_is_bounded():
-    assert len(read_table(entry('"0-99999999999999"'))) <= 100_001
+    assert len(read_meanings(parse_toml(entry('"0-99999999999999"')))) <= 100_001

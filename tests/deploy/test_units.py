@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
+from watchtower.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"
@@ -71,7 +71,7 @@ def test_the_units_start_the_programs_of_this_project():
 def test_the_secrets_that_the_tower_is_to_read_are_those_that_its_unit_hands_over():
     """With the marks off both files, as docs/install.md says."""
     text = (UNITS / "tower.toml").read_text("utf-8")
-    table = tomllib.loads(re.sub(r"(?m)^#(?=\w+ = )", "", text))["tower"]
+    table = parse_toml(re.sub(r"(?m)^#(?=\w+ = )", "", text))["tower"]
     unit = (UNITS / "watchtower-tower.service").read_text("utf-8")
     handed = dict(re.findall(r"^#LoadCredential=([\w.-]+):(\S+)$", unit, re.MULTILINE))
     named = {name: path for name, path in table.items() if name.endswith("_file") or "tls" in name}

@@ -1,7 +1,5 @@
 """Layouts, backends, ports and settings of a drill; output is read line by line."""
 
-import tomllib
-
 import pytest
 
 from watchtower.drills.environment import toml_value
@@ -14,6 +12,7 @@ from watchtower.drills.launching import (
     node_name,
 )
 from watchtower.drills.program_log import ProgramLog
+from watchtower.toml_tables import parse_toml
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path):
@@ -51,7 +50,7 @@ def test_a_drill_that_cuts_links_is_refused_where_there_are_no_namespaces(monkey
 
 @pytest.mark.parametrize("value", [True, 3, 0.25, 'a "b" \\ \n\x07é', [1, "x"], {"a b": 1.5}])
 def test_settings_survive_being_written_as_toml(value):
-    assert tomllib.loads(f"key = {toml_value(value)}")["key"] == value
+    assert parse_toml(f"key = {toml_value(value)}")["key"] == value
 
 
 def test_a_free_port_is_none_that_a_connection_could_get():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.system.test_alert_story import BUSY, DIRECT_S, configure
 from tests.system.test_dead_file_server import CONFIG
 from tests.towers import running_tower, wait_until
 from watchtower.alerts.notifier import GATHER_S, REGATHER_S
+from watchtower.core.times import read_time
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -69,7 +69,7 @@ def test_an_outage_is_one_message_that_ends_once(tmp_path: Path):
 
 
 def unix_time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+    return read_time(text).timestamp()
 
 
 def get_text(url: str) -> str:

@@ -29,7 +29,7 @@ class AnyStory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="any-story-", dir=IN_MEMORY)
-        self.runner = asyncio.Runner()
+        self.loop = asyncio.new_event_loop()
         self.sim = self.run(self.begin())
         self.steps = 0
         self.pids = 100
@@ -41,7 +41,7 @@ class AnyStory(RuleBasedStateMachine):
         self.go_on(LEARNED)
 
     def run(self, work):
-        return self.runner.run(work)
+        return self.loop.run_until_complete(work)
 
     async def begin(self) -> Simulation:
         return Simulation(Path(self.folder.name) / "watchtower.db")
@@ -52,7 +52,7 @@ class AnyStory(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.run(self.sim.close())
-        self.runner.close()
+        self.loop.close()
         self.folder.cleanup()
 
     @precondition(lambda self: self.culprit is None)

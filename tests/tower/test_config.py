@@ -108,7 +108,8 @@ def test_names_from_a_proxy_without_tokens_are_a_warning(config):
     text = '[pages]\nuser_header = "X-User"\ntrusted_proxies = ["10.0.0.7"]\n'
     assert find_warnings(config(text), TokenBook({}, {})) == [OPEN_TO_ALL]
     assert find_warnings(config(""), TokenBook({}, {})) == []
-    book = TokenBook({}, {f"WATCHTOWER_{scope.upper()}_TOKEN": scope * 8 for scope in Scope})
+    names = [scope.value for scope in Scope]
+    book = TokenBook({}, {f"WATCHTOWER_{name.upper()}_TOKEN": name * 8 for name in names})
     assert find_warnings(config(text), book) == []
 
 

@@ -12,6 +12,7 @@ from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
 from watchtower.tower import examination
+from watchtower.tower.clock import timeout
 from watchtower.tower.examination import ExaminationRefusedError
 from watchtower.tower.stack_views import list_stacks
 from watchtower.wire.verdict import Cause, Status
@@ -99,7 +100,7 @@ def test_an_agent_that_ignores_an_order_gets_another_one(tell):
         assert all((await orders(sim)).values())  # the agents have just dumped the job
         assert not any((await orders(sim)).values())
         sim.world.now += examination.AGAIN_S
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while not all((await orders(sim)).values()):
                 await asyncio.sleep(0.001)
         await sim.dump(behind=2)

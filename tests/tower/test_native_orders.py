@@ -15,6 +15,7 @@ from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S
 from watchtower.tower import examination
+from watchtower.tower.clock import timeout
 from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
@@ -203,7 +204,7 @@ def test_an_agent_that_dumps_the_job_is_asked_again(tell):
         assert natives(await orders(sim))
         assert not natives(await orders(sim))
         sim.world.now += examination.AGAIN_S
-        async with asyncio.timeout(30):
+        async with timeout(30):
             while not natives(await orders(sim)):
                 await asyncio.sleep(0.001)
         sim.functions[SUSPECT] = READ

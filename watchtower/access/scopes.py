@@ -7,13 +7,13 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 from watchtower.access.files import FileWatch
 from watchtower.access.tokens import TokenError, parse_tokens, read_token_file
 
 
-class Scope(StrEnum):
+class Scope(Enum):
     """The rights of a token. A scope implies no other scope, except that an operator may read."""
 
     AGENT = "agent"

@@ -50,7 +50,7 @@ class Sessions:
     def begin(self, token: KnownToken, now: float) -> str:
         """Return the cookie of a new session. Raises ValueError if the token is not a person's."""
         if token.scope not in SCOPES:
-            raise ValueError(f"a token for {token.scope} cannot begin a session")
+            raise ValueError(f"a token for {token.scope.value} cannot begin a session")
         ident = secrets.token_urlsafe(ID_BYTES)
         until = int(now) + self.lifetime_s
         return f"{ident}.{until}.{self._sign(token, ident, until)}"

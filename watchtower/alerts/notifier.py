@@ -23,7 +23,7 @@ from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
-from watchtower.tower.clock import Clock
+from watchtower.tower.clock import Clock, timeout
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.drills import is_drill
@@ -208,8 +208,8 @@ class AlertNotifier:
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
             # Not wait_for: before Python 3.12 it may swallow a cancellation.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(wait_s, 0.01)):
+            with contextlib.suppress(asyncio.TimeoutError):
+                async with timeout(max(wait_s, 0.01)):
                     await sender.wake.wait()
 
     def _hold(self, sender: _Sender, entry: Entry) -> bool:
@@ -251,12 +251,12 @@ class AlertNotifier:
         which = first if len(alerts) == 1 else f"{first} and {len(alerts) - 1} more"
         try:
             sending = sender.thread.submit(lambda: _send(sender.destination, alerts, receipt))
-            async with asyncio.timeout(DELIVERY_S):
+            async with timeout(DELIVERY_S):
                 receipt = await asyncio.wrap_future(sending)
         except Exception as error:
             wait_s = self._note_failed(sender, alerts, error)
             reason = str(error) if isinstance(error, DeliveryError) else repr(error)
-            if isinstance(error, TimeoutError):
+            if isinstance(error, asyncio.TimeoutError):
                 reason = f"no result within {DELIVERY_S:g} s"
             words = (which, name, reason, wait_s)
             log.warning(

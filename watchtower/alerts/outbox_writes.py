@@ -18,7 +18,7 @@ from watchtower.alerts.alert import Alert
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow
-from watchtower.tower.clock import Clock
+from watchtower.tower.clock import Clock, timeout
 
 log = logging.getLogger("watchtower.alerts")
 
@@ -98,8 +98,8 @@ class OutboxWrites:
                 self.save(entry)
         futures = [self._saving.get(entry.alert.incident) for entry in entries]
         wake = asyncio.get_running_loop().call_soon_threadsafe
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STORE_S):
+        with contextlib.suppress(asyncio.TimeoutError):
+            async with timeout(STORE_S):
                 for saving in futures:
                     if saving is not None and not saving.done():
                         is_done = asyncio.Event()

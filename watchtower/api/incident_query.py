@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -67,7 +67,7 @@ class IncidentQuery(BaseModel):
         """Return the conditions. Raises RequestRefusedError if the cursor is not valid."""
         since = self.since
         if since is not None and since.tzinfo is None:
-            since = since.replace(tzinfo=UTC)
+            since = since.replace(tzinfo=timezone.utc)
         return IncidentFilter(
             job=self.job,
             status=self.status,

@@ -29,6 +29,7 @@ from watchtower.api.fair_turns import FairTurns
 from watchtower.api.problems import problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.core.fleet.fleet import FleetFullError
+from watchtower.tower.clock import timeout
 from watchtower.tower.job_labels import note_labels
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -232,7 +233,7 @@ async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -
         raise RefusedError(415, "the body is compressed: send it as plain JSON")
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_S):
+        async with timeout(BODY_S):
             async for chunk in request.stream():
                 if len(body) + len(chunk) > limit:
                     raise RefusedError(413, detail)
@@ -240,7 +241,7 @@ async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -
                 body += chunk
     except ClientDisconnect:
         raise RefusedError(400, "the connection ended before the end of the body") from None
-    except TimeoutError:
+    except asyncio.TimeoutError:
         raise RefusedError(408, f"the body did not arrive within {BODY_S:g} s") from None
     return bytes(body)
 

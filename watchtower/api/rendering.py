@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
+from enum import Enum
 from typing import Annotated
 
 from fastapi import Query
@@ -17,7 +17,7 @@ from watchtower.tower.owners import OwnedVerdict
 from watchtower.tower.views import VerdictView, view_verdict
 
 
-class VerdictFormat(StrEnum):
+class VerdictFormat(Enum):
     """How a verdict is written."""
 
     JSON = "json"
@@ -37,7 +37,7 @@ Format = Annotated[
 ]
 
 
-class DocumentShape(StrEnum):
+class DocumentShape(Enum):
     """How a document is written."""
 
     MARKDOWN = "markdown"

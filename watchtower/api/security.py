@@ -192,7 +192,7 @@ class Guard:
     def _forbid(self, scope: Scope, visitor: Visitor, needed: frozenset[scopes.Scope]) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
-        known = visitor.scope
+        known = visitor.scope.value if visitor.scope else "nobody"
         detail = f"this call needs a token for {wanted}, but the token is for {known}"
         if visitor.way is not Way.TOKEN:
             detail = f"this needs the rights of an {wanted}: you have those of a {known}"

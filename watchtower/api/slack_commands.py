@@ -22,6 +22,7 @@ from watchtower.api.ingest import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.slack_answers import Asked, SlackAnswers
+from watchtower.tower.clock import timeout
 
 PATH = "/slack/commands"
 
@@ -78,9 +79,9 @@ class SlackCommands:
             self._refusals.add("bad_signature", client_of(request.scope), time.monotonic())
             return problem(401, fault)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with timeout(ANSWER_S):
                 message = await self._answers.answer(_read_command(body))
-        except TimeoutError:
+        except asyncio.TimeoutError:
             message = slack_blocks.message(LATE, [slack_blocks.section(LATE)])
         return JSONResponse({"response_type": "ephemeral", **message})
 

@@ -11,7 +11,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from functools import lru_cache
 
 from starlette.types import Scope as Request
@@ -31,7 +31,7 @@ COOKIE, SECURE_COOKIE = "watchtower-session", "__Host-watchtower-session"
 """Name of the cookie. A browser accepts the second only over TLS, and from this host alone."""
 
 
-class Way(StrEnum):
+class Way(Enum):
     """How the tower knows a visitor."""
 
     NONE = "none"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from watchtower.arguments import Parser, name_or_id
+from watchtower.core.times import read_time
 from watchtower.wire.verdict import Cause, Domain, Status
 
 _DURATION = re.compile(r"(?:\d+[smhd])+")
@@ -35,13 +36,12 @@ def moment(text: str) -> timedelta | datetime:
             return timedelta(seconds=seconds)
         if len(text) > MAX_DURATION:
             raise ValueError
-        at = datetime.fromisoformat(text)
+        return read_time(text)
     except (ValueError, OverflowError):
         shown = text[:MAX_DURATION]
         raise argparse.ArgumentTypeError(
             f"invalid time {shown!r}: use 2h, 7d, 2026-11-22 or 2026-11-22T02:16Z"
         ) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def add_status(parser: Parser, what: str) -> None:
@@ -83,7 +83,7 @@ def find_filters(args: argparse.Namespace, now: float) -> dict[str, str]:
     found = {name: str(getattr(args, name) or "") for name in FILTERS if name != "since"}
     since = args.since
     if isinstance(since, timedelta):
-        since = datetime.fromtimestamp(max(0.0, now - since.total_seconds()), UTC)
+        since = datetime.fromtimestamp(max(0.0, now - since.total_seconds()), timezone.utc)
     found["since"] = since.isoformat() if since is not None else ""
     return found | {"drills": "true" if args.drills else ""}
 

@@ -7,7 +7,7 @@ safe: it names what is known about the evidence, the steps and the processes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from watchtower.core.amounts import find_count, find_moment, find_seconds, find_step, format_short
 from watchtower.core.text import count_ranks, format_count
@@ -173,6 +173,6 @@ def _write_timeout(facts: KillFacts, now: float | None) -> str:
 
 def _write_at(at: float, now: float | None) -> str:
     """Return "22:13 UTC", with the date unless it is that of `now`."""
-    moment = datetime.fromtimestamp(at, UTC)
-    is_today = now is not None and datetime.fromtimestamp(now, UTC).date() == moment.date()
+    moment = datetime.fromtimestamp(at, timezone.utc)
+    is_today = now is not None and datetime.fromtimestamp(now, timezone.utc).date() == moment.date()
     return f"{moment:%H:%M} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -26,10 +26,15 @@ def format_moment(stamp: str) -> str:
     return stamp if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def read_time(stamp: str) -> datetime:
+    """Return an RFC 3339 time, or a date, with its zone: UTC if it has none. Raises ValueError."""
+    at = datetime.fromisoformat(stamp.replace("Z", "+00:00"))  # Python 3.10 does not know the Z
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
 def _parse(stamp: str) -> datetime | None:
     try:
-        at = datetime.fromisoformat(stamp)
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        return read_time(stamp).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         return None
 

@@ -13,30 +13,54 @@ from watchtower.store.migrations import StoreError
 from watchtower.store.private_files import make_private_file, make_private_folder
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-NO_ROOM_IN_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+ERROR, BUSY, READ_ONLY, IO_ERROR = 1, 5, 8, 10
+CORRUPT, FULL, CANNOT_OPEN, NOT_A_DATABASE = 11, 13, 14, 26
+"""Result codes of SQLite."""
+
+NO_ROOM_IN_SQLITE = frozenset({FULL, IO_ERROR})
 """Errors that may be temporary: they prevent writes, and the tower still starts and detects."""
 
-DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+DAMAGED = frozenset({NOT_A_DATABASE, CORRUPT})
+
+TEXTS = {
+    "unable to open": CANNOT_OPEN,
+    "readonly": READ_ONLY,
+    "locked": BUSY,
+    "disk I/O error": IO_ERROR,
+    "malformed": CORRUPT,
+    "database or disk is full": FULL,
+    "file is not a database": NOT_A_DATABASE,
+}
+"""What SQLite writes for a result code. In Python 3.10 an error does not have its code."""
+
+
+def code_of(error: Exception) -> int:
+    """Return the result code of SQLite without its extension; 0 if it is not known."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return code & 0xFF
+    otherwise = ERROR if isinstance(error, sqlite3.OperationalError) else 0
+    return next((code for text, code in TEXTS.items() if text in str(error)), otherwise)
 
 
 def advise(error: sqlite3.Error | OSError) -> str:
     """Return what an operator can do about an error of the disk or of the file."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_ERROR:
+    if code_of(error) == ERROR:
         return "it is damaged or another program changed it: move it away to start with a new one"
     return "this user must have write permission for the file and its folder"
 
 
 def is_damaged(error: sqlite3.DatabaseError) -> bool:
     """Return whether the file is permanently damaged."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED
+    return code_of(error) in DAMAGED
 
 
 def lacks_room(error: sqlite3.Error | OSError) -> bool:
     """Return whether the disk is full or fails temporarily, as opposed to an unusable file."""
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM_IN_SQLITE
+    return code_of(error) in NO_ROOM_IN_SQLITE
 
 
 def inode_of(path: Path) -> tuple[int, int]:

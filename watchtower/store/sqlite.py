@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
 
@@ -104,7 +104,7 @@ class SqliteStore:
         """Move a damaged file away and open a new one, so that the tower can start."""
         self._close()
         self._open = None
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         self.set_aside = self._path.with_name(f"{self._path.name}.damaged-{stamp}")
         for suffix in ("-wal", "-shm", ""):
             with contextlib.suppress(FileNotFoundError):

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
+
+if sys.version_info >= (3, 11):
+    timeout = asyncio.timeout
+else:
+    import async_timeout
+
+    timeout = async_timeout.timeout
+"""`async with timeout(seconds)` raises `asyncio.TimeoutError`. Before Python 3.11, that is another
+exception than `TimeoutError`."""
 
 STEADY_S = 1.0
 """A smaller change of the wall clock against the monotonic clock does not matter to people."""
@@ -46,11 +57,11 @@ class SteadyWall:
 
 def rfc3339(wall: float) -> str:
     """Return UNIX seconds as RFC 3339 in UTC with milliseconds."""
-    stamp = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
+    stamp = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
     return stamp.replace("+00:00", "Z")
 
 
 def make_id(wall: float) -> str:
     """Return a new ULID: 26 characters that sort by time and cannot be guessed."""
-    number = (int(wall * 1000) & (2**48 - 1)) << 80 | int.from_bytes(os.urandom(10))
+    number = (int(wall * 1000) & (2**48 - 1)) << 80 | int.from_bytes(os.urandom(10), "big")
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

@@ -157,7 +157,7 @@ class StoreWriter:
             stored = asyncio.shield(asyncio.wrap_future(future))
             result = await asyncio.wait_for(stored, STORE_WAIT_S)
         except Exception as error:
-            if isinstance(error, TimeoutError):
+            if isinstance(error, asyncio.TimeoutError):
                 error = TimeoutError(f"the store has not answered for {STORE_WAIT_S:g} s")
             self._note(error)
             raise StoreFailedError(f"{what} could not be stored: {error}") from error
@@ -169,7 +169,8 @@ class StoreWriter:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), READ_S)
         except Exception as error:
-            why = f"no answer within {READ_S:g} s" if isinstance(error, TimeoutError) else error
+            is_late = isinstance(error, asyncio.TimeoutError)
+            why = f"no answer within {READ_S:g} s" if is_late else error
             raise StoreFailedError(f"the store could not be read: {why}") from error
 
     def queue(self) -> tuple[int, float]:

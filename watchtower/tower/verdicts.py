@@ -6,7 +6,6 @@ import contextlib
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import datetime
 
 from watchtower.core.cause_names import format_cause
 from watchtower.core.detection.aftermath import Loss, LossGroup
@@ -17,7 +16,7 @@ from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.core.text import capitalise, clean, format_duration, format_percent
-from watchtower.core.times import format_moment
+from watchtower.core.times import format_moment, read_time
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.verdict import Aftermath, Cause, NotJudged, Status, Verdict, VerdictEntry
@@ -142,7 +141,7 @@ def read_aftermath(listed: Iterable[Aftermath], to_clock: float) -> dict[int, Lo
     losses: dict[int, Loss] = {}
     for item in listed:
         with contextlib.suppress(ValueError):
-            at = datetime.fromisoformat(item.at).timestamp() + to_clock
+            at = read_time(item.at).timestamp() + to_clock
             for rank in parse_ranks(item.ranks):
                 losses[rank] = Loss(rank=rank, at=at, kind=None, text=item.text)
     return losses

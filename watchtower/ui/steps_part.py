@@ -10,6 +10,7 @@ from itertools import pairwise
 from watchtower.core.cause_names import format_cause
 from watchtower.core.detection.step_history import FINE_POINTS
 from watchtower.core.text import format_duration
+from watchtower.core.times import read_time
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
@@ -111,14 +112,14 @@ def _hold(span: StepSpan) -> StepSpan:
 def _place_of_end(span: StepSpan) -> int:
     """Return the number of the last point, counted from a fixed time."""
     assert span.ends_at is not None
-    return int(datetime.fromisoformat(span.ends_at).timestamp() / span.interval_s)
+    return int(read_time(span.ends_at).timestamp() / span.interval_s)
 
 
 def _slice(span: StepSpan, first: int, extra: int) -> StepSpan:
     """Return a span without its first points and without `extra` points at its end."""
     if span.ends_at is None or first + extra >= len(span.steps):
         return span
-    ends_at = datetime.fromisoformat(span.ends_at)
+    ends_at = read_time(span.ends_at)
     moved = datetime.fromtimestamp(ends_at.timestamp() - extra * span.interval_s, ends_at.tzinfo)
     last = len(span.steps) - extra
     return StepSpan(
@@ -157,10 +158,10 @@ def _write_sentence(known: Sequence[int], length_s: float) -> str:
 
 
 def _find_marks(incidents: Sequence[IncidentSummary], ends_at: str, length_s: float) -> list[Mark]:
-    end = datetime.fromisoformat(ends_at).timestamp()
+    end = read_time(ends_at).timestamp()
     marks = []
     for incident in incidents:
-        age_s = end - datetime.fromisoformat(incident.opened_at).timestamp()
+        age_s = end - read_time(incident.opened_at).timestamp()
         if 0 <= age_s <= length_s:
             cause = format_cause(incident.cause or Cause.UNKNOWN)
             label = f"{incident.opened_at[11:19]} {cause}"

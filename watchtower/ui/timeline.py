@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from watchtower.core.cause_names import format_cause
 from watchtower.core.text import format_percent
+from watchtower.core.times import read_time
 from watchtower.store.values import IncidentKind
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.ui.words import stamp
@@ -74,6 +74,6 @@ def _at(wall: float) -> str:
 def _time_of(stamp: str) -> float:
     """Return the UNIX seconds of a time; 0 for text of another release that is not a time."""
     try:
-        return datetime.fromisoformat(stamp).timestamp()
+        return read_time(stamp).timestamp()
     except ValueError:
         return 0.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from statistics import median, median_low
 
 from watchtower.core.ranksets import name_ranks
+from watchtower.core.times import read_time
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
 from watchtower.tower.outputs import OutputView
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, shrink
@@ -248,4 +248,4 @@ def _name(first: SeriesView, items: Sequence[SeriesView]) -> str:
 
 
 def _seconds(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
+    return read_time(stamp).timestamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from watchtower.core.text import clean
 from watchtower.wire.verdict import Status
@@ -49,7 +49,7 @@ def stamp(wall: float | None) -> str | None:
     """Return UNIX seconds as RFC 3339 in whole seconds, as pages and verdicts show them."""
     if wall is None:
         return None
-    return f"{datetime.fromtimestamp(math.floor(wall), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(math.floor(wall), timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def format_step_time(seconds: float) -> str:

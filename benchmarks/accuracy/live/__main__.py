@@ -9,7 +9,7 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from benchmarks.accuracy.circumstances import DRILLS, read_commit, read_version, read_versions
 from benchmarks.accuracy.live import TOOLS
@@ -58,7 +58,7 @@ def make_row(tool: Tool, drill: Drill, ranks: int, heard: Heard | None, excuse: 
         "ranks": ranks,
         "settings": tool.label,
         "commit": read_commit(DRILLS),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": read_versions() | {name: read_version(name) for name in tool.packages},
         "injected": {
             "ranks": list(heard.ranks) if heard else [],

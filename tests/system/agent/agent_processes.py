@@ -45,7 +45,7 @@ class Victim:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            process_group=0,
+            start_new_session=True,
             text=True,
         )
         self.pid = self.process.pid
@@ -107,7 +107,7 @@ class RunningAgent:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                process_group=0,
+                start_new_session=True,
             )
 
     def says(self, words: str) -> bool:

@@ -14,6 +14,7 @@ from mcp.client import Client
 
 from tests.towers import RunningTower
 from watchtower.commands.model_answers import MAX_ANSWER
+from watchtower.tower.clock import timeout
 
 WATCHTOWER = [sys.executable, "-P", "-m", "watchtower"]
 
@@ -30,7 +31,7 @@ def talk(url: str, story: Story, folder: Path) -> None:
             command=WATCHTOWER[0], args=[*WATCHTOWER[1:], "mcp", "--tower", url]
         )
         with (folder / "mcp.log").open("w") as log:
-            async with asyncio.timeout(30), Client(stdio_client(server, log)) as client:
+            async with timeout(30), Client(stdio_client(server, log)) as client:
                 await story(client)
 
     asyncio.run(whole())

@@ -32,7 +32,7 @@ def make(*words: str, **environment: str) -> str:
 def service_python() -> None:
     found = make("-f", "deploy/install.mk", "--eval=which: ; @echo $(SERVICE_PYTHON)", "which")
     if not found.strip():
-        pytest.skip("no Python >= 3.11 with venv in /usr/bin: `apt-get install python3-venv`")
+        pytest.skip("no Python >= 3.10 with venv in /usr/bin: `apt-get install python3-venv`")
 
 
 @pytest.mark.timeout(300)

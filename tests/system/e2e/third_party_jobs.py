@@ -110,7 +110,7 @@ def launched(name: str, culprit: int, folder: Path) -> Iterator[None]:
                 },
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                process_group=0,
+                start_new_session=True,
             )
             stack.callback(process.wait)
             stack.callback(_kill, process)

@@ -4,15 +4,11 @@ them. `make docs` copies them into `runbooks.toml`, because an installed tower h
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
-
 from watchtower.core.documents import Code, Paragraph, Part
+from watchtower.toml_tables import read_table
 from watchtower.wire.verdict import Cause
 
-_PAGES: dict[str, dict[str, str]] = tomllib.loads(
-    resources.files("watchtower.core.postmortem").joinpath("runbooks.toml").read_text("utf-8")
-)
+_PAGES: dict[str, dict[str, str]] = read_table("watchtower.core.postmortem", "runbooks")
 
 SIMILAR_DRILLS = {
     Cause.BEHIND_COLLECTIVE: "kernel_without_end",

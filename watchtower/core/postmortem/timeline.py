@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from watchtower.core.cause_names import format_cause
 from watchtower.core.postmortem.facts import PostmortemFacts
 from watchtower.core.text import clean, format_duration, format_percent
+from watchtower.core.times import read_time
 from watchtower.wire.verdict import Cause, Status, VerdictEntry
 
 MAX_ALERTS = 8
@@ -37,12 +38,12 @@ def list_events(facts: PostmortemFacts) -> list[Event]:
 
 def format_at(wall: float) -> str:
     """Return "2026-11-22 16:03:12 UTC"."""
-    return f"{datetime.fromtimestamp(wall, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def format_clock(wall: float) -> str:
     """Return "16:03:12", for a table of one day."""
-    return f"{datetime.fromtimestamp(wall, UTC):%H:%M:%S}"
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%H:%M:%S}"
 
 
 def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
@@ -106,6 +107,5 @@ def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
 
 def _parse(stamp: str) -> float | None:
     with contextlib.suppress(ValueError, OverflowError):
-        at = datetime.fromisoformat(stamp)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        return read_time(stamp).timestamp()
     return None

@@ -7,13 +7,12 @@ The separators stay, so that paths keep their shape and patterns of names still 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib import resources
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from watchtower.core.reading.facts import read_facts
+from watchtower.toml_tables import read_table
 
 TABLES = ("error_texts", "file_systems", "frame_classes", "kernel_waits", "wait_places")
 """Tables of patterns whose words are kept."""
@@ -46,10 +45,8 @@ _SHORT_HEX = re.compile(r"0x[0-9a-fA-F]{1,2}\Z")
 
 
 def _read_words() -> dict[str, frozenset[str]]:
-    text = resources.files("watchtower.core.redaction").joinpath("public_words.toml")
-    return {
-        name: frozenset(words.split()) for name, words in tomllib.loads(text.read_text()).items()
-    }
+    lists = read_table("watchtower.core.redaction", "public_words")
+    return {name: frozenset(words.split()) for name, words in lists.items()}
 
 
 _LISTS = _read_words()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from importlib import resources
 from string import Formatter
 from typing import NamedTuple
 
@@ -36,12 +34,11 @@ from watchtower.core.ranksets import name_ranks
 from watchtower.core.reading.kernel import name_target
 from watchtower.core.reading.mounts import describe_mount, find_mounts
 from watchtower.core.text import clean, join_words
+from watchtower.toml_tables import read_table
 from watchtower.wire.dumps import ChildDump
 from watchtower.wire.verdict import Cause
 
-ADVICE: dict[str, str] = tomllib.loads(
-    resources.files("watchtower.core.diagnosis.writer").joinpath("advice.toml").read_text("utf-8")
-)
+ADVICE: dict[str, str] = read_table("watchtower.core.diagnosis.writer", "advice")
 COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
 WAIT_PLACE = "wait_place"
 """The advice beside the call that a rank waits in, in `reading/facts/wait_places.toml`."""

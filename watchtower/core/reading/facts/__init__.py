@@ -5,11 +5,11 @@ Each entry contains the reason for it. A new fact needs a new entry, but no code
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
 from typing import Any
+
+from watchtower.toml_tables import read_table
 
 
 def read_facts(name: str) -> dict[str, Any]:
     """Return the table in the file `name`.toml beside this module."""
-    return tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
+    return read_table(__name__, name)
