@@ -1,10 +1,10 @@
 """symmetric_hang is said only if no evidence of any kind separates a rank from the others."""
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from agent.collectors.gpu_state import ERRORS
 from tests.core.builders import IN_ALL_REDUCE, a_case, a_native, a_rank, ranks_in, with_rank
