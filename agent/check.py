@@ -68,8 +68,8 @@ def find_all(settings: config.Settings) -> Iterator[Finding]:
     gaps = find_gaps(proc, py_spy)
     yield _finding("ranks", gaps.process, f"of all users, as user {os.getuid()}")
     yield _check_namespace(proc)
-    if mistakes := _find_mistakes(proc, settings):
-        yield Finding(what="rank variables", text=mistakes, limited=True)
+    for text in _find_unwatched(proc, settings):
+        yield Finding(what="not watched", text=text, limited=True)
     yield _check_stacks(py_spy, gaps.python_stacks)
     yield _finding("native places", gaps.native_places, "running threads can be sampled")
     yield Finding(what="Yama", text=f"kernel.yama.ptrace_scope={read_ptrace_scope(proc)}")
@@ -91,8 +91,8 @@ def _check_namespace(proc: Proc) -> Finding:
     return Finding(what="processes", text=text)
 
 
-def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
-    """Return the processes with wrong rank variables, or "" if none is found."""
+def _find_unwatched(proc: Proc, settings: config.Settings) -> tuple[str, ...]:
+    """Return sentences about processes that seem to be ranks and are not watched."""
     discovery = Discovery(
         proc,
         ProcessTable(proc),
@@ -101,7 +101,7 @@ def _find_mistakes(proc: Proc, settings: config.Settings) -> str:
         own_pid=os.getpid(),
     )
     discovery.find_all()
-    return discovery.mistakes()
+    return discovery.unwatched_texts()
 
 
 def _check_stacks(py_spy: str, limit: str) -> Finding:

@@ -297,6 +297,11 @@ class Discovery:
         ]
         return "; ".join(each.text for each in count_unwatched(wrong))[:MAX_TEXT]
 
+    def unwatched_texts(self) -> tuple[str, ...]:
+        """Return sentences about the processes that are not watched, and about wrong ranks."""
+        texts = [each.text for each in self.unwatched if each.reason != WRONG_RANK]
+        return tuple(filter(None, (self.mistakes(), *texts)))
+
     def trouble(self) -> str:
         """Return which ranks are missing in the reports or wrong; empty if none is known."""
         over = [each.text for each in self.unwatched if each.reason == OVER_LIMIT]

@@ -34,7 +34,7 @@ def snapshot(options: SnapshotOptions) -> int:
     if not taker.find_ranks():
         pairs = " and ".join(f"{key}={value}" for key, value in options.match)
         none = NO_RANKS.format(matching=f" with {pairs} in its environment" if pairs else "")
-        for sentence in filter(None, (none, taker.mistakes, *taker.gaps.sentences())):
+        for sentence in (none, *taker.unwatched_texts, *taker.gaps.sentences()):
             _show(f"watchtower-agent: {printable(sentence, MAX_TEXT)}", sys.stderr)
         return NOTHING_FOUND
     taken = taker.take()

@@ -78,9 +78,9 @@ class SnapshotTaker:
         self._places = threading.Semaphore(JOBS_AT_ONCE)
 
     @property
-    def mistakes(self) -> str:
-        """Processes whose rank variables are wrong; empty if there are none."""
-        return self._discovery.mistakes()
+    def unwatched_texts(self) -> tuple[str, ...]:
+        """Sentences about processes that seem to be ranks and are not dumped."""
+        return self._discovery.unwatched_texts()
 
     @property
     def gaps(self) -> AgentGaps:

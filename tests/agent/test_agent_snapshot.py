@@ -232,7 +232,7 @@ def test_a_write_to_standard_output_that_ends_early_is_an_error(monkeypatch: pyt
 class Taker:
     """Takes the same snapshot each time."""
 
-    mistakes = ""
+    unwatched_texts = ()
 
     def __init__(self, options: object) -> None:
         pass
