@@ -50,3 +50,17 @@ def test_the_kernel_knows_better_than_the_page() -> None:
     page = a_page(ended=2, ended_ns=5, exception_type="E", exception_message="m")
     ended = make_ending(status, page, age_s=0)
     assert (ended.kind, ended.code, ended.exception_type) == (EndingKind.SIGNAL, 15, "E")
+
+
+@pytest.mark.parametrize(
+    ("ended_ns", "before_s"), [(10**9, 4.0), (6 * 10**9, 0.0), (5 * 10**9, 0.0)]
+)
+def test_only_a_believable_time_of_an_exception_counts(ended_ns: int, before_s: float) -> None:
+    page = a_page(ended=2, ended_ns=ended_ns, exception_type="E")
+    ended = make_ending(UNKNOWN, page, age_s=1, ended_at_s=5.0)
+    assert ended.raised_before_s == before_s
+
+
+def test_the_lines_of_a_message_become_one_line() -> None:
+    page = a_page(ended=2, ended_ns=5, exception_type="E", exception_message="a\n\n b\nc")
+    assert make_ending(UNKNOWN, page, age_s=0).exception_text == "a | b | c"

@@ -62,6 +62,19 @@ def test_an_exception_is_told_by_the_page(start: Start, watch: Watch) -> None:
     assert ended.code == 1
 
 
+def test_an_exception_is_dated_although_its_process_needs_long_to_end(
+    start: Start, watch: Watch
+) -> None:
+    victim = start(RANK="0")
+    victim.do("beat(3)")
+    victim.do("import atexit, time; atexit.register(time.sleep, 1)")
+    rank = watch()
+    victim.begin("raise ValueError('NCCL error\\n\\nLast error:\\nno space left')")
+    ended = reaped(victim, rank)
+    assert ended.exception_text == "NCCL error | Last error: | no space left"
+    assert 1 <= ended.raised_before_s < 30
+
+
 def test_the_last_step_is_still_told_after_the_end(start: Start, watch: Watch) -> None:
     victim = start(RANK="0")
     rank = watch()
