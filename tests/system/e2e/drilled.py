@@ -72,7 +72,13 @@ LEFT_OUT_ON_TORCH = {
 }
 
 
-RIGHT_ON_QUEUED = {"dataloader_sleep", "busy_loop", "order_swap", "xid_79", "kernel_without_end"}
+RIGHT_ON_QUEUED = {
+    "dataloader_sleep",
+    "busy_loop",
+    "order_swap",
+    "xid_79",
+    "odd_gpu_in_named_collective",
+}
 """The drills of the backend that run in every tier: each takes a minute of two processors.
 `WATCHTOWER_DRILLS=all` runs all of them, `watchtower drill NAME --backend queued` one.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from watchtower.drills.catalogue.pauses import plan_straggler
 from watchtower.drills.catalogue.queued import ONLY
@@ -12,6 +12,7 @@ from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import HANGS, IDLES, LOST, SPINS, THROTTLED, WORKS, name_address
 from watchtower.drills.launching import node_name
+from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import Expected, names
 
 
@@ -60,6 +61,12 @@ def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
     return act
 
 
+def _until_seen(_: DrillSettings) -> Mapping[str, object]:
+    """Return the default of a setting that may be shorter in tests: an agent reads the processes of
+    a GPU every 10 s, and its load shows a wait after 5 s."""
+    return {"hung_floor_s": 10.0}
+
+
 XID_79 = Drill(
     name="xid_79",
     shows="the GPU of one rank falls off the bus (Xid 79), and the hosts of all ranks wait",
@@ -77,7 +84,8 @@ KERNEL_WITHOUT_END = Drill(
     shows="the GPU of one rank runs a kernel that does not end, and the GPUs of all others wait",
     expected=names("behind_collective", "still works", domain="user_code"),
     plan=event("stick_device"),
-    warmups=2,  # an agent reads the processes of a GPU every 10 s
+    warmups=2,
+    detection=_until_seen,
     backends=ONLY,
     own_gpus=True,
     act=_change_gpus(WORKS, SPINS),
@@ -91,7 +99,8 @@ ODD_GPU_IN_NAMED_COLLECTIVE = Drill(
     shows="all hosts wait in a function all_reduce_loss, and one GPU works while the others wait",
     expected=names("behind_collective", "still works", domain="user_code"),
     plan=_IN_ALL_REDUCE,
-    warmups=2,  # an agent reads the processes of a GPU every 10 s
+    warmups=2,
+    detection=_until_seen,
     backends=ONLY,
     own_gpus=True,
     act=_change_gpus(WORKS, SPINS),
@@ -103,6 +112,7 @@ IDLE_GPU_IN_NAMED_COLLECTIVE = Drill(
     expected=names("gpu_fault", "has no work", domain="gpu"),
     plan=_IN_ALL_REDUCE,
     warmups=2,
+    detection=_until_seen,
     backends=ONLY,
     own_gpus=True,
     act=_change_gpus(IDLES, SPINS),
