@@ -33,7 +33,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
-	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib
+	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
 	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)

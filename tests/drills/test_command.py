@@ -1,11 +1,19 @@
 """`watchtower drill` without a drill: the list, and why one could not run."""
 
 import argparse
+import io
 import json
 
 import pytest
 
-from watchtower.drills.command import LIST_WIDTH, NOT_RUN, RIGHT, add_arguments, run
+from watchtower.drills.command import (
+    LIST_WIDTH,
+    NOT_RUN,
+    RIGHT,
+    add_arguments,
+    is_attended,
+    run,
+)
 
 
 def command(*words):
@@ -42,3 +50,15 @@ def test_a_drill_that_cannot_run_says_why(capsys, words, reason):
 def test_the_reason_is_also_there_for_machines(capsys):
     assert command("nonsense", "--json") == NOT_RUN
     assert "nonsense" in json.loads(capsys.readouterr().out)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("on_terminal", "ci", "attended"),
+    [(True, None, True), (True, "false", True), (True, "true", False), (False, None, False)],
+)
+def test_a_pipe_and_a_ci_system_are_not_a_person(on_terminal, ci, attended):
+    class Stream(io.StringIO):
+        def isatty(self):
+            return on_terminal
+
+    assert is_attended(Stream(), {} if ci is None else {"CI": ci}) is attended

@@ -28,6 +28,7 @@ from watchtower.wire.verdict import (
     Domain,
     Doubt,
     Evidence,
+    NotJudged,
     Progress,
     Status,
     Suspect,
@@ -230,6 +231,8 @@ def test_the_page_of_16384_ranks_is_small():
 
 # Fleet, jobs and nodes
 
+STARTING = NotJudged(text="starting, not judged yet", missing=("no steps",), until=None)
+
 
 def test_the_worst_jobs_are_first():
     jobs = [
@@ -252,7 +255,12 @@ def test_the_worst_jobs_are_first():
     ]
     assert (shown.hung, shown.hung_ranks) == (3, 524)
     assert [each.job for each in shown.drills] == ["drill:x"]
-    assert shown.counts[0] == ("hung", 3, "bad")
+    counts = [("hung", 3, "bad"), ("slow", 1, "warn"), ("healthy", 1, "good"), ("ended", 1, "over")]
+    assert shown.counts == counts
+    new = a_job("new", Status.HEALTHY, not_judged=STARTING)
+    shown = show_fleet([*jobs, new], [], HEALTH)
+    assert [each.job for each in shown.jobs][3:] == ["slow", "new", "healthy", "ended"]
+    assert shown.counts == [*counts[:2], ("not judged yet", 1, "over"), *counts[2:]]
 
 
 def test_a_fleet_of_thousands_of_jobs_is_a_small_page():

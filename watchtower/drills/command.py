@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import textwrap
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -63,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the environment",
     )
     parser.add_argument(
+        "--stay",
+        action="store_true",
+        help="on a terminal: keep the hung job and the tower, print the address of its page, and "
+        "end on Ctrl-C",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the result as JSON in the last line of stdout"
     )
 
@@ -106,6 +114,7 @@ def _run(args: argparse.Namespace) -> Result:
         rank=args.rank,
         backend=args.backend,
         notify=notify,
+        stay=args.stay and not args.json and is_attended(sys.stdout, os.environ),
         config=config,
     )
     stream = sys.stderr if args.json else sys.stdout
@@ -125,6 +134,14 @@ def _explain(error: DrillError, args: argparse.Namespace) -> None:
         print(error.help_text, file=sys.stderr)
     if args.json:
         print(json.dumps({"drill": args.name, "reason": str(error)}), flush=True)
+
+
+def is_attended(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Return whether a person sees the output: on a terminal, unless a CI system made it.
+
+    CI systems set `CI`, and some of them run commands on a terminal.
+    """
+    return stream.isatty() and environment.get("CI", "").lower() in ("", "0", "false")
 
 
 def choose_display(stream: TextIO, *, plain: bool) -> Display:

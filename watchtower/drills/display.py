@@ -21,8 +21,8 @@ class Display(Protocol):
     def show(self, observed: Observed) -> None:
         """Show the current state; called ten times a second."""
 
-    def finish(self, result: Result, closing: list[str]) -> None:
-        """Show the outcome."""
+    def finish(self, result: Result, closing: list[str], staying: list[str]) -> None:
+        """Show the outcome, and last what a person can do while the job stays, if it does."""
 
     def close(self) -> None:
         """Restore the terminal, also after an exception."""

@@ -79,7 +79,7 @@ class LiveDisplay:
                 self._add_line(topic, line, observed)
         self._draw(observed)
 
-    def finish(self, result: Result, closing: list[str]) -> None:
+    def finish(self, result: Result, closing: list[str], staying: list[str]) -> None:
         """Keep the last picture, and print verdict and outcome below it."""
         self._draw(result.observed)
         self._live.stop()
@@ -91,6 +91,8 @@ class LiveDisplay:
         self._console.print()
         for line in closing:
             self._console.print(Text(line, style="dim"))
+        for line in ["", *staying] if staying else []:
+            self._console.print(Text(line, style="bold"))
 
     def close(self) -> None:
         """Restore the cursor of the terminal."""

@@ -54,10 +54,10 @@ class PlainDisplay:
             self._progress_at = now
             self.note(f"step {step}", observed)
 
-    def finish(self, result: Result, closing: list[str]) -> None:
+    def finish(self, result: Result, closing: list[str], staying: list[str]) -> None:
         """Write the verdict and the outcome."""
         lines = verdict_lines(result.observed.verdict or {}) if result.drill.is_fault else []
-        for block in (lines, outcome_lines(result), closing):
+        for block in (lines, outcome_lines(result), closing, staying):
             for line in ["", *block] if block else []:
                 self._write(line)
 

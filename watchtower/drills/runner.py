@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -33,12 +34,15 @@ from watchtower.drills.notifying import Notify, wait_for_alert, wait_for_end
 from watchtower.drills.result import Result
 from watchtower.drills.settings import Config, changed_settings
 from watchtower.drills.setup import Variables
-from watchtower.drills.text import closing, opening, settings_line
+from watchtower.drills.text import closing, describe_staying, opening, settings_line
 from watchtower.drills.wall_clock import WallClock
 from watchtower.drills.watch import Watch
 
 CHANCE_STEPS = 4
 """The fault comes up to this many steps after the warm-up, at random."""
+
+CHECK_S = 0.5
+"""Seconds between two checks of the tower and the agents while a person looks at the pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Request:
     backend: str = "auto"
     notify: Notify | None = None
     """The destination that receives the alert of the drill."""
+    stay: bool = False
+    """Show the result while the job, the agents and the tower still run, and end them on Ctrl-C."""
     config: Config
 
     def __post_init__(self) -> None:
@@ -92,11 +98,36 @@ def run_drill(
         borrowed = contextlib.nullcontext(environment) if environment else None
         with borrowed or make_environment(request, folder) as present:
             run, watch = _prepare_run(request, backend, present, folder, display)
-            _act(request, run, before_end)
+            results: list[Result] = []
+
+            def show(staying: list[str]) -> None:
+                results.append(_judged(request, backend, run, changed))
+                display.finish(results[0], closing(len(DRILLS), _name_program()), staying)
+
+            def stay(_: DrillRun) -> None:
+                watch.read_incidents()
+                show(_describe_staying(run))
+                _wait_for_interrupt(present)
+
+            _act(request, run, stay if request.stay else before_end)
             watch.read_incidents()
-        result = _judged(request, backend, run, changed)
-        display.finish(result, closing(len(DRILLS), _name_program()))
-    return result
+        if not results:
+            show([])
+    return results[0]
+
+
+def _describe_staying(run: DrillRun) -> list[str]:
+    incidents = [str(one.get("id")) for one in run.observed.incidents]
+    incident = incidents[0] if incidents else ""
+    return describe_staying(run.environment.tower_url, run.job.name, incident, _name_program())
+
+
+def _wait_for_interrupt(environment: Environment) -> None:
+    """Wait for Ctrl-C or SIGTERM. Raises DrillError if a part of the product ends by itself."""
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            environment.check()
+            time.sleep(CHECK_S)
 
 
 def can_share(request: Request) -> bool:

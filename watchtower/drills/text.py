@@ -118,6 +118,18 @@ def closing(drill_count: int, program: str = "watchtower") -> list[str]:
     ]
 
 
+def describe_staying(url: str, job: str, incident: str, program: str) -> list[str]:
+    """Return what a person can do while the hung job stays. `incident`: its id, or empty."""
+    page = f"{url}/incidents/{incident}" if incident else f"{url}/jobs/{job}"
+    return [
+        "The job still hangs. Its page:",
+        f"  {page}",
+        "In another terminal:",
+        f"  {program} why --tower {url}",
+        "Ctrl-C ends the job, the agents and the tower.",
+    ]
+
+
 def state_of(status: str, verdict: Json | None) -> str:
     """Return the status as people read it: a job that is not judged yet is not called healthy."""
     not_judged = (verdict or {}).get("not_judged")

@@ -81,11 +81,13 @@ def show_fleet(
     statuses = Counter(each.status for each in real if each.not_judged is None)
     worst = sorted(statuses, key=rank_severity)
     counts = [(each.value, statuses[each], find_tone(each)) for each in worst]
-    not_judged = sum(each.not_judged is not None for each in real)
+    if not_judged := sum(each.not_judged is not None for each in real):
+        place = sum(rank_severity(each) < rank_severity(Status.HEALTHY) for each in worst)
+        counts.insert(place, ("not judged yet", not_judged, NO_TONE))
     return FleetShown(
         hung=statuses[Status.HUNG],
         hung_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
-        counts=[*counts, *([("not judged yet", not_judged, NO_TONE)] if not_judged else [])],
+        counts=counts,
         jobs=[show_row(each) for each in choose_jobs(real)],
         drills=[show_row(each) for each in choose_jobs(set_apart(jobs))],
         hidden=max(0, len(real) - MAX_JOBS),

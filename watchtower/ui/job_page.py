@@ -162,8 +162,10 @@ def _show_health(overview: JobOverview) -> list[tuple[str, int]]:
 
 
 def _write_trained(overview: JobOverview) -> str:
-    """Return "97 %". During a hang the share falls all the time, so that it is left out."""
-    if overview.trained_share is None or overview.summary.status is Status.HUNG:
+    """Return "97 %". During a hang the share falls all the time, so that it is left out. Of a job
+    that is not judged yet it is not known."""
+    summary = overview.summary
+    if overview.trained_share is None or summary.status is Status.HUNG or summary.not_judged:
         return ""
     return f"{int(overview.trained_share * 100)} %"
 

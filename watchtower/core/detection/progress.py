@@ -94,7 +94,7 @@ def _list_missing(gen: Generation, watch: JobWatch) -> Iterator[str]:
             return
     else:
         yield "no rank has heartbeats"
-    if not watch.samples.has_begun:
+    if not watch.samples.latest:
         yield "no stack sample was taken yet"
     elif watch.kind is ConditionKind.CHANGING:
         yield "stacks have changed only soon after the start, where they may be imports"
