@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.dumpers.collectives import RankRecords
 from agent.dumpers.python_stacks import StackDump
 from watchtower.wire.bounds import MAX_GROUPS, MAX_GROUPS_PER_RANK, MAX_STACKS, MAX_TEXT
-from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives, make_group_log
+from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives, change_group_log
 from watchtower.wire.dumps import ThreadDump
 from watchtower.wire.stacks import Stack
 
@@ -95,7 +95,7 @@ class GroupSet:
 
     def _take(self, group: ProcessGroup, log: GroupLog) -> GroupLog | None:
         """Add a log and return it; without its calls if these do not fit; None if nothing fits."""
-        for version in (log, _without_calls(log)):
+        for version in (log, change_group_log(log, records=())):
             if version.digest in self._logs:
                 return version
             size = self._log_bytes + _size_of(version)
@@ -110,17 +110,6 @@ class GroupSet:
                 self._groups.setdefault(group.id, group)
                 return version
         return None
-
-
-def _without_calls(log: GroupLog) -> GroupLog:
-    return make_group_log(
-        group=log.group,
-        called=log.called,
-        entered=log.entered,
-        completed=log.completed,
-        records=(),
-        timeout_s=log.timeout_s,
-    )
 
 
 def _size_of(log: GroupLog) -> int:

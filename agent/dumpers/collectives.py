@@ -17,6 +17,7 @@ from watchtower.wire.bounds import (
     MAX_MEMBERS_TEXT,
     MAX_NAME,
     MAX_PEERS,
+    MAX_UNKNOWN_CALLS,
 )
 from watchtower.wire.collectives import (
     GroupLog,
@@ -119,12 +120,12 @@ def trim(recorder: str, records: TorchRecords, groups: tuple[Membership, ...]) -
             mixed += 1  # they may be the calls of an earlier group with that name
             continue
         group = _as_group(recorder, membership, calls)
-        log = _as_log(recorder, group.id, calls.calls if calls else (), limit)
+        settled = settle(recorder, records, calls.calls if calls else ())
+        log = _as_log(recorder, group.id, settled, limit)
         limit -= len(log.records)
         logs.append((group, log))
-        if calls is not None and recorder != GLOO:
-            found = next((call for call in calls.calls if call.number > log.completed), None)
-            opened |= {group.id: found.made_at} if found is not None else {}
+        if settled.first_open is not None and recorder != GLOO:
+            opened[group.id] = settled.first_open.made_at
     return Trimmed(
         logs=tuple(logs),
         oldest_open=min(opened, key=opened.__getitem__, default=""),
@@ -177,7 +178,8 @@ def _as_group(recorder: str, membership: Membership, calls: GroupCalls | None) -
     )
 
 
-def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int) -> GroupLog:
+def _as_log(recorder: str, group: str, settled: Settled, limit: int) -> GroupLog:
+    calls = settled.calls
     called = calls[-1].number if calls else 0
     entered = called
     if calls and recorder != GLOO:
@@ -187,25 +189,54 @@ def _as_log(recorder: str, group: str, calls: tuple[TorchCall, ...], limit: int)
         group=group,
         called=called,
         entered=entered,
-        completed=count_completed(calls),
+        completed=called if settled.first_open is None else settled.first_open.number - 1,
+        unknown=settled.unknown[-MAX_UNKNOWN_CALLS:],
         records=tuple(call.as_record() for call in last),
         timeout_s=calls[-1].timeout_s if calls else 0.0,
     )
 
 
-def count_completed(calls: tuple[TorchCall, ...]) -> int:
-    """Return the number up to which every call is over. Later calls may be over too.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The calls of one group, and what is known about the end of each."""
 
-    Calls that the ring has overwritten count as over: hundreds came after them.
+    calls: tuple[TorchCall, ...] = ()
+    first_open: TorchCall | None = None
+    """The first call that is known to be open; all calls after it are open too, or unknown."""
+    unknown: tuple[int, ...] = ()
+    """Numbers of calls that may be over or open."""
+
+
+def settle(recorder: str, records: TorchRecords, calls: tuple[TorchCall, ...]) -> Settled:
+    """Decide for each call of a group whether it is over, open, or unknown.
+
+    The ring's calls are not a prefix: some calls have no record, and some records are never marked
+    as over. So later calls decide:
+
+    * After a call that is over come only calls that the rank made later. NCCL executes the calls of
+      a group in order, so all before it are over. gloo may execute two at a time: a call that it
+      left open there is unknown. A number without a record is not waited in any more.
+    * A call is unknown if the process made another one after its timeout had passed: it has given
+      the call up.
+    * A number without a record, and without a later call that is over, is unknown.
+    * Calls that the ring has overwritten are over: hundreds came after them.
     """
-    if not calls:
-        return 0
-    completed = max(0, calls[0].number - 1)
+    last_over = max((call.number for call in calls if call.over), default=0)
+    first_open: TorchCall | None = None
+    unknown: list[int] = []
+    expected = 1 if records.is_whole or not calls else calls[0].number
     for call in calls:
-        if not call.over or call.number > completed + 1:
-            break
-        completed = call.number
-    return completed
+        # A process writes its numbers: a gap may be of any size.
+        gap_from = max(expected, last_over + 1, call.number - MAX_UNKNOWN_CALLS)
+        unknown += range(gap_from, call.number)
+        expected = call.number + 1
+        if call.over or (recorder != GLOO and call.number < last_over):
+            continue
+        if call.number < last_over or records.last_made_ns > call.gives_up_at_ns:
+            unknown.append(call.number)
+        elif first_open is None:
+            first_open = call
+    return Settled(calls=calls, first_open=first_open, unknown=tuple(unknown))
 
 
 def _as_peers(view: PageView) -> Iterator[PeerTransfers]:

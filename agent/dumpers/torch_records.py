@@ -14,10 +14,17 @@ from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2.5).
 * gloo: `state` is always "scheduled"; `retired` becomes true when the call is over. A call is
   recorded in the caller's thread, and starts at once. Sends and receives have no entries.
   `pg_config` has one key, "", without meaning; with TORCH_FR_BUFFER_SIZE=0 it is empty.
+* gloo: a `monitored_barrier` uses two numbers and has no entry. All other collectives have one
+  number and one entry, those on objects and lists too. A call that failed (it timed out, or a peer
+  died) is retired. Two threads of the library execute the calls of a group and retire them, so a
+  later call may be retired before an earlier one.
 * NCCL: `state` is "scheduled", "started" or "completed". The start is known only with timing on
   (TORCH_NCCL_ENABLE_TIMING). A scheduled call waits for other work of the GPU, perhaps forever.
   Sends and receives have entries with `is_p2p`. `pg_config` maps a group's name to its `ranks`, the
   text "[0, 1]".
+* NCCL: calls that were submitted as one have one number. Only the last entry of it, "coalesced", is
+  ever completed. A submission without calls uses a number and has no entry. The calls of a group
+  are executed in their order. Those of an aborted communicator are never completed.
 * `pg_status` has an entry for each group that was ever used, by `pg_id`. Its counts are not used:
   gloo's include sends and receives.
 """
@@ -25,6 +32,7 @@ from torch's tutorial "Flight Recorder for Debugging Stuck Jobs" (format 2.5).
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated
@@ -92,6 +100,7 @@ class _Entry(msgspec.Struct):
     output_sizes: list[list[int]] = []
     output_dtypes: list[str] = []
     timeout_ms: float = 0.0
+    time_created_ns: int = 0
 
 
 class _Group(msgspec.Struct):
@@ -143,6 +152,12 @@ class TorchCall:
         seconds = self.entry.timeout_ms / 1000
         return seconds if 0 < seconds <= MAX_AGE_S else 0.0
 
+    @property
+    def gives_up_at_ns(self) -> float:
+        """When its timeout has passed, by the clock of the machine; infinity if not known."""
+        made_ns = self.entry.time_created_ns
+        return made_ns + self.timeout_s * 1e9 if made_ns > 0 and self.timeout_s > 0 else math.inf
+
     def as_record(self) -> CollectiveRecord:
         """Return the record for the message to the tower."""
         name = self.entry.profiling_name
@@ -160,6 +175,10 @@ class TorchRecords:
     groups: tuple[GroupCalls, ...]
     members: dict[str, tuple[int, ...]]
     """Ascending global ranks by group name, if the recorder knows them."""
+    last_made_ns: int = 0
+    """When the process made its newest call, by the clock of the machine."""
+    is_whole: bool = False
+    """True if the ring has not overwritten any call."""
     forgot_groups: bool
     """True if a group was used and the ring has none of its calls any more."""
     is_blank: bool = False
@@ -183,6 +202,8 @@ def parse_records(raw: bytes) -> TorchRecords:
     entries = [entry for entry in reply.entries if not entry.is_p2p]
     return TorchRecords(
         groups=tuple(_calls_by_group(entries)),
+        is_whole=min((entry.record_id for entry in reply.entries), default=0) == 0,
+        last_made_ns=max((entry.time_created_ns for entry in reply.entries), default=0),
         members={
             name: members
             for name, group in reply.pg_config.items()
@@ -219,9 +240,14 @@ def _as_calls(name: str, entries: list[_Entry]) -> GroupCalls:
 
 
 def _as_call(number: int, entries: list[_Entry]) -> TorchCall:
-    over = all(entry.retired or entry.state == "completed" for entry in entries)
+    """Return the call with this number. Of calls submitted as one, only the last is ever over."""
+    over = any(map(_is_over, entries))
     started = any(entry.state == "started" for entry in entries)
     return TorchCall(number=number, started=started or over, over=over, entry=entries[-1])
+
+
+def _is_over(entry: _Entry) -> bool:
+    return entry.retired or entry.state == "completed"
 
 
 def _forgot_groups(reply: _Reply) -> bool:

@@ -1,9 +1,10 @@
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, find_own_timeout
-from watchtower.wire.collectives import GroupLog, make_group_log
+from watchtower.core.reading.collective_log import CallLog
+from watchtower.wire.collectives import make_group_log
 
 
-def a_log(called: int, completed: int, timeout_s: float) -> GroupLog:
-    return make_group_log(
+def a_log(called: int, completed: int, timeout_s: float) -> CallLog:
+    log = make_group_log(
         group="g",
         called=called,
         entered=called,
@@ -11,9 +12,10 @@ def a_log(called: int, completed: int, timeout_s: float) -> GroupLog:
         records=(),
         timeout_s=timeout_s,
     )
+    return CallLog(log)
 
 
-def logs_of(*logs: GroupLog) -> CollectiveLogs:
+def logs_of(*logs: CallLog) -> CollectiveLogs:
     return CollectiveLogs(by_digest={str(number): log for number, log in enumerate(logs)})
 
 

@@ -154,8 +154,9 @@ def test_who_has_called_all_that_others_wait_in_is_never_named(way, seed: int, c
     open_in: dict[str, int] = {}
     for digests in logs.of_rank.values():
         for log in (logs.by_digest[digest] for digest in digests):
-            if log.called > log.completed:
-                open_in[log.group] = max(open_in.get(log.group, 0), log.completed + 1)
+            opened = log.find_open_call(0)
+            if opened is not None:
+                open_in[log.group] = max(open_in.get(log.group, 0), opened.number)
     come = {
         rank
         for rank in logs.of_rank

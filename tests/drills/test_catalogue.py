@@ -29,6 +29,8 @@ FAULTS = {
     "conditional_collective": "conditional_collective",
     "order_swap": "mismatched_collective",
     "shape_mismatch": "mismatched_collective",
+    "after_monitored_barrier": "behind_collective",
+    "loader_after_monitored_barrier": "dataloader_stall",
     "tp_dp_cascade": "dataloader_stall",
     "collective_cycle": "collective_cycle",
     "missing_send": "missing_send",

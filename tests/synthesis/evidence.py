@@ -16,6 +16,7 @@ from watchtower.wire.collectives import (
     PeerTransfers,
     ProcessGroup,
     RankCollectives,
+    change_group_log,
     format_members,
     make_group_log,
     name_group,
@@ -262,16 +263,7 @@ def renumber(case: Case, order: Sequence[int]) -> Case:
         text = format_members(tuple(sorted(order[rank] for rank in members)))
         names[group.id] = name_group(text, group.order)
         groups.append(replace(group, id=names[group.id], members=text))
-    logs = {
-        log.digest: make_group_log(
-            group=names[log.group],
-            called=log.called,
-            entered=log.entered,
-            completed=log.completed,
-            records=log.records,
-        )
-        for log in case.group_logs
-    }
+    logs = {log.digest: change_group_log(log, group=names[log.group]) for log in case.group_logs}
     ranks = [_renumber_rank(item, order, logs) for item in case.ranks]
     return replace(
         case,

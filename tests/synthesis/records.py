@@ -12,6 +12,7 @@ from watchtower.wire.collectives import (
     GroupLog,
     ProcessGroup,
     RankCollectives,
+    change_group_log,
     make_group_log,
     name_group,
 )
@@ -145,16 +146,7 @@ def _change_dumps(
 
 def _change_logs(case: Case, ranks: Collection[int], logs: Mapping[str, GroupLog]) -> Case:
     """Give these ranks other logs; `logs` are by the digest of the one they replace."""
-    named = {
-        digest: make_group_log(
-            group=log.group,
-            called=log.called,
-            entered=log.entered,
-            completed=log.completed,
-            records=log.records,
-        )
-        for digest, log in logs.items()
-    }
+    named = {digest: change_group_log(log) for digest, log in logs.items()}
 
     def change(dump: RankDump) -> RankDump:
         told = dump.collectives

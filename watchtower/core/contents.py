@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from watchtower.wire.collectives import GroupLog, ProcessGroup, make_group_log, name_group
+from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log, name_group
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.stacks import Stack, make_stack
 
@@ -46,21 +46,10 @@ class DumpContents:
         return group.id == name_group(group.members, group.order, group.library)
 
     def _keep_log(self, log: GroupLog, group: ProcessGroup) -> None:
-        if not _has_right_digest(log):
+        if change_group_log(log).digest != log.digest:
             return
         self.group_logs[log.digest] = log
         self.groups.setdefault(group.id, group)
-
-
-def _has_right_digest(log: GroupLog) -> bool:
-    again = make_group_log(
-        group=log.group,
-        called=log.called,
-        entered=log.entered,
-        completed=log.completed,
-        records=log.records,
-    )
-    return again.digest == log.digest
 
 
 def digests_of(dump: RankDump) -> Iterator[str]:

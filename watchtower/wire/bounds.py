@@ -50,6 +50,10 @@ MAX_GROUPS = 16_384
 MAX_GROUP_RECORDS = 8
 """Most recent collectives sent per group: the one that hangs, and the usual calls around it."""
 
+MAX_UNKNOWN_CALLS = 8
+"""Collectives per group of which the log does not show whether they are over. Usual logs have none
+or two."""
+
 MAX_MEMBERS_TEXT = 131_072
 """Characters of a group's member list. Usual layouts need a few spans. Any subset of a job of
 16,384 ranks fits."""

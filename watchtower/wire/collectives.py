@@ -19,6 +19,7 @@ from watchtower.wire.bounds import (
     MAX_MEMBERS_TEXT,
     MAX_PEERS,
     MAX_TEXT,
+    MAX_UNKNOWN_CALLS,
     check_age,
     check_count,
     check_integer,
@@ -87,13 +88,19 @@ class GroupLog:
     record it. On NCCL a call is queued behind other GPU work, so a called collective may not have
     started."""
     completed: int
-    """Number of the last collective that is known to be complete; -1 if the library does not
+    """Number before the first collective that is known to be open: the rank has called it, and it
+    is not complete. Earlier ones are over, except the `unknown` ones. -1 if the library does not
     record it."""
     records: tuple[CollectiveRecord, ...] = ()
     """The most recent collectives, ascending by number. Older ones are not sent."""
     timeout_s: float = 0.0
     """Seconds after which the library gives up the last of them; 0 if it does not record that. It
     is not part of the digest, which towers of earlier releases check."""
+    unknown: tuple[int, ...] | None = None
+    """Numbers of collectives of which the log does not show whether they are over, ascending: the
+    library has no record of the call, or left it open although the rank has gone on. The newest
+    ones, if there are many. None in logs of earlier releases: their `completed` stops at the first
+    such call, and whatever comes after it is unknown."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -104,6 +111,9 @@ class GroupLog:
         check_integer("completed", self.completed, low=-1)
         check_count("records", len(self.records), MAX_GROUP_RECORDS)
         check_age("timeout_s", self.timeout_s)
+        check_count("unknown", len(self.unknown or ()), MAX_UNKNOWN_CALLS)
+        for number in self.unknown or ():
+            check_integer("unknown", number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +219,15 @@ def make_group_log(
     completed: int,
     records: tuple[CollectiveRecord, ...],
     timeout_s: float = 0.0,
+    unknown: tuple[int, ...] | None = None,
 ) -> GroupLog:
-    """Return a log whose digest is 16 hex digits of a hash of its fields except the timeout."""
+    """Return a log whose digest is 16 hex digits of a hash of its fields except the timeout.
+
+    Without unknown calls the digest is that of earlier releases.
+    """
     lines = [f"{group} {called} {entered} {completed}"]
     lines += [f"{each.number}\t{each.operation}\t{each.signature}" for each in records]
+    lines += [f"unknown {' '.join(map(str, unknown))}"] if unknown else []
     raw = "\n".join(lines).encode("utf-8", "surrogatepass")
     return GroupLog(
         digest=hashlib.blake2b(raw, digest_size=8).hexdigest(),
@@ -222,4 +237,20 @@ def make_group_log(
         completed=completed,
         records=records,
         timeout_s=timeout_s,
+        unknown=unknown,
+    )
+
+
+def change_group_log(
+    log: GroupLog, *, group: str = "", records: tuple[CollectiveRecord, ...] | None = None
+) -> GroupLog:
+    """Return a log with another group id or other records, and the digest of its fields."""
+    return make_group_log(
+        group=group or log.group,
+        called=log.called,
+        entered=log.entered,
+        completed=log.completed,
+        records=log.records if records is None else records,
+        timeout_s=log.timeout_s,
+        unknown=log.unknown,
     )

@@ -70,6 +70,16 @@ class Picture(Positions):
         )
 
     @cached_property
+    def holed(self) -> tuple[Position, ...]:
+        """Live ranks with a collective log that does not show whether some call is over: any of
+        them may be elsewhere.
+        """
+        logs = self.collective_logs
+        if logs is None or not logs.has_holes:
+            return ()
+        return tuple(i for i in self.live if any(log.has_hole for log in logs.logs_of(i.rank)))
+
+    @cached_property
     def uses_devices(self) -> bool:
         """Whether collectives are queued on devices, as far as known."""
         logs = self.collective_logs

@@ -1,9 +1,14 @@
 """Reads the collective log of one rank in one group: the collectives that it called, entered and
-completed."""
+left.
+
+A log is not a prefix. Some calls have no record, and some records are never marked as over. So
+readers ask for one call, and the answer may be that it is unknown.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.wire.collectives import CollectiveRecord, GroupLog
@@ -58,27 +63,142 @@ class Entered(Enum):
     """The rank has no log, or its library records only that the call was made."""
 
 
-def has_entered(log: GroupLog | None, number: int) -> Entered:
-    """Return whether the rank with this log has entered collective `number` of its group."""
-    if log is None:
-        return Entered.UNKNOWN
-    if max(log.entered, log.completed) >= number:
-        return Entered.YES
-    return Entered.NO if log.called < number else Entered.UNKNOWN
+class Over(Enum):
+    """Whether a collective that a rank called is over for it: it has left the collective."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+    """The log has a hole here: no record of the call, or one that does not show its end."""
 
 
-def find_open_call(log: GroupLog) -> int | None:
-    """Return the number of the first collective that the rank called and has not completed.
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A collective that a rank waits in."""
 
-    None if there is none, or if the log has no count of completed collectives.
-    """
-    done = max(log.completed, 0)
-    return done + 1 if log.called > done and log.completed >= 0 else None
+    number: int
+    certain: bool
+    """False if only a rank that is missing there shows that it is not over."""
 
 
-def record_of(log: GroupLog, number: int) -> CollectiveRecord:
-    """Return the record of the rank's call `number`; `NO_RECORD` if it is not known."""
-    return next((record for record in log.records if record.number == number), NO_RECORD)
+@dataclass(frozen=True, slots=True)
+class CallLog:
+    """What one log shows about the calls of a rank in one group, call by call."""
+
+    _log: GroupLog
+
+    @property
+    def digest(self) -> str:
+        """Ranks that have called the same have the same log."""
+        return self._log.digest
+
+    @property
+    def group(self) -> str:
+        """The id of the group."""
+        return self._log.group
+
+    @property
+    def called(self) -> int:
+        """The number of the last collective that the rank called; 0 before the first."""
+        return self._log.called
+
+    @property
+    def records(self) -> tuple[CollectiveRecord, ...]:
+        """The most recent calls that have a record, ascending by number."""
+        return self._log.records
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds after which the library gives up the last call; 0 if that is not known."""
+        return self._log.timeout_s
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether it is unknown of some call whether it is over."""
+        return bool(self._log.unknown) or self._stops_at_hole
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether some call may not be over."""
+        return self.has_hole or self._log.called > self._log.completed >= 0
+
+    def record_of(self, number: int) -> CollectiveRecord:
+        """Return the record of call `number`; `NO_RECORD` if it is not known."""
+        return next((record for record in self.records if record.number == number), NO_RECORD)
+
+    def has_entered(self, number: int) -> Entered:
+        """Return whether the rank has entered collective `number`."""
+        if number > self.called:
+            return Entered.NO
+        if number in (self._log.unknown or ()) and self.record_of(number) is NO_RECORD:
+            return Entered.UNKNOWN  # it may have called something else
+        known = max(self._log.entered, self._log.completed) >= number
+        return Entered.YES if known else Entered.UNKNOWN
+
+    def is_over(self, number: int) -> Over:
+        """Return whether call `number` is over. A call that was not made is not over."""
+        if number > self.called or self._log.completed < 0:
+            return Over.NO
+        if number in (self._log.unknown or ()):
+            return Over.UNKNOWN
+        if number <= self._log.completed:
+            return Over.YES
+        return Over.UNKNOWN if self._stops_at_hole else Over.NO
+
+    def count_over(self, number: int) -> int:
+        """Return how many calls are over from call `number` on; 0 if that one is not over."""
+        is_over = self.is_over(number) is Over.YES
+        return self._log.completed - number + 1 if is_over else 0
+
+    def find_open_call(self, reached: int) -> OpenCall | None:
+        """Return the call that the rank waits in; None if the log shows none.
+
+        `reached`: the number of the last call that all members of the group have made. All members
+        have come to the calls up to it. If one of these is open and a later one too, it may be a
+        hole: the rank waits in the later one in any case. A call of which nothing shows that it is
+        not over counts only if some member has not come to it.
+        """
+        opened = self._open_numbers()
+        awaited = [number for number in opened if number > reached]
+        if awaited and self._begins_at_once:
+            return OpenCall(awaited[0], certain=True)
+        if opened and not self._begins_at_once:
+            return OpenCall(opened[0], certain=True)
+        doubtful = next((number for number in self._doubtful_numbers() if number > reached), None)
+        if doubtful is not None:
+            return OpenCall(doubtful, certain=False)
+        return OpenCall(opened[0], certain=True) if opened else None
+
+    @property
+    def _begins_at_once(self) -> bool:
+        """Whether a call begins where it is made, so that one does not wait for another."""
+        return self._log.entered >= self._log.called
+
+    @property
+    def _stops_at_hole(self) -> bool:
+        """Whether `completed` of an earlier release stops before a call without a record.
+
+        If calls are queued, the records of the oldest open ones are often not sent.
+        """
+        log = self._log
+        if log.unknown is not None or not log.records or not log.called > log.completed >= 0:
+            return False
+        first = log.completed + 1
+        may_be_sent = log.records[0].number <= first or self._begins_at_once
+        return may_be_sent and self.record_of(first) is NO_RECORD
+
+    def _open_numbers(self) -> list[int]:
+        if self._stops_at_hole or not self._log.called > self._log.completed >= 0:
+            return []
+        first = self._log.completed + 1
+        later = (record.number for record in self.records if record.number > first)
+        return [first, *(number for number in later if self.is_over(number) is Over.NO)]
+
+    def _doubtful_numbers(self) -> tuple[int, ...]:
+        if self._stops_at_hole:
+            numbers = (record.number for record in self.records)
+            return tuple(number for number in numbers if self.is_over(number) is Over.UNKNOWN)
+        return self._log.unknown or ()
 
 
 def compared(record: CollectiveRecord, library: str) -> CallKind:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from watchtower.core.redaction.words import PACKAGES, Words
-from watchtower.wire.collectives import GroupLog, ProcessGroup, make_group_log, name_group
+from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log, name_group
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
 REMOVED = "(removed)"
@@ -105,11 +105,9 @@ class Redactor:
         """Return a log with the digest of its new fields."""
         known = self._logs.get(log.digest)
         if known is None:
-            known = make_group_log(
+            known = change_group_log(
+                log,
                 group=self.group_id(log.group),
-                called=log.called,
-                entered=log.entered,
-                completed=log.completed,
                 records=tuple(
                     replace(
                         each,
@@ -118,7 +116,6 @@ class Redactor:
                     )
                     for each in log.records
                 ),
-                timeout_s=log.timeout_s,
             )
             self._logs[log.digest] = known
         return known

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from watchtower.core.case_summary import STATE_WORDS, Contrast, Difference
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position, Shape
-from watchtower.core.reading.collective_log import record_of
 from watchtower.core.reading.frames import last_component, name_line
 from watchtower.core.reading.native import describe_native
 from watchtower.core.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
@@ -178,7 +177,7 @@ def _call(picture: Picture, item: Position) -> str:
     log = logs.log_of(item.rank, point.group.id) if point.group else None
     if log is None:
         return point.operation
-    record = record_of(log, point.number)
+    record = log.record_of(point.number)
     return f"{record.operation} {point.number} {record.signature}".strip()
 
 

@@ -28,7 +28,6 @@ from watchtower.core.diagnosis.waits.log_waits import COLLECTIVE_LOG
 from watchtower.core.diagnosis.waits.majority import MAJORITY, SCATTERED
 from watchtower.core.diagnosis.waits.points import WaitPoint, name_point
 from watchtower.core.diagnosis.waits.sources import DEVICE, STACK
-from watchtower.core.reading.collective_log import record_of
 from watchtower.core.summary.distances import measure_waits
 from watchtower.core.summary.sentences import write_waits
 from watchtower.core.summary.states import MAX_NODE, Places, find_only, find_state
@@ -277,7 +276,7 @@ class _Drawing:
         point = points[0]
         # Ranks may have entered different operations as the same call.
         log = logs.log_of(box.ranks[0], point.group.id) if point.group else None
-        operation = record_of(log, point.number).operation if log else point.operation
+        operation = log.record_of(point.number).operation if log else point.operation
         return clean(name_point(replace(point, operation=operation)), MAX_LABEL)
 
 

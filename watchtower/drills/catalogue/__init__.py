@@ -43,6 +43,8 @@ DRILLS: tuple[Drill, ...] = (
     collectives.CONDITIONAL_COLLECTIVE,
     collectives.ORDER_SWAP,
     collectives.SHAPE_MISMATCH,
+    collectives.AFTER_MONITORED_BARRIER,
+    collectives.LOADER_AFTER_MONITORED_BARRIER,
     groups.TP_DP_CASCADE,
     groups.COLLECTIVE_CYCLE,
     groups.MISSING_SEND,

@@ -61,6 +61,25 @@ SHAPE_MISMATCH = Drill(
     act=happen,
 )
 
+AFTER_MONITORED_BARRIER = Drill(
+    name="after_monitored_barrier",
+    shows="all ranks pass a monitored_barrier once; later one rank sleeps in the user's code",
+    expected=names("behind_collective", domain="user_code"),
+    # gloo has no record of the barrier, so each rank's log has a hole from then on.
+    plan=event("wait_for_quota", checks_ranks=True),
+    backends=("torch",),
+    act=happen,
+)
+
+LOADER_AFTER_MONITORED_BARRIER = Drill(
+    name="loader_after_monitored_barrier",
+    shows="all ranks pass a monitored_barrier once; later one rank sleeps while it fetches a batch",
+    expected=names("dataloader_stall", domain="data"),
+    plan=event("slow_storage", checks_ranks=True),
+    backends=("torch",),
+    act=happen,
+)
+
 SYMMETRIC = Drill(
     name="symmetric",
     shows="every rank is in the same collective and the network is cut (needs root)",

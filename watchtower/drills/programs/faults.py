@@ -42,6 +42,10 @@ def slow_storage(trainer):
     trainer.storage.latency_s = FOREVER_S
 
 
+def wait_for_quota(trainer):
+    trainer.quota_s = FOREVER_S
+
+
 def endless_sampling(trainer):
     trainer.model.excluded = range(1_000_000)
 
@@ -139,6 +143,7 @@ ACTS = {
     act.__name__: act
     for act in (
         slow_storage,
+        wait_for_quota,
         endless_sampling,
         relock,
         truncated_record,

@@ -26,6 +26,7 @@ class Plan:
     beats: bool = True
     batches: int | None = None
     exchanges: list[str] = field(default_factory=list)
+    checks_ranks: bool = False  # all ranks pass a monitored barrier before training
     patient: bool = False
     workers: int = 0
     micro_steps: int = 1

@@ -57,6 +57,8 @@ class TorchTrainer(Trainer):
         self.join()
         self.model = Scorer(self.device)
         self.replica = DistributedDataParallel(self.model)
+        if self.plan.checks_ranks:
+            dist.monitored_barrier()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def join(self):

@@ -26,6 +26,7 @@ class Trainer:
         self.rank = int(os.environ["RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         self.should_stop = False
+        self.quota_s = 0.0  # until the service that limits steps lets this rank go on
         self.heartbeats = choose_heartbeats(plan.beats)
         self.device = Device(self.rank, plan.step_s, plan.jitter, plan.host_work_s)
         self.storage = Storage(plan.step_s * READ_SHARE)
@@ -66,8 +67,14 @@ class Trainer:
             if loss > DIVERGED:
                 self.back_off()
             self.callback.step_end(self, step)
+            self.take_quota()
             if self.should_stop or step + 1 >= self.plan.steps:
                 return
+
+    def take_quota(self):
+        """Wait until this rank may make its next step."""
+        if self.quota_s:
+            time.sleep(self.quota_s)
 
     def share_of_data(self):
         """Return which share of the data this rank reads, and how many shares there are."""

@@ -18,7 +18,7 @@ from watchtower.core.diagnosis.separation import do_all_wait
 from watchtower.core.diagnosis.subjects import AllEntered, Ranks, SameCall
 from watchtower.core.diagnosis.waits.callsites import site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.core.diagnosis.waits.graph import EndKind
+from watchtower.core.diagnosis.waits.graph import EndKind, WaitGraph
 from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.reading.frame_class import FrameClass
 from watchtower.wire.report import ProcessState
@@ -101,6 +101,8 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
     possible = (
         (doubts.SOME_LEFT, bool(left)),
         (doubts.CALL_QUEUED, not certain),
+        (doubts.CALLED_LESS, any(_has_called_less(picture, p) for p in points)),
+        (doubts.ALSO_HELD_UP, _are_held_up_elsewhere(picture.graph, points)),
         (doubts.COUNTS_APART, ahead > ONE_CALL),
         (doubts.ROOTS_MAY_DIFFER, any(_may_differ_in_root(p, left) for p in points)),
     )
@@ -135,6 +137,39 @@ def _may_differ_in_root(point: WaitPoint, left: Sequence[int]) -> bool:
     return point.operation in TAKEN_BY_ROOT
 
 
+def _are_held_up_elsewhere(graph: WaitGraph, points: Sequence[WaitPoint]) -> bool:
+    """Return whether all ranks in some call also wait for a rank that is missing in another call.
+
+    That call explains where they are. The first one may be over, and its record not show it.
+    """
+    held_up = {rank for point in graph.points if point.missing for rank in point.waiting}
+    return any(held_up.issuperset(point.waiting) for point in points)
+
+
+def _has_called_less(picture: Picture, point: WaitPoint) -> bool:
+    """Return whether a rank that has called less is at another place than those further on.
+
+    Its stack shows no wait for ranks. So it may have left its last call, which its record does not
+    show.
+    """
+    assert point.group is not None
+    assert picture.collective_logs is not None
+    ahead: set[str] = set()
+    for digest, ranks in picture.collective_logs.in_group[point.group.id].items():
+        if picture.collective_logs.by_digest[digest].called > point.number:
+            ahead.update(_place_of(picture.by_rank[rank]) for rank in ranks)
+    items = (picture.by_rank[rank] for rank in point.waiting if ahead)
+    return any(_place_of(item) not in ahead and not _shows_wait(item) for item in items)
+
+
+def _place_of(position: Position) -> str:
+    return position.stack.digest if position.stack is not None else ""
+
+
+def _shows_wait(position: Position) -> bool:
+    return position.waits_for_device or position.frame_class.traits.may_be_collective
+
+
 def _find_left(logs: CollectiveLogs, points: Sequence[WaitPoint]) -> tuple[tuple[int, ...], int]:
     """Find ranks for which a call is over that others are still in, and how many calls ago."""
     left: set[int] = set()
@@ -142,7 +177,7 @@ def _find_left(logs: CollectiveLogs, points: Sequence[WaitPoint]) -> tuple[tuple
     for point in points:
         assert point.group is not None
         for digest, ranks in logs.in_group[point.group.id].items():
-            beyond = logs.by_digest[digest].completed - point.number + 1
+            beyond = logs.by_digest[digest].count_over(point.number)
             if beyond > 0:
                 left.update(ranks)
                 ahead = max(ahead, beyond)
@@ -180,6 +215,8 @@ def _accuse(
     has_root: bool = False,
     compare_roots: bool = False,
 ) -> Accusation:
+    if picture.holed:
+        why_not = [*why_not, doubts.LOG_HAS_HOLE]
     is_known = all(doubt.ceiling > doubts.CANDIDATE for doubt in why_not)
     points_to_network = is_known and picture.points_to_network
     if points_to_network:

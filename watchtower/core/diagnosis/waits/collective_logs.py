@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.core.case import Case
-from watchtower.core.reading.collective_log import advances, find_open_call, last_with_logs
+from watchtower.core.reading.collective_log import CallLog, advances, last_with_logs
 from watchtower.wire.collectives import (
-    GroupLog,
     PeerTransfers,
     ProcessGroup,
     format_members,
@@ -51,7 +50,7 @@ class CollectiveLogs:
     """The newest collective logs of every rank that has some."""
 
     groups: Mapping[str, Group] = field(default_factory=dict)
-    by_digest: Mapping[str, GroupLog] = field(default_factory=dict)
+    by_digest: Mapping[str, CallLog] = field(default_factory=dict)
     """Every log: ranks that have called the same share one."""
     of_rank: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Digests of the logs of each rank whose recorder answered; empty before its first call."""
@@ -65,13 +64,22 @@ class CollectiveLogs:
     advancing: frozenset[int] = frozenset()
     """Ranks whose logs changed between their last two dumps."""
 
-    def logs_of(self, rank: int) -> Iterator[GroupLog]:
+    def logs_of(self, rank: int) -> Iterator[CallLog]:
         """Yield the logs of a rank, one for each group it has used."""
         return (self.by_digest[digest] for digest in self.of_rank.get(rank, ()))
 
-    def log_of(self, rank: int, group: str) -> GroupLog | None:
+    def log_of(self, rank: int, group: str) -> CallLog | None:
         """Return the log of a rank in one group; null without one."""
         return next((log for log in self.logs_of(rank) if log.group == group), None)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether some log does not show whether a call is over. Then ranks may wait elsewhere."""
+        return any(log.has_hole for log in self.by_digest.values())
+
+    def find_reached(self, group: str) -> int:
+        """Return the number of the last call of a group that all ranks with a log have made."""
+        return min(self.by_digest[digest].called for digest in self.in_group[group])
 
     def is_queued(self, rank: int, group: str) -> bool:
         """Return whether a rank's open call in this group is behind one in another group."""
@@ -87,7 +95,7 @@ def read_collective_logs(case: Case) -> CollectiveLogs | None:
     dumps = {item.rank: dump for item in case.ranks if (dump := last_with_logs(item.dumps))}
     if not dumps:
         return None
-    logs = {log.digest: log for log in case.group_logs}
+    logs = {log.digest: CallLog(log) for log in case.group_logs}
     claimed = {rank: _pick_logs(dump, logs) for rank, dump in dumps.items()}
     uses = Counter(group for own in claimed.values() for group in own)
     groups = _read_groups(case, uses)
@@ -130,15 +138,11 @@ def find_own_timeout(logs: CollectiveLogs | None) -> float | None:
     """
     if logs is None:
         return None
-    known = [
-        log.timeout_s
-        for log in logs.by_digest.values()
-        if log.timeout_s > 0 and find_open_call(log) is not None
-    ]
+    known = [log.timeout_s for log in logs.by_digest.values() if log.timeout_s > 0 and log.may_wait]
     return min(known, default=None)
 
 
-def _pick_logs(dump: RankDump, logs: Mapping[str, GroupLog]) -> dict[str, str]:
+def _pick_logs(dump: RankDump, logs: Mapping[str, CallLog]) -> dict[str, str]:
     """Return the digest of one log for each group of a rank: the one with the highest number."""
     assert dump.collectives is not None
     picked: dict[str, str] = {}

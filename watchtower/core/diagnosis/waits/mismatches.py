@@ -20,7 +20,7 @@ from watchtower.core.diagnosis.waits.graph import EndKind
 from watchtower.core.diagnosis.waits.odd_rank import OddRank, Sign
 from watchtower.core.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.core.diagnosis.waits.positions import Positions
-from watchtower.core.reading.collective_log import CallKind, compared
+from watchtower.core.reading.collective_log import CallKind, Over, compared
 from watchtower.core.reading.native import DEVICE_WAIT
 from watchtower.wire.verdict import Cause
 
@@ -99,7 +99,7 @@ def _find_disagreement(
         log = logs.by_digest[digest]
         for record in log.records:
             called[record.number][compared(record, logs.groups[log.group].library)] += ranks
-            if record.number > log.completed:
+            if log.is_over(record.number) is not Over.YES:
                 still_open.add(record.number)
     number = min((n for n in still_open if len(called[n]) > 1), default=None)
     return None if number is None else (number, called[number])

@@ -12,12 +12,7 @@ from enum import Enum
 
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs, Group
 from watchtower.core.ranksets import name_ranks
-from watchtower.core.reading.collective_log import (
-    Entered,
-    find_open_call,
-    has_entered,
-    record_of,
-)
+from watchtower.core.reading.collective_log import Entered, OpenCall
 from watchtower.core.text import clean
 from watchtower.wire.bounds import MAX_PEERS
 from watchtower.wire.collectives import ANY_PEER, PeerTransfers
@@ -79,10 +74,13 @@ def collective_points(
     for name, by_log in logs.in_group.items():
         group = logs.groups[name]
         opened: dict[int, list[str]] = {}
+        doubtful: set[int] = set()
+        reached = logs.find_reached(name)
         for digest in by_log:
-            number = find_open_call(logs.by_digest[digest])
-            if number is not None:
-                opened.setdefault(number, []).append(digest)
+            found = logs.by_digest[digest].find_open_call(reached)
+            if found is not None:
+                opened.setdefault(found.number, []).append(digest)
+                doubtful.update(() if found.certain else (found.number,))
         silent: tuple[int, ...] | None = None
         waits = {
             number: [
@@ -98,7 +96,8 @@ def collective_points(
             if silent is None:
                 heard = {rank for ranks in by_log.values() for rank in ranks}
                 silent = tuple(rank for rank in group.members if rank not in heard)
-            yield _collective_point(logs, group, number, waiting, silent, absent, in_order)
+            call = OpenCall(number, certain=number not in doubtful)
+            yield _collective_point(logs, group, call, waiting, silent, absent, in_order)
 
 
 def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
@@ -110,7 +109,7 @@ def _most_waited(waits: Mapping[int, Sequence[int]]) -> list[int]:
 def _collective_point(
     logs: CollectiveLogs,
     group: Group,
-    number: int,
+    call: OpenCall,
     waiting: Sequence[int],
     silent: Sequence[int],
     absent: frozenset[int],
@@ -119,12 +118,12 @@ def _collective_point(
     missing: list[int] = []
     unknown: list[int] = []
     there = frozenset(waiting)
-    certain, operation = True, ""
+    number, certain, operation = call.number, call.certain, ""
     for digest, ranks in logs.in_group[group.id].items():
         log = logs.by_digest[digest]
-        entered = has_entered(log, number)
+        entered = log.has_entered(number)
         if ranks[0] in there or there.intersection(ranks):
-            operation = operation or record_of(log, number).operation
+            operation = operation or log.record_of(number).operation
             certain = certain and entered is Entered.YES
         if entered is Entered.NO:
             missing += ranks

@@ -23,6 +23,9 @@ from watchtower.core.diagnosis.waits.points import WaitPoint
 from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.frame_class import FrameClass
 
+MAX_COMPARED = 64
+"""Waiting ranks of one call with which a suspected rank is compared: each costs as much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
@@ -76,7 +79,9 @@ def _sort_by_certainty(
     """Return the suspected ranks by how sure it is that the others wait for them."""
     points_of = _points_held_up(graph, {item.rank for item in suspected})
     without_fault = _find_without_fault(points_of, by_rank, logs)
-    suspected = _leave_out(without_fault, suspected, graph.certain_sinks)
+    beside = _find_beside_callers(suspected, points_of, by_rank)
+    without_fault |= {rank for rank in beside if by_rank[rank].frame_class.traits.waits_for_ranks}
+    suspected = _leave_out(without_fault | beside, suspected, graph.certain_sinks)
     evidence = _read_evidence(suspected, points_of, logs, graph)
     secondary = _find_secondary(evidence, graph.certain_sinks)
     return Sinks(
@@ -84,6 +89,35 @@ def _sort_by_certainty(
         secondary=tuple(item for item in suspected if item.rank in secondary),
         uncertain=without_fault | secondary | _find_uncertain(evidence, by_rank, logs, graph),
     )
+
+
+def _find_beside_callers(
+    suspected: Sequence[Position],
+    points_of: Mapping[int, Sequence[WaitPoint]],
+    by_rank: Mapping[int, Position],
+) -> frozenset[int]:
+    """Find ranks that stay at the very place of a rank which waits for them.
+
+    A log may lack their last call. Where a stack shows the collective itself, it does.
+    """
+    return frozenset(
+        item.rank
+        for item in suspected
+        if item.asleep
+        and item.unchanged
+        and any(
+            _is_at_place_of(item, by_rank[rank])
+            for point in points_of.get(item.rank, ())
+            for rank in point.waiting[:MAX_COMPARED]
+            if rank in by_rank
+        )
+    )
+
+
+def _is_at_place_of(position: Position, other: Position) -> bool:
+    if position.stack is None or other.stack is None:
+        return False
+    return position.stack.digest == other.stack.digest and other.asleep
 
 
 def _leave_out(

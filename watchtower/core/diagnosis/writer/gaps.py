@@ -30,6 +30,9 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
         *_event_loops(picture),
         *_failed_records(picture),
         *_no_records(picture),
+        *_sentence(
+            list(picture.holed), "the collective log does not show whether some call is over"
+        ),
         *_no_pages(picture),
         *_rivals(picture),
     ]
