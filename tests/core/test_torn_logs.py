@@ -23,9 +23,6 @@ from watchtower.wire.verdict import Cause
 
 FOLDER = Path(__file__).parent / "goldens"
 
-BY_GPUS = ("behind_collective_odd_gpu_queued", "gpu_fault_idle_gpu_queued")
-"""Only their GPUs separate the rank, whatever the logs show: the logs of all ranks are equal."""
-
 
 def load(name: str) -> Case:
     return msgspec.json.decode((FOLDER / name / "case.json").read_bytes(), type=Case)
@@ -40,7 +37,7 @@ LOGGED = tuple(
     for name in sorted(path.parent.name for path in FOLDER.glob("*/case.json"))
     if find_recorded(load(name))
 )
-BLAMED = tuple(name for name in LOGGED if truth_of(name) and name not in BY_GPUS)
+BLAMED = tuple(name for name in LOGGED if truth_of(name))
 
 
 @pytest.mark.parametrize("name", LOGGED)
