@@ -1,10 +1,8 @@
 """symmetric_hang is said only if no evidence of any kind separates a rank from the others."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import tomllib
 
 from agent.collectors.gpu_state import ERRORS
 from tests.core.builders import IN_ALL_REDUCE, a_case, a_native, a_rank, ranks_in, with_rank
@@ -13,6 +11,7 @@ from watchtower.core.diagnosis import separation
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
 from watchtower.core.diagnosis.separation import KINDS
+from watchtower.toml_tables import read_table
 from watchtower.wire.observations import NODE, Observation
 from watchtower.wire.report import Movement, ProcessState
 from watchtower.wire.verdict import Domain
@@ -264,7 +263,7 @@ def test_what_is_older_than_the_stall_separates_none():
 
 
 def test_every_family_of_observations_separates_ranks_or_has_a_reason_why_not():
-    lines = tomllib.loads(Path("agent/data/kernel_lines.toml").read_text("utf-8"))["line"]
+    lines = read_table("agent.data", "kernel_lines")["line"]
     names = {line["name"].partition(".")[0] for line in lines}
     names |= {f"gpu_errors.{name}" for name in ERRORS}
     names |= {value.name for _, what, value in CASES if what in ("observation", "node")}
