@@ -89,13 +89,21 @@ ARRIVALS = series(
 REFUSED = series(
     Text(
         "Refused",
-        "Refused requests by reason, and ranks that are not watched, per second.",
+        "Refused requests by reason, per second.",
         "cps",
         NOT_SCRAPED,
     ),
     Query(per_second("watchtower_refused_requests_total", "reason"), "{{reason}}"),
-    Query(per_second("watchtower_refused_jobs_total"), "ranks: too many"),
-    Query(per_second("watchtower_deferred_claims_total"), "ranks: too many attempts"),
+)
+
+UNWATCHED = series(
+    Text(
+        "Not watched",
+        "Processes that seem to be ranks and are not watched, by reason.",
+        "short",
+        NOT_SCRAPED,
+    ),
+    Query("max by (reason) (watchtower_ranks_unwatched)", "{{reason}}"),
 )
 
 REPLIES = series(
@@ -277,7 +285,7 @@ BOARD = Board(
     description="watchtower itself: whether it decides, what waits, and what it costs.",
     rows=(
         row(4, (4, DECIDES), (4, STORES), (4, SET_ASIDE), (4, HIDDEN), (4, KILLED), (4, FAILED)),
-        row(8, (8, ARRIVALS), (8, REFUSED), (8, REPLIES)),
+        row(8, (6, ARRIVALS), (6, REFUSED), (6, UNWATCHED), (6, REPLIES)),
         row(8, (8, TICKS), (8, DIAGNOSES), (8, DIAGNOSIS_TIME)),
         row(8, (8, QUEUE), (8, QUEUE_AGE), (8, ACCOUNT)),
         row(8, (8, TOWER_CPU), (8, TOWER_MEMORY), (8, DESCRIPTORS)),

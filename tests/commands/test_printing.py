@@ -100,12 +100,19 @@ def test_why_without_a_job_names_jobs_that_ended_in_an_incident():
         def jobs(self):
             return [a_job("bert"), a_job("llama", "ended", "01J"), a_job("old", "ended")]
 
+        def unwatched(self, job):
+            text = "8 processes are not watched: second claims of job bert."
+            one = {"node": "gpu-1", "job": "bert", "count": 8, "text": text}
+            return {"items": [one], "rank_count": 11}
+
     parsed = argparse.Namespace(job=None, json=False, watch=False, exit_code=True)
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         assert asking.show_verdict(Tower(), parsed) == DONE
     assert text.getvalue().splitlines()[1:] == [
-        "Ended in an incident: llama. List them: watchtower incidents"
+        "Ended in an incident: llama. List them: watchtower incidents",
+        "not watched on gpu-1: 8 processes are not watched: second claims of job bert.",
+        "not watched elsewhere: 3 more",
     ]
 
 

@@ -294,7 +294,7 @@ def test_a_node_that_invents_jobs_gets_a_share_of_them(client, tower):
         ranks = junk.many_jobs(number, 1000)
         assert client.post("/ingest/v1/report", content=junk.report("liar", ranks)).is_success
     assert len(tower.fleet.jobs) - before == fleet_bounds.MAX_JOBS_PER_NODE
-    assert tower.fleet.refused_jobs >= 4000
+    assert sum(each.count for each in tower.fleet.nodes["liar"].unwatched) == 1000
     response = client.post("/ingest/v1/report", content=recorded("report.json"))
     assert response.status_code == 200
     assert "llama-70b" in tower.fleet.jobs
@@ -336,6 +336,12 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
 
         jobs = staticmethod(lambda: jobs)
         list_jobs = staticmethod(lambda drills, status: {"items": jobs})
+        unwatched = staticmethod(
+            lambda job="", drills=False: {
+                "items": [{"node": evil, "job": evil, "count": 1, "text": evil}],
+                "rank_count": 1,
+            }
+        )
         nodes = staticmethod(
             lambda: {
                 "items": [{"node": evil, "has_agent": True, "is_silent": False}],

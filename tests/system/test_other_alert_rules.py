@@ -62,6 +62,7 @@ LINKS_LOST = f'watchtower_node_problem{{node="gpu-042",{PROBLEM},{AGENT}}}'
 
 PROCESSES = f'watchtower_gpu_processes{{node="gpu-042",gpu="3",{AGENT}}}'
 RANKS = f'watchtower_agent_ranks{{node="gpu-042",{AGENT}}}'
+UNWATCHED = f'watchtower_ranks_unwatched{{reason="second_claim",{SCRAPED}}}'
 
 TROUBLES = {
     "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
@@ -76,6 +77,7 @@ TROUBLES = {
     "WatchtowerDriverStuck": (STUCK, "0", "31", 0),
     "WatchtowerNodeProblem": (LINKS_LOST, "0", "1", 300),
     "WatchtowerGpuNodeUnwatched": (PROCESSES, "0", "2", 1800),
+    "WatchtowerRanksUnwatched": (UNWATCHED, "0", "8", 300),
 }
 """By alert: a series, its value without and with the trouble, and the seconds before it fires."""
 
@@ -327,6 +329,13 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "the agent sees.",
         ),
         (
+            "WatchtowerRanksUnwatched",
+            "6m",
+            {UNWATCHED: "8x100"},
+            "8 processes that seem to be ranks are not watched: second_claim",
+            "No verdict and no alert is about them. watchtower jobs lists them, with what to do.",
+        ),
+        (
             "WatchtowerAgentMissing",
             "3m",
             {
@@ -346,7 +355,9 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
     if alert == "WatchtowerAlertsNotDelivered":
         labels = {"destination": "slack"}
     severity = "critical" if "Not" in alert else "warning"
-    severity = "info" if "Unwatched" in alert else severity
+    severity = "info" if alert == "WatchtowerGpuNodeUnwatched" else severity
+    if alert == "WatchtowerRanksUnwatched":
+        labels = {"reason": "second_claim"}
     dashboard = "watchtower-job?var-training_job=a%2Fb" if "Job" in alert else "watchtower-self"
     if "Node" in alert or "Gpu" in alert or "Driver" in alert:
         labels, dashboard = {"node": "gpu-042"}, "watchtower-node?var-node=gpu-042"
@@ -374,7 +385,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 16
+    assert len(rules) == 17
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name

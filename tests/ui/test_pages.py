@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
-from tests.ui.test_parts_of_pages import HEALTH, render
+from tests.ui.test_parts_of_pages import HEALTH, a_job_overview, render
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
@@ -19,7 +19,9 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
+from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
 from watchtower.ui.fleet_page import show_fleet
+from watchtower.ui.job_page import show_job
 from watchtower.ui.pages import HEADERS
 
 UNKNOWN = "01KAPY3V7QH8M2T4W6Z9B1C5D7"
@@ -154,3 +156,28 @@ def test_a_fleet_without_jobs_describes_its_agents(agents, silent, text, state):
     words = " ".join(page.split())
     assert text in words
     assert state in words.replace(" ,", ",")
+
+
+def test_pages_list_what_is_not_watched():
+    one = UnwatchedView(
+        node="gpu-1",
+        job="llama",
+        owner="uid:1",
+        reason="second_claim",
+        count=8,
+        pids=[4, 5],
+        text="8 processes are not watched: <they> claim ranks of job llama.",
+    )
+    unwatched = UnwatchedList(items=[one] * 10, rank_count=80)
+    health = replace(HEALTH, unwatched=unwatched)
+    for html in (
+        render("job.html", page=show_job(a_job_overview(unwatched=unwatched), []), parts=[]),
+        render("fleet.html", page=show_fleet([], [], health)),
+    ):
+        text = " ".join(Page(html).text.split())
+        assert "Not watched: 80 processes" in text
+        assert "gpu-1: 8 processes are not watched: <they> claim" in text
+        assert "pid 4, 5" in text
+        assert "2 more" in text
+        assert "<they>" not in html
+    assert "Not watched" not in render("fleet.html", page=show_fleet([], [], HEALTH))

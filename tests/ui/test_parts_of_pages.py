@@ -14,6 +14,7 @@ from watchtower.tower.health import Health
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.node_overviews import NodeOverview
+from watchtower.tower.unwatched import ALL_WATCHED
 from watchtower.ui.environment import make_environment, mark_sentence, mark_step
 from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
 from watchtower.ui.incident_page import MAX_LINES, show_incident
@@ -303,7 +304,7 @@ def a_job_overview(**changes) -> JobOverview:
         phases={"": 15, "checkpoint": 1},
         ended=0,
         missing=1,
-        rivals=0,
+        unwatched=ALL_WATCHED,
         evidence={"process": 1.0, "heartbeat": 0.5, "stacks": 1.0},
         waits={2: 0.05, 7: 0.6},
         trained_share=0.995,

@@ -38,7 +38,8 @@ def health_routes(tower: Tower) -> APIRouter:
             # Limits name nodes. Without a token only their existence is shown.
             hidden = ["a reader's token shows them"]
             limits, notes = health.limits and hidden, health.notes and hidden
-            health = replace(health, limits=limits, notes=notes)
+            unwatched = replace(health.unwatched, items=[])
+            health = replace(health, limits=limits, notes=notes, unwatched=unwatched)
         response.status_code = 200 if health.ready else 503
         return health
 

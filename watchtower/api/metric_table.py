@@ -264,16 +264,12 @@ LOST_GPU = counter(
     "Seconds lost in hangs times the number of ranks, over all jobs. Each rank counts as one GPU, "
     "also a rank that uses none.",
 )
-REFUSED_JOBS = counter(
-    "watchtower_refused_jobs_total",
-    "",
-    "Ranks that are not watched because too many jobs or ranks are known; each report counts.",
-)
-DEFERRED_CLAIMS = counter(
-    "watchtower_deferred_claims_total",
-    "",
-    "Processes that are not accepted because their job has begun too many attempts: six at once, "
-    "then one every 10 s; each report counts.",
+RANKS_UNWATCHED = gauge(
+    "watchtower_ranks_unwatched",
+    "reason",
+    "Processes that seem to be ranks and are not watched, by reason: second_claim (another process "
+    "has the rank), earlier_attempt, many_attempts (the job restarts too often), over_limit, and "
+    "the reasons of agents. Drills do not count.",
 )
 REFUSED_REQUESTS = counter(
     "watchtower_refused_requests_total",

@@ -41,6 +41,7 @@ from watchtower.core.fleet.shares import (
     Contender,
     rank_fairly,
 )
+from watchtower.core.fleet.unwatched import OVER_LIMIT
 from watchtower.printable import label
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
@@ -48,6 +49,7 @@ from watchtower.tower.live import LiveJob
 from watchtower.tower.node_incidents import WINDOWS
 from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
+from watchtower.tower.unwatched import MAX_REASONS, count_unwatched
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
 
@@ -89,6 +91,8 @@ class TowerCollector(Collector):
         """`replies` are durations of replies to agents, by path."""
         self._outboxes = alerts.outboxes() if alerts else {}
         self._tower, self._refusals = tower, refusals
+        self._reasons: dict[str, None] = {OVER_LIMIT: None}
+        """Reasons for which ranks were not watched. Their series stay, so that alerts end."""
         self._replies = replies or {}
         self._incidents = IncidentMetrics(public_url)
         self._phases: dict[str, tuple[str, ...]] = {}
@@ -149,6 +153,12 @@ class TowerCollector(Collector):
         )
         return [tower.live[each.name] for each in ranked]
 
+    def _count_unwatched(self) -> dict[str, int]:
+        """Return the ranks that are not watched, by reason, and 0 for earlier reasons."""
+        counts = count_unwatched(self._tower)
+        self._reasons = dict.fromkeys([*counts, *self._reasons][:MAX_REASONS])
+        return {reason: counts.get(reason, 0) for reason in self._reasons}
+
     def _self(self) -> Iterator[Metric]:
         tower, counters, now = self._tower, self._tower.counters, self._tower.clock.now()
         nodes = tower.fleet.nodes
@@ -174,8 +184,6 @@ class TowerCollector(Collector):
             table.DIAGNOSES: counters.diagnoses,
             table.DIAGNOSES_KILLED: tower.runner.killed,
             table.LOST_GPU: counters.lost_rank_seconds,
-            table.REFUSED_JOBS: tower.fleet.refused_jobs,
-            table.DEFERRED_CLAIMS: tower.fleet.deferred_claims,
             table.FAILED_TICKS: counters.failed_ticks,
         }
         for spec, value in values.items():
@@ -189,6 +197,7 @@ class TowerCollector(Collector):
                 table.SHADOW_INCIDENTS,
                 {cause.value: counters.shadow_incidents[cause] for cause in Cause},
             ),
+            (table.RANKS_UNWATCHED, self._count_unwatched()),
             (table.REFUSED_REQUESTS, {why: self._refusals.counts[why] for why in REASONS}),
         ):
             family = family_of(spec)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from watchtower.api import examples, openapi
-from watchtower.api.parameters import Limit, answer
+from watchtower.api.parameters import Limit, WithDrills, answer
 from watchtower.tower.node_lists import NodeList, view_nodes
 from watchtower.tower.tower import Tower
+from watchtower.tower.unwatched import UnwatchedList, list_unwatched
 from watchtower.tower.views import AgentList
 from watchtower.tower.views import list_agents as view_agents
+from watchtower.wire.bounds import MAX_NAME
+
+OfJob = Annotated[str | None, Query(description="Only processes of this job.", max_length=MAX_NAME)]
 
 
 def node_routes(tower: Tower) -> APIRouter:
@@ -25,6 +31,14 @@ def node_routes(tower: Tower) -> APIRouter:
         if they had such incidents.
         """
         return view_nodes(tower, limit)
+
+    @router.get("/unwatched", responses=answer(examples.UNWATCHED, "What is not watched"))
+    async def get_unwatched(job: OfJob = None, drills: WithDrills = False) -> UnwatchedList:
+        """List the processes that seem to be ranks and are not watched, with the reason.
+
+        Every process that an agent recognizes as a rank is either a rank of a job or listed here.
+        """
+        return list_unwatched(tower, job, drills=drills)
 
     @router.get("/agents", responses=answer(examples.AGENTS, "Connected agents"), deprecated=True)
     async def list_agents(limit: Limit = 100) -> AgentList:

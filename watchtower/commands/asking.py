@@ -14,7 +14,7 @@ from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, write_feedback
-from watchtower.commands.empty import explain_no_incidents, explain_no_jobs
+from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, list_unwatched
 from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
@@ -58,8 +58,10 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if answer["items"]:
-            return _jobs_text(answer["items"])
-        return f"No job is {args.status}." if args.status else explain_no_jobs(client)
+            shown = _jobs_text(answer["items"])
+        else:
+            shown = f"No job is {args.status}." if args.status else explain_no_jobs(client)
+        return "\n".join([shown, *list_unwatched(client.unwatched(drills=args.drills))])
 
     _show(args, lambda: client.list_jobs(args.drills, args.status or ""), text, paint_table)
     return DONE
@@ -76,13 +78,14 @@ def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
         return [_verdict_of(client, args.job)] if args.job else _in_trouble(client)
 
     def text(verdicts: list[dict[str, Any]]) -> str:
+        unwatched = list_unwatched(client.unwatched(str(verdicts[0]["job"]) if args.job else ""))
         if not verdicts:
-            return _healthy_text(client.jobs())
+            return "\n".join([_healthy_text(client.jobs()), *unwatched])
         blocks = [_verdict_text(client, verdict) for verdict in verdicts]
         if not args.job and all(each.get("not_judged") for each in verdicts):
             jobs = client.jobs()
             blocks = [_healthy_text(jobs), *blocks] if len(jobs) > 1 else blocks
-        return "\n\n".join(blocks)
+        return "\n\n".join([*blocks, *(["\n".join(unwatched)] if unwatched else [])])
 
     def write(verdicts: list[dict[str, Any]]) -> str:
         return "\n".join(map(as_json, verdicts))

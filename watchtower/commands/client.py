@@ -41,6 +41,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 _JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
 _NODE = ("node", "has_agent", "is_silent")
+_UNWATCHED = ("node", "job", "reason", "count", "text")
 _OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 _SILENCE = ("id", "job", "node", "user", "until", "reason")
@@ -96,6 +97,17 @@ class TowerClient:
     def jobs(self) -> list[dict[str, Any]]:
         """Live jobs."""
         return _items(self.list_jobs())
+
+    def unwatched(self, job: str = "", drills: bool = False) -> dict[str, Any]:
+        """The API's answer about processes that seem to be ranks and are not watched."""
+        query = ({"drills": "true"} if drills else {}) | ({"job": job} if job else {})
+        try:
+            answer = self._list(f"/api/v1/unwatched?{urlencode(query)}", *_UNWATCHED)
+        except NotFoundError:
+            return {"items": [], "rank_count": 0}  # a tower of an earlier release
+        if not _has(answer, ("rank_count",)):
+            raise self._no_tower()
+        return answer
 
     def nodes(self) -> dict[str, Any]:
         """The API's answer about nodes and their agents, the worst first."""

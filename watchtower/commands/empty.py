@@ -1,4 +1,5 @@
-"""Explains an empty list: which agents are connected, and what they have found."""
+"""Explains what a list does not contain: which agents are connected, what they have found, and what
+is not watched."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from watchtower.commands.client import TowerClient
+from watchtower.commands.printing import clean
 from watchtower.core.text import count_ranks, format_count
 
 MAX_NAMED = 5
@@ -49,3 +51,19 @@ def _list_names(names: Sequence[str], number: int) -> str:
     shown = ", ".join(names[:MAX_NAMED])
     more = number - min(len(names), MAX_NAMED)
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+MAX_UNWATCHED_SHOWN = 5
+"""Lines about processes that are not watched, below a list of jobs."""
+
+
+def list_unwatched(answer: dict[str, Any]) -> list[str]:
+    """Return lines about the processes that seem to be ranks and are not watched; none without."""
+    items = answer["items"]
+    lines = [
+        f"not watched on {clean(str(one['node']))}: {clean(str(one['text']))}"
+        for one in items[:MAX_UNWATCHED_SHOWN]
+    ]
+    shown = sum(int(one["count"]) for one in items[:MAX_UNWATCHED_SHOWN])
+    more = int(answer["rank_count"]) - shown
+    return [*lines, f"not watched elsewhere: {more} more"] if more > 0 else lines

@@ -9,6 +9,7 @@ from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
+from watchtower.tower.unwatched import ALL_WATCHED, UnwatchedList, list_unwatched
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
 
@@ -35,6 +36,8 @@ class Health:
     agents_silent: int
     limits: list[str]
     """Limitations that agents report, with the names of their nodes."""
+    unwatched: UnwatchedList = ALL_WATCHED
+    """Processes that seem to be ranks and are not watched."""
     notes: list[str]
     """Sentences for operators about alerts: shadow mode, two routes."""
 
@@ -54,8 +57,6 @@ def check_health(tower: Tower) -> Health:
         limits.append(
             _with_nodes("two agents report with this name: use one name per node", shared)
         )
-    if tower.fleet.refused_jobs:
-        limits.append("too many jobs or ranks were reported: further ones are not monitored")
     limits += [
         f"job {job} is not diagnosed for now: its diagnosis exceeded its limits several times"
         for job in tower.runner.backing_off()
@@ -72,6 +73,7 @@ def check_health(tower: Tower) -> Health:
             1 for node in nodes.values() if tower.detector.is_silent(node.reporter, now)
         ),
         limits=limits,
+        unwatched=list_unwatched(tower),
         notes=list(tower.notes),
     )
 

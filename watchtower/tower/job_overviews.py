@@ -15,6 +15,7 @@ from watchtower.tower.job_measures import find_evidence
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
+from watchtower.tower.unwatched import UnwatchedList, list_unwatched
 from watchtower.wire.verdict import Progress, Verdict
 
 
@@ -53,8 +54,8 @@ class JobOverview:
     ended: int
     missing: int
     """Ranks that were never reported."""
-    rivals: int
-    """Second processes that claim a rank."""
+    unwatched: UnwatchedList
+    """Processes of this name that are not watched."""
     evidence: dict[str, float]
     """Share of the ranks that each source of evidence covers, 0 to 1."""
     waits: dict[int, float]
@@ -97,7 +98,7 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
         phases=dict(Counter(beat.phase for beat in alive if beat is not None)),
         ended=len(gen.ranks) - len(alive),
         missing=max(0, gen.world_size - len(gen.ranks)),
-        rivals=len(gen.rivals),
+        unwatched=list_unwatched(tower, name),
         evidence=find_evidence(tower, live, gen),
         waits=_find_waits(live),
         trained_share=totals.trained_share if totals else None,

@@ -10,6 +10,7 @@ from watchtower.core.text import count_ranks, format_count
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
+from watchtower.tower.unwatched import UnwatchedList
 from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
 from watchtower.ui.fleet_page import JobRow, show_row
 from watchtower.ui.words import format_step_time, stamp
@@ -80,6 +81,7 @@ class JobShown:
     waits: list[tuple[int, int]]
     """Rank, and percent of its samples in which it waited: the ranks that waited least."""
     nodes: list[NodeRow]
+    unwatched: UnwatchedList
     has_trouble: bool
     """Whether anything is wrong with a node."""
     hidden_nodes: int
@@ -116,6 +118,7 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         steps=list(verdict.next_steps) if has_verdict else [],
         waits=[(rank, round(share * 100)) for rank, share in overview.waits.items()],
         nodes=rows[:MAX_NODES],
+        unwatched=overview.unwatched,
         has_trouble=any(row.trouble for row in rows),
         hidden_nodes=max(0, len(rows) - MAX_NODES),
         incidents=list(incidents),
@@ -150,8 +153,6 @@ def _list_sizes(overview: JobOverview) -> list[str]:
     if overview.missing:
         is_not = "is" if overview.missing == 1 else "are"
         sizes.append(f"{count_ranks(overview.missing)} {is_not} not reported")
-    if overview.rivals:
-        sizes.append(f"{overview.rivals} more processes claim a rank of this job")
     return sizes
 
 

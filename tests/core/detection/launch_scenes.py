@@ -78,22 +78,23 @@ class Sim:
     fleet: Fleet
     now: float = 100.0
 
-    def report(self, *starts: Start) -> None:
-        """Report the starts of one node."""
+    def make_report(self, *starts: Start) -> Report:
+        """Return the report of the node of these starts."""
         ranks = tuple(vitals for start in starts for vitals in start.vitals())
         node = starts[0].node
-        self.fleet.take_report(
-            Report(
-                version=1,
-                node=node,
-                agent_id=f"agent-{node}",
-                boot=starts[0].boot or f"boot-{node}",
-                interval_s=1.0,
-                ranks=ranks,
-                launches=tuple({start.id: start.launch() for start in starts}.values()),
-            ),
-            self.now,
+        return Report(
+            version=1,
+            node=node,
+            agent_id=f"agent-{node}",
+            boot=starts[0].boot or f"boot-{node}",
+            interval_s=1.0,
+            ranks=ranks,
+            launches=tuple({start.id: start.launch() for start in starts}.values()),
         )
+
+    def report(self, *starts: Start) -> None:
+        """Report the starts of one node."""
+        self.fleet.take_report(self.make_report(*starts), self.now)
 
     def run(self, *starts: Start, seconds: int = AT_ONCE) -> None:
         """Report all nodes of these starts each second, in the order of their first start."""

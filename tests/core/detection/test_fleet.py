@@ -345,7 +345,8 @@ def test_a_job_beyond_the_limit_is_skipped_and_hides_no_other_job():
     fleet.take_report(a_report("n0", a_rank(0, 12, job="other"), a_rank(0, 10)), 2.0)
     assert list(fleet.jobs) == [JOB]
     assert fleet.jobs[JOB].generation.ranks[0].seen_at == 2.0
-    assert fleet.refused_jobs == 1
+    (skipped,) = fleet.nodes["n0"].unwatched
+    assert (skipped.reason, skipped.count, skipped.pids) == ("over_limit", 1, (12,))
 
 
 def test_a_node_that_is_silent_for_long_is_dropped():

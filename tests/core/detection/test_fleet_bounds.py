@@ -57,11 +57,15 @@ def count_ranks(fleet: Fleet) -> int:
     return sum(len(job.generation.ranks) for job in fleet.jobs.values())
 
 
+def count_unwatched(fleet: Fleet, node: str) -> int:
+    return sum(each.count for each in fleet.nodes[node].unwatched)
+
+
 def test_one_node_founds_a_share_of_all_jobs(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_JOBS_PER_NODE", 3)
     fleet.take_report(report("liar", *(vitals(f"j{n}", pid=n) for n in range(5))), 0.0)
     assert len(fleet.jobs) == 3
-    assert fleet.refused_jobs == 2
+    assert count_unwatched(fleet, "liar") == 2
     fleet.take_report(report("good", vitals("real")), 1.0)
     fleet.forget("j0")
     fleet.take_report(report("liar", vitals("j9", pid=9)), 2.0)
@@ -76,7 +80,7 @@ def test_ranks_are_counted_through_joins_restarts_and_ends(fleet, monkeypatch):
     assert fleet.rank_count == count_ranks(fleet) == 2
     fleet.take_report(report("m", *(vitals("k", rank=n, pid=n) for n in range(5))), 2.0)
     assert fleet.rank_count == count_ranks(fleet) == 4
-    assert fleet.refused_jobs == 3
+    assert count_unwatched(fleet, "m") == 3
     assert fleet.is_nearly_full
     fleet.take_report(report("l", vitals("late")), 3.0)
     assert "late" not in fleet.jobs

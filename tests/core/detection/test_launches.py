@@ -22,7 +22,7 @@ from tests.core.detection.launch_scenes import (
     processes,
     without_rendezvous,
 )
-from tests.core.detection.test_fleet_bounds import dumps
+from tests.core.detection.test_fleet_bounds import count_unwatched, dumps
 from tests.properties import examples
 from watchtower.core.fleet import labels as label_bounds
 from watchtower.core.fleet.fleet import Fleet
@@ -32,7 +32,9 @@ from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import (
     Ending,
     EndingKind,
+    RankVitals,
     Report,
+    Unwatched,
 )
 
 
@@ -276,7 +278,7 @@ def test_twins_share_the_quota_of_their_owner(sim, monkeypatch):
     starts = [replace(A, pid=1000 * n, at=f"127.0.0.1:{n}") for n in range(1, 7)]
     sim.run(*starts, seconds=CONFIRMED)
     assert len(fleet.jobs) == 2
-    assert fleet.refused_jobs > 0
+    assert count_unwatched(fleet, "n0") == 16
     sim.run(replace(A, node="n1", owner="uid:2"))
     assert "mine@uid:2" in fleet.jobs
 
@@ -330,3 +332,41 @@ def test_whatever_is_reported_first_the_launches_of_two_jobs_end_in_two_jobs(ord
     found = sorted(map(sorted, sim.jobs().values()))
     assert found == sorted(map(sorted, [processes(A1, A2), processes(B1, B2)]))
     assert len(sim.fleet.jobs) == 2
+
+
+def test_every_live_process_of_a_report_is_watched_or_counted_with_a_reason(sim):
+    beside = replace(A, pid=9000, ranks=(2,), launched=False, beat=None, at="", network="")
+    agent = Unwatched(
+        reason="wrong_rank", owner=USER, job="mine", count=2, pids=(7, 8), text="2 processes ..."
+    )
+    sim.run(A, beside, seconds=2)
+    report = replace(sim.make_report(A, beside), unwatched=(agent,))
+    sim.fleet.take_report(report, sim.now)
+    found = sim.fleet.nodes["n0"].unwatched
+    assert [(each.reason, each.job, each.owner, each.count, each.pids) for each in found] == [
+        ("wrong_rank", "mine", USER, 2, (7, 8)),
+        ("second_claim", "mine", USER, 1, (9001,)),
+    ]
+    sim.run(A)
+    assert sim.fleet.nodes["n0"].unwatched == ()
+
+
+def test_processes_of_an_earlier_attempt_and_of_one_that_began_too_often_are_counted(sim):
+    sim.run(A)
+    again = replace(A, pid=5000, ranks=(0, 1, 2), at=A.at)
+    sim.run(replace(A, ranks=(0, 1, 2), ended=True), again)
+    old = RankVitals(
+        job="mine", owner=USER, launch=A.id, rank=3, pid=A.vitals()[3].pid, start_time=A.pid
+    )
+    report = sim.make_report(again, A)
+    sim.fleet.take_report(replace(report, ranks=(*again.vitals(), old)), sim.now + 0.1)
+    (left,) = sim.fleet.nodes["n0"].unwatched
+    assert (left.reason, left.pids) == ("earlier_attempt", (old.pid,))
+    for number in range(1, 12):
+        sim.run(replace(A, pid=5000 + 1000 * number, ranks=(0, 1, 2)))
+        ended = replace(A, pid=5000 + 1000 * number, ranks=(0, 1, 2), ended=True)
+        sim.run(ended)
+    sim.run(ended, replace(A, pid=90_000, ranks=(0, 1, 2)))
+    assert [(each.reason, each.count) for each in sim.fleet.nodes["n0"].unwatched] == [
+        ("many_attempts", 3)
+    ]

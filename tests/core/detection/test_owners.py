@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.builders import a_stack, as_sent
-from tests.core.detection.test_fleet_bounds import dumps, report
+from tests.core.detection.test_fleet_bounds import count_unwatched, dumps, report
 from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet import fleet as bounds
@@ -217,7 +217,7 @@ def test_sixty_jobs_of_one_namespace_leave_room_for_every_other_owner(fleet, mon
     pods = [vitals(0, 100 + n, "namespace:sweep", job=f"j{n}") for n in range(60)]
     fleet.take_report(report("n0", *pods), 0.0)
     assert len(fleet.jobs) == 50
-    assert fleet.refused_jobs == 10
+    assert count_unwatched(fleet, "n0") == 10
     fleet.take_report(report("n0", *pods, vitals(0, 10), vitals(0, 20, OTHER)), 1.0)
     assert {"llama", "llama@uid:1001"} <= fleet.jobs.keys()
     assert fleet.is_nearly_full_for(fleet.jobs["j0"])

@@ -4,6 +4,7 @@ from watchtower.api.examples.evidence import (
     EVIDENCE,
     RANKS,
     STACKS,
+    UNWATCHED,
 )
 from watchtower.api.examples.objects import (
     ACK,
@@ -55,5 +56,6 @@ __all__ = [
     "SIMILAR",
     "STACKS",
     "TEXTS",
+    "UNWATCHED",
     "VERDICT",
 ]

@@ -19,6 +19,7 @@ from watchtower.core.case_summary import (
 )
 from watchtower.tower.stack_views import StackList, ThreadStackView
 from watchtower.tower.summary_views import EvidenceView, RanksView
+from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
 from watchtower.wire.stacks import Frame
 
 _ALL_REDUCE = "all_reduce, train.py:22 in train"
@@ -125,5 +126,21 @@ STACKS = plain(
         ],
         left_out=0,
         missing_evidence=[],
+    )
+)
+UNWATCHED = plain(
+    UnwatchedList(
+        items=[
+            UnwatchedView(
+                node=NODE,
+                job=JOB,
+                owner="uid:1000",
+                reason="second_claim",
+                count=1,
+                pids=[4801],
+                text=f"1 process is not watched: another process has the same rank of job {JOB}.",
+            )
+        ],
+        rank_count=1,
     )
 )

@@ -25,6 +25,7 @@ from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.phases import outside_s, phase_changed_at
 from watchtower.core.fleet.placing import Placing
 from watchtower.core.fleet.quotas import Quota
+from watchtower.core.fleet.unwatched import SkippedClaims, label_unwatched
 from watchtower.core.policy import Policy
 from watchtower.core.reading.movement import read_movement
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -79,14 +80,10 @@ class Fleet:
         """The last generation of each job that is not in `jobs`."""
         self.labels = Labels(self._holder_of)
         self.placing = Placing(self.jobs, self.past, self.labels)
-        self.refused_jobs = 0
-        """Number of ranks that were skipped because of a limit on ranks or jobs."""
         self._ranks, self._jobs = Quota(), Quota()
         self._founded: defaultdict[str, Quota] = defaultdict(Quota)
         """Jobs in memory, by the node that reported them first."""
         self.account = Account()
-        self.deferred_claims = 0
-        """Number of processes that were skipped because their job began too many attempts."""
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Update the fleet with the report of one node. Raises FleetFullError at too many nodes.
@@ -103,7 +100,7 @@ class Fleet:
             Claim(key, vitals, reported, self.nodes, self._policy, now)
             for key, vitals in zip(keys, report.ranks, strict=True)
         ]
-        labels, failed = set[str](), dict[str, Exception]()
+        labels, failed, skipped = set[str](), dict[str, Exception](), SkippedClaims()
         for label, claim, joins in self.placing.place(claims, report):
             labels.add(label)
             try:
@@ -115,6 +112,8 @@ class Fleet:
                 failed[label] = error
             if self._record_on(report.node, label, claim.vitals.rank) is not None:
                 node.ranks.add((label, claim.vitals.rank))
+            skipped.note(label, claim, self.jobs.get(label))
+        node.unwatched = (*label_unwatched(report, self.labels.find), *skipped.list())
         for name in labels:
             self._drop_rivals(name, report.node, reported)
         if previous is not None:
@@ -278,9 +277,7 @@ class Fleet:
             gen.note_rival(record.key, record.vitals, record.seen_at)
         elif claim.is_rival(gen, record):
             gen.note_rival(claim.key, claim.vitals, claim.now)
-        elif not job.attempts.may_begin(claim.now):
-            self.deferred_claims += 1
-        else:
+        elif job.attempts.may_begin(claim.now):
             job.retire((r.key for r in gen.ranks.values()), claim.now)
             self._ranks.add(job.owner, -len(gen.ranks))
             job.generation = Generation(job.name, gen.number + 1, claim.now)
@@ -300,7 +297,6 @@ class Fleet:
             and self._founded[node].has_room(owner, MAX_JOBS_PER_NODE)
         )
         if not has_room:
-            self.refused_jobs += 1
             return None
         self.past.pop(label, None)
         began_at = claim.now - vitals.found_age_s
@@ -319,7 +315,6 @@ class Fleet:
         gen.rivals.pop(claim.key, None)
         is_new = claim.vitals.rank not in gen.ranks
         if is_new and not self._ranks.has_room(job.owner, MAX_RANKS):
-            self.refused_jobs += 1
             return
         self._ranks.add(job.owner, is_new)
         record = RankRecord(

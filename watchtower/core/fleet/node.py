@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.observations import NodeObservations
 from watchtower.core.fleet.reporter import Reporter
-from watchtower.core.fleet.sizes import count_gaps
+from watchtower.core.fleet.sizes import CHARACTER_BYTES, count_gaps
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import AgentGaps, ProcessId, Report
 
@@ -22,6 +22,22 @@ SILENT_INTERVALS = 3
 HOLD_S, HOLD_INTERVALS = 3.0, 1.5
 """For this many seconds or report intervals after an agent's last report, its ranks belong to it.
 After that, another agent with the same node name may report them, such as a restarted agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnwatchedRanks:
+    """Processes of one node, one job and one reason that are not watched."""
+
+    reason: str
+    job: str
+    """Label of the job; empty if it is not known."""
+    owner: str
+    """As in a report; empty if it is not known."""
+    count: int
+    pids: tuple[int, ...]
+    """The first of them."""
+    text: str
+    """A sentence: how many, why, and what to do."""
 
 
 @dataclass(slots=True)
@@ -40,6 +56,8 @@ class NodeRecord:
     since."""
     missing: tuple[ProcessId, ...] = ()
     """Live processes of these ranks that the report lacks, and whose end its agent can see."""
+    unwatched: tuple[UnwatchedRanks, ...] = ()
+    """Processes of its last report that are not watched."""
     observations: NodeObservations = field(default_factory=NodeObservations)
 
     @classmethod
@@ -128,12 +146,14 @@ class NodeRecord:
 
     @property
     def droppable_bytes(self) -> int:
-        """Bytes of the agent's observations, and of its sentences about itself."""
-        return count_gaps(self.gaps) + self.observations.bytes
+        """Bytes of the agent's observations, of its sentences about itself, and of the sentences
+        about ranks that are not watched."""
+        texts = sum(len(each.text) + len(each.job) + len(each.owner) for each in self.unwatched)
+        return count_gaps(self.gaps) + self.observations.bytes + CHARACTER_BYTES * texts
 
     def drop(self, excess: int) -> None:
-        """Drop the observations and the agent's sentences, until its next report."""
-        self.gaps, self.observations = AgentGaps(), NodeObservations()
+        """Drop the observations and the sentences, until its next report."""
+        self.gaps, self.observations, self.unwatched = AgentGaps(), NodeObservations(), ()
 
 
 def find_last_report(record: RankRecord, nodes: Mapping[str, NodeRecord]) -> Reporter | None:
