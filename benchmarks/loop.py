@@ -34,7 +34,7 @@ from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
-from watchtower.api.ingest import decode
+from watchtower.api.intake import decode
 from watchtower.core.case import Case
 from watchtower.core.policy import Policy
 from watchtower.diagnoser.process import DiagnoserProcess

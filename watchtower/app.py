@@ -37,11 +37,11 @@ from watchtower.api.connections import ConnectionLimit, connection_class, raise_
 from watchtower.api.entity_tags import EntityTags
 from watchtower.api.examinations import examination_routes
 from watchtower.api.feedback import feedback_routes
-from watchtower.api.front import REPLY_BOUNDS_S, Front
+from watchtower.api.front import Front
 from watchtower.api.health import health_routes
 from watchtower.api.incident_documents import document_routes
 from watchtower.api.incidents import incident_routes
-from watchtower.api.ingest import ingest_routes
+from watchtower.api.ingest import Ingest
 from watchtower.api.job_paths import RawJobPaths
 from watchtower.api.jobs import job_routes
 from watchtower.api.metrics import metrics_route
@@ -61,7 +61,6 @@ from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
-from watchtower.tower.counters import Durations
 from watchtower.tower.health import describe_state
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
@@ -142,9 +141,8 @@ def make_app(
     app.add_middleware(RawJobPaths)
     problems.install(app)
     describe_api(app, needs_token=bool(visitors.book))
-    ingest = ingest_routes(tower, refusals)
-    replies = {route.path: Durations(REPLY_BOUNDS_S) for route in ingest}
-    metrics = metrics_route(tower, refusals, links.public_url, replies, alerts)
+    ingest = Ingest(tower, rules)
+    metrics = metrics_route(tower, refusals, links.public_url, ingest.durations, alerts)
     app.router.routes += [metrics, *reference_routes(app), *pages(tower, shown)]
     app.router.routes += Logins(shown, visitors, refusals).routes()
     app.router.routes += Actions(tower, shown).routes()
@@ -153,7 +151,7 @@ def make_app(
         app.router.routes += linking(tower, links).routes
     for routes in (node_routes, silence_routes, feedback_routes, outage_routes, health_routes):
         app.router.routes += routes(tower).routes
-    return Front(ingest, app, guard, replies, shown.find_unchanged)
+    return Front(ingest, app, guard, shown.find_unchanged)
 
 
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
@@ -271,7 +269,7 @@ def _make_server(
     settings = uvicorn.Config(
         add_slack_commands(app, tower, config.alerts, links, refusals),
         loop="uvloop",
-        http=connection_class(limit),
+        http=connection_class(limit, app.direct),
         ws="none",
         access_log=False,
         log_config=None,

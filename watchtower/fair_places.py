@@ -142,15 +142,15 @@ class FairUse:
     def of(self, owner: str, founder: str, now: float) -> tuple[float, float]:
         """Return the use of an owner. The lowest value is next."""
         own_s = self._used.of(owner, now)
-        return max(own_s, self._used_by_founder.of(founder, now)), own_s
+        founder_s = self._used_by_founder.of(founder, now) if founder else 0.0
+        return max(own_s, founder_s), own_s
 
     def note(self, owner: str, founder: str, took_s: float, now: float) -> None:
         """Record a use of `took_s` seconds. `founder` is empty if its use is not counted."""
-        before_s = self._used.of(owner, now)
-        self._used.note(owner, took_s, now)
         if founder:
-            shared_s = max(0.0, FOUNDER_SHARE_S - before_s)
+            shared_s = max(0.0, FOUNDER_SHARE_S - self._used.of(owner, now))
             self._used_by_founder.note(founder, min(took_s, shared_s), now)
+        self._used.note(owner, took_s, now)
 
 
 class _Uses:

@@ -222,6 +222,7 @@ class DumpSender:
         self._read_moment = read_moment
         self._wake = threading.Event()
         self._failures = 0
+        self._retry_after_s = 0.0
 
     def start(self) -> None:
         """Start the thread that sends."""
@@ -296,13 +297,16 @@ class DumpSender:
             self._failures = 0
             return True
         self._failures += 1
+        self._retry_after_s = error.retry_after_s
         if self._failures == 1:
             log.warning("dump %s waits for the tower: %s", dump.id, error.reason)
         return False
 
     def _pause_s(self) -> float:
-        """Return the next pause: it grows with each failure, and is random, to spread the
-        agents.
+        """Return the next pause, as the tower asks. Else it grows with each failure, and is random,
+        to spread the agents.
         """
+        if self._retry_after_s:
+            return self._retry_after_s + JITTER.uniform(0, 1)
         longest = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
         return JITTER.uniform(longest / 2, longest)

@@ -105,7 +105,7 @@ def test_every_file_that_the_documents_name_exists():
 def test_no_file_attracts_everything(tree):
     for path in (ROOT / tree).rglob("*.py"):
         lines = len(path.read_text("utf-8").splitlines())
-        assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines: split it by meaning"
+        assert lines <= 500, f"{path.relative_to(ROOT)} has {lines} lines: split it by meaning"
 
 
 def test_facts_name_nothing_of_our_own_drills():

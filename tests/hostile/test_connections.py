@@ -19,7 +19,7 @@ from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
-from watchtower.api import connections, ingest
+from watchtower.api import connections, ingest, intake
 from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.app import make_app, serve
@@ -43,9 +43,11 @@ class Server:
         self.refusals = Refusals()
         self.store = SqliteStore(folder / "watchtower.db")
         tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
+        app = make_app(tower, AccessRules(refusals=self.refusals))
+        self.tower, self.direct = tower, app.direct
         config = uvicorn.Config(
-            make_app(tower, AccessRules(refusals=self.refusals)),
-            http=connection_class(self.limit),
+            app,
+            http=connection_class(self.limit, app.direct),
             ws="none",
             log_config=None,
             timeout_graceful_shutdown=1,
@@ -83,7 +85,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for module, name in (
         (connections, "HEAD_S"),
         (connections, "LINGER_S"),
-        (ingest, "BODY_S"),
+        (intake, "BODY_S"),
     ):
         monkeypatch.setattr(module, name, SOON_S)
     monkeypatch.setattr(connections, "REQUEST_S", 3 * SOON_S)
@@ -274,3 +276,67 @@ def test_a_process_that_may_open_too_few_files_is_told_so(monkeypatch, tmp_path)
     with pytest.raises(OSError, match=r"may open 500 files, but a tower needs at least 512: raise"):
         serve(TowerConfig(port=0, data_dir=str(tmp_path / "data")))
     assert not (tmp_path / "data").exists()
+
+
+def exchange(server: Server, *pieces: bytes) -> bytes:
+    """Send the pieces of requests, the last of which closes the connection. Return the replies."""
+    connection = server.connect()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for piece in pieces:
+        connection.sendall(piece)
+        time.sleep(0.01)
+    return read_all(connection)
+
+
+def post_of(body: bytes, *more: bytes) -> bytes:
+    head = [POST + b"Content-Type: application/json", b"Content-Length: %d" % len(body), *more]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+LAST = (b"Connection: close",)
+
+
+def test_a_usual_report_is_answered_by_the_connection_itself(server, monkeypatch):
+    answered = []
+    answer = server.direct.answer
+    monkeypatch.setattr(
+        server.direct, "answer", lambda *it: answered.append(answer(*it)) or answered[-1]
+    )
+    body = recorded("report.json")
+    usual, last = post_of(body), post_of(body, *LAST)
+    replies = exchange(server, usual, usual[:100], usual[100:-9], usual[-9:], usual + last)
+    assert replies.count(b"HTTP/1.1 200 OK") == 4
+    assert replies.count(b'"tower_id"') == 4
+    assert len([each for each in answered if each]) == 3, "all but the last of a connection"
+    assert server.tower.counters.reports == 4
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (post_of(b"{"), b"400"),
+        (post_of(recorded("report.json").replace(b'"version": 1', b'"version": 99')), b"400"),
+        (post_of(recorded("report.json"), b"Content-Encoding: gzip"), b"415"),
+        (post_of(recorded("report.json"), b"Expect: 100-continue"), b"100"),
+        (POST + b"Content-Length: 0\r\n\r\n", b"400"),
+    ],
+    ids=["no JSON", "other version", "compressed", "expects", "empty"],
+)
+def test_the_application_answers_reports_that_are_not_usual(server, request_, status):
+    replies = exchange(server, request_, post_of(recorded("report.json"), *LAST))
+    assert replies.partition(b"\r\n")[0].split()[1] == status
+    assert b"HTTP/1.1 200 OK" in replies
+    assert not server.direct._intake._held._held.total
+
+
+def test_an_agent_that_reports_too_often_costs_only_itself(server):
+    body = recorded("report.json")
+    other = body.replace(b'"agent_id": "', b'"agent_id": "other-')
+    assert other != body
+    flood = exchange(server, *[post_of(body)] * 40, post_of(body, *LAST))
+    assert flood.count(b"HTTP/1.1 200 OK") == 41
+    processed = server.tower.counters.reports
+    assert processed < 20 < server.tower.counters.early_reports
+    assert flood.count(b'"deadlines"') == 41, "the agent keeps its deadlines"
+    exchange(server, post_of(other, *LAST))
+    assert server.tower.counters.reports == processed + 1

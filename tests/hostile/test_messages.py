@@ -18,7 +18,7 @@ from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.properties import examples, is_thorough
 from tests.tower.test_api import assert_problem, recorded
-from watchtower.api.ingest import RefusedError, decode
+from watchtower.api.intake import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.commands import asking
 from watchtower.commands.listing import FILTERS

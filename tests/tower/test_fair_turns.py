@@ -1,8 +1,12 @@
 """Messages that wait for the event loop: addresses that used less of its time are first."""
 
 import asyncio
+import math
+from collections import deque
+from heapq import heapify, heappop, heappush
 
-from watchtower.api.fair_turns import SLICE_BYTES, FairTurns
+from watchtower.api.fair_turns import SLICE_BYTES, START_BYTES_PER_S, FairTurns
+from watchtower.api.ingest import LONGEST_DUMP_WAIT_S
 
 TOOK_S = 0.01
 
@@ -105,3 +109,58 @@ def test_a_client_that_disconnects_gives_up_its_turn():
         assert order == ["a", "c"]
 
     asyncio.run(story())
+
+
+def test_first_messages_of_nodes_behind_one_address_go_before_second_ones():
+    async def story() -> None:
+        turns, order = FairTurns(), []
+
+        async def send(node: str) -> None:
+            await turns.wait("proxy", SLICE_BYTES, 0.0, node)
+            order.append(node)
+            turns.charge("proxy", TOOK_S, 0.0)
+
+        await asyncio.gather(*(send(node) for node in ["a", "a", "b", "b", "c"]))
+        assert order == ["a", "b", "c", "a", "b"]
+
+    asyncio.run(story())
+
+
+def storm(turns: FairTurns, nodes: int, size: int, bytes_per_s: float) -> dict[str, list[float]]:
+    """Play two rounds of dumps of all nodes at once, on a tower of this speed, without a clock.
+
+    Every node sends its second dump a second after the first. Returns when each was accepted.
+    """
+    accepted: dict[str, list[float]] = {f"n{number}": [] for number in range(nodes)}
+    due = [(0.0, number, node) for number, node in enumerate(accepted)]
+    due += [(1.0, nodes + number, node) for number, node in enumerate(accepted)]
+    heapify(due)
+    handled_until, queue = 0.0, deque[tuple[str, int]]()
+    while due:
+        at, number, node = heappop(due)
+        while queue and handled_until <= at:  # the tower works until this message arrives
+            address, waiting = queue.popleft()
+            turns._waiting_bytes[address] -= waiting
+            handled_until += waiting / bytes_per_s
+        handled_until = max(handled_until, at if not queue else 0.0)
+        again_s = turns.find_appointment(node, size, at, node, LONGEST_DUMP_WAIT_S)
+        if again_s is not None:
+            heappush(due, (at + math.ceil(again_s), number, node))
+            continue
+        turns._last_turns[f"{node} {node}"] = at
+        turns._waiting_bytes[node] += size
+        queue.append((node, size))
+        accepted[node].append(handled_until + size * len(queue) / bytes_per_s)
+        assert accepted[node][-1] - at < 5.0, "its sender would have given up"
+    return accepted
+
+
+def test_in_a_storm_accepted_messages_are_handled_in_time_and_all_nodes_come_first():
+    nodes, size = 512, 30_000
+    accepted = storm(FairTurns(), nodes, size, START_BYTES_PER_S / 1.5)
+    firsts = [times[0] for times in accepted.values()]
+    assert all(len(times) == 2 for times in accepted.values())
+    alone_s = nodes * size / (START_BYTES_PER_S / 1.5)
+    assert max(firsts) < 2 * alone_s + 1, "refused ones came back when there was room"
+    seconds = sorted(times[1] for times in accepted.values())
+    assert sum(at < max(firsts) for at in seconds) < nodes / 2

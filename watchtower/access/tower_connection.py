@@ -36,6 +36,9 @@ it."""
 NO_SUCH_ADDRESS = "Unknown address"
 """Title of the problem with which a tower answers a request for a path that it does not have."""
 
+MAX_RETRY_AFTER_S = 60.0
+"""A reply cannot make its client wait longer than this."""
+
 MAX_DETAIL = 1000
 """Characters of the tower's explanation that are logged or printed."""
 
@@ -57,6 +60,8 @@ class TowerError(Exception):
 
     permanent = False
     """Whether a retry of the same message cannot succeed."""
+    retry_after_s = 0.0
+    """Seconds after which the tower asks to retry; 0 if it does not say."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -74,7 +79,15 @@ class NoReplyError(TowerError):
 class RefusedError(TowerError):
     """The tower answered with an error status."""
 
-    def __init__(self, status: int, detail: str, *, permanent: bool, title: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        permanent: bool,
+        title: str = "",
+        retry_after_s: float = 0.0,
+    ) -> None:
         """`detail` and `title` are those of the tower's reply; empty without them."""
         more = ""
         if 300 <= status < 400:
@@ -83,7 +96,7 @@ class RefusedError(TowerError):
             more = f"(set --token-file, {FILE_VARIABLE} or {VARIABLE})"
         super().__init__(" ".join(part for part in (f"HTTP {status}", detail, more) if part))
         self.status, self.detail, self.permanent = status, detail, permanent
-        self.title = title
+        self.title, self.retry_after_s = title, retry_after_s
 
 
 class TowerConnection:
@@ -223,7 +236,11 @@ def _refused(response: http.client.HTTPResponse, answer: bytes) -> RefusedError:
     is_problem = content_type == "application/problem+json"
     detail, title = _read_problem(answer) if is_problem else (None, "")
     is_final = detail is not None and response.status in NEVER
-    return RefusedError(response.status, detail or "", permanent=is_final, title=title)
+    digits = response.getheader("Retry-After", "")
+    again_s = min(int(digits), MAX_RETRY_AFTER_S) if digits.isdigit() and len(digits) < 6 else 0
+    return RefusedError(
+        response.status, detail or "", permanent=is_final, title=title, retry_after_s=again_s
+    )
 
 
 def _read_problem(answer: bytes) -> tuple[str | None, str]:

@@ -18,6 +18,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -101,6 +102,7 @@ def find_cross_site(
     )
 
 
+@lru_cache(maxsize=1024)
 def _is_known(name: bytes, hosts: frozenset[str]) -> bool:
     try:
         host = urlsplit(f"//{name.decode('ascii')}").hostname or ""

@@ -7,6 +7,8 @@ uvicorn limits its buffer of a body and the idle time between requests. This mod
 * bodies that arrive slowly
 * replies that the client does not read
 
+Reports of agents are answered here, without a task and without ASGI messages: see `DirectAnswers`.
+
 uvicorn's protocol class is not documented. pyproject.toml allows only versions that are known to
 work.
 """
@@ -16,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from watchtower.api.client_addresses import share_of
@@ -33,6 +36,10 @@ LINGER_S = 2.0
 """Seconds that a client has to finish a body after an early reply. If the connection were closed at
 once, the kernel would reset it and the client could lose the reply."""
 
+DIRECT_BODY_S = 1.0
+"""Seconds for the body of a request that may be answered directly. The application waits longer for
+a body, and explains why a slow one is refused."""
+
 MAX_BARE_BYTES = 64 * 1024
 """Bytes in a row that are not part of a body: headers, trailers, chunk sizes. Agents send 300."""
 
@@ -45,6 +52,31 @@ RESERVED_DESCRIPTORS = 128
 LEAST_DESCRIPTORS = 512
 """File descriptors that a tower needs to start: enough for 190 agents with two connections each.
 With fewer, the tower would start and refuse agents later."""
+
+
+MAX_LENGTH_DIGITS = 18
+"""Digits of Content-Length. More digits are not a valid length, and int() of thousands of digits is
+slow."""
+
+
+class DirectAnswers(Protocol):
+    """Answers usual requests of one kind as soon as they are complete.
+
+    The application answers all others of this kind, and all for which `answer` returns None. So
+    only the application refuses a request, and explains why.
+    """
+
+    path: bytes
+    """The requests are POST with this path."""
+
+    def begin(self, client: str, length: int) -> bool:
+        """Return whether a body of this length may be collected, and count it as held."""
+
+    def answer(self, scope: Scope, body: bytes) -> bytes | None:
+        """Return the JSON of a reply with status 200, or None. Raises nothing."""
+
+    def end(self, client: str, length: int) -> None:
+        """Subtract a body for which `begin` returned True."""
 
 
 class ConnectionLimit:
@@ -90,9 +122,10 @@ def raise_descriptor_limit() -> int:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One connection. The server creates it, and `connection_class` sets `limit`."""
+    """One connection. The server creates it, and `connection_class` sets `limit` and `direct`."""
 
     limit: ConnectionLimit
+    direct: DirectAnswers | None
 
     _due: float | None = None
     _timer: asyncio.TimerHandle | None = None
@@ -101,6 +134,9 @@ class BoundedConnection(HttpToolsProtocol):
     """Whether the last request was received completely."""
     _address = ""
     """Empty unless the connection is counted."""
+    _direct_length = 0
+    """Length of the body of a request that may be answered directly; 0 for all others."""
+    _direct_body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and start the deadline of its first request."""
@@ -117,6 +153,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
+        self._end_direct()
         if self._address:
             self.limit.leave(self._address)
         super().connection_lost(exc)
@@ -140,20 +177,84 @@ class BoundedConnection(HttpToolsProtocol):
         """Start the deadline of body and reply."""
         self._bare_bytes = 0
         self._expect_within(REQUEST_S)
-        super().on_headers_complete()
+        if not self._begin_direct():
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Reset the count of bytes that are not body."""
         self._bare_bytes = 0
-        super().on_body(body)
+        if self._direct_length:
+            self._direct_body += body
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that the request was received completely."""
         self._is_complete = True
         self._bare_bytes = 0
+        if self._direct_length and self._answer_directly():
+            return
         if self.cycle.response_complete:
             self._expect_within(HEAD_S)
         super().on_message_complete()
+
+    def _begin_direct(self) -> bool:
+        """Return whether the request is of the usual form that may be answered directly."""
+        if self.direct is None or self.url != self.direct.path or not self._address:
+            return False
+        is_usual = (
+            self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+        )
+        headers = dict(self.headers)
+        digits = headers.get(b"content-length", b"")
+        is_plain = digits.isdigit() and len(digits) <= MAX_LENGTH_DIGITS
+        if not is_usual or not is_plain or b"content-encoding" in headers:
+            return False
+        length = int(digits)
+        if length <= 0 or not self.direct.begin(self._address, length):
+            return False
+        self._direct_length, self._direct_body = length, b""
+        self._expect_within(DIRECT_BODY_S)
+        return True
+
+    def _answer_directly(self) -> bool:
+        """Answer the request. Return False if the application must answer it, and pass it on."""
+        assert self.direct is not None
+        body = self._direct_body
+        scope: Scope = {**self.scope, "method": "POST", "path": self.direct.path.decode()}
+        reply = self.direct.answer(scope, body)
+        if reply is None:
+            self._pass_on()
+            return False
+        self._end_direct()
+        head = [b"HTTP/1.1 200 OK\r\n"]
+        for name, value in self.server_state.default_headers:
+            head += (name, b": ", value, b"\r\n")
+        # One write: each one is a call of the kernel, which costs as much as decoding a report.
+        self.transport.write(b"".join(head) + _DIRECT_HEAD % len(reply) + reply)
+        self.server_state.total_requests += 1
+        # Not a timer of uvicorn, which makes and cancels one for each request.
+        self._expect_within(self.timeout_keep_alive)
+        return True
+
+    def _pass_on(self) -> None:
+        """Let the application answer the request, also if its body is not complete."""
+        body = self._direct_body
+        self._end_direct()
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
+
+    def _end_direct(self) -> None:
+        if self._direct_length and self.direct is not None:
+            self.direct.end(self._address, self._direct_length)
+        self._direct_length, self._direct_body = 0, b""
 
     def on_response_complete(self) -> None:
         """Set the next deadline after a reply."""
@@ -183,10 +284,20 @@ class BoundedConnection(HttpToolsProtocol):
             return
         if self._due > self.loop.time():
             self._start_timer(self._due)
+        elif self._direct_length:
+            self._expect_within(REQUEST_S)
+            self._pass_on()
         elif not self.transport.is_closing():
             self.transport.abort()
 
 
-def connection_class(limit: ConnectionLimit) -> type[Any]:
+_DIRECT_HEAD = (
+    b"content-type: application/json\r\n"
+    b"x-content-type-options: nosniff\r\n"
+    b"content-length: %d\r\n\r\n"
+)
+
+
+def connection_class(limit: ConnectionLimit, direct: DirectAnswers | None = None) -> type[Any]:
     """Return the connection class of one server."""
-    return type("CountedConnection", (BoundedConnection,), {"limit": limit})
+    return type("CountedConnection", (BoundedConnection,), {"limit": limit, "direct": direct})

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from watchtower.api.ingest import RefusedError, read_body
+from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.security import STALE_FORM
 from watchtower.api.visitors import visitor_of
 

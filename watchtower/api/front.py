@@ -1,7 +1,8 @@
 """The tower's ASGI application: it handles agents' messages itself, and FastAPI handles the rest.
 
 Nearly all requests come from agents, thousands per second. FastAPI's layers took longer for a
-report than the tower itself. Open pages ask every 2 s whether they have changed: the answer "no"
+report than the tower itself. Usual reports do not even come here: `connections.py` answers them.
+Open pages ask every 2 s whether they have changed: the answer "no"
 does without those layers, too.
 """
 
@@ -9,19 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from watchtower.api.ingest import Ingest
 from watchtower.api.problems import AnswersWhenStopped, describe_failure, problem
-from watchtower.tower.counters import Durations
-
-REPLY_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""Bounds of the counted durations of replies to agents."""
 
 log = logging.getLogger("watchtower.api")
 
@@ -33,28 +31,29 @@ class Front:
 
     def __init__(
         self,
-        ingest: list[Route],
+        ingest: Ingest,
         framework: FastAPI,
         guard: Callable[[ASGIApp], ASGIApp],
-        replies: Mapping[str, Durations],
         find_unchanged: Callable[[Scope], Response | None],
     ) -> None:
         """`guard` checks the rights of a request. FastAPI has the same guard for all other routes.
 
-        Durations of replies are added to `replies`, by path. `find_unchanged` returns the answer to
-        a request for a page that its sender has; None for any other request.
+        `find_unchanged` returns the answer to a request for a page that its sender has; None for
+        any other request.
         """
-        self.routes: list[BaseRoute] = [*ingest, *framework.router.routes]
+        self.routes: list[BaseRoute] = [*ingest.routes, *framework.router.routes]
         self._endpoints = {
             (method, route.path): route.endpoint
-            for route in ingest
+            for route in ingest.routes
             for method in route.methods or ()
         }
         self._ingest = AnswersWhenStopped(guard(self._answer))
         self._framework = framework
         self._find_unchanged = find_unchanged
         self._page = guard(self._answer_unchanged)
-        self._replies = replies
+        self._durations = ingest.durations
+        self.direct = ingest.reports
+        """Answers usual reports for connections."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -76,7 +75,7 @@ class Front:
             except Exception as error:
                 log.exception("%s %s failed", scope["method"], scope["path"])
                 response = problem(500, describe_failure(error))
-            self._replies[scope["path"]].observe(time.monotonic() - began)
+            self._durations[scope["path"]].observe(time.monotonic() - began)
         await response(scope, receive, send)
 
     async def _answer_unchanged(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,23 +1,23 @@
-"""Routes for agents' messages. Size, time and cost of a message are limited before it is parsed.
+"""Routes for agents' messages. `intake.py` limits size, time and cost before one is parsed.
 
 These are Starlette routes with msgspec decoders. Most requests are of this kind, and FastAPI's body
-parsing would cost 2.8 times as much.
+parsing would cost 2.8 times as much. Most reports do not even use their route: a connection answers
+them with `Reports.answer_at_once`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from watchtower.api.allowances import (
     MAX_HELD_DUMPS_BYTES,
@@ -25,17 +25,19 @@ from watchtower.api.allowances import (
     HeldBytes,
     WasteAllowance,
 )
-from watchtower.api.fair_turns import FairTurns
+from watchtower.api.intake import Intake, RefusedError, decode
 from watchtower.api.problems import problem
-from watchtower.api.security import Refusals, client_of
-from watchtower.core.fleet.fleet import FleetFullError
-from watchtower.tower.clock import timeout
+from watchtower.api.security import AccessRules, client_of, is_usual_agent
+from watchtower.core.fleet.fleet import MAX_NODES, FleetFullError
+from watchtower.core.fleet.report_interval import ReportPaces, report_interval_s
+from watchtower.tower.counters import Durations
 from watchtower.tower.job_labels import note_labels
+from watchtower.tower.order_book import Agent
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_REPORT_BYTES
-from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
+from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.series import MAX_SERIES_BYTES, SeriesBatch
@@ -46,153 +48,162 @@ so that they go before dumps, too. The reports of 8 ranks use 0.01 to 0.02 s by 
 `FairUse`. When all reports waited, one reply of a hundred to 2,048 nodes came after 0.6 s instead
 of 0.6 ms."""
 
-BODY_S = 30.0
-"""Seconds from the headers to the last byte of a body: 16 MB at 5 Mbit/s."""
+LONGEST_DUMP_WAIT_S = 2.0
+"""Seconds that a batch of dumps may wait for its turn, as estimated when it arrives. A sender that
+gives up after 5 s still gets its receipt. Later ones are told when to come again."""
 
-MAX_LENGTH_DIGITS = 18
-"""Digits of Content-Length. More digits are not a valid length, and int() of thousands of digits is
-slow."""
+REPORT_PATH, DUMPS_PATH, SERIES_PATH = PATHS = (
+    "/ingest/v1/report",
+    "/ingest/v1/dumps",
+    "/ingest/v1/series",
+)
 
-RETRY_AFTER_S = 5
-"""Seconds in the Retry-After header of a temporary refusal."""
+REPLY_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Bounds of the counted durations of replies to agents."""
 
-_Message = TypeVar("_Message", Report, DumpBatch, SeriesBatch)
+MAX_REPLIES_BYTES = 64 * 1024 * 1024
+"""Bytes of stored replies to reports. Those to 16,384 nodes of 8 ranks have 20 MB."""
+
+REPLY_BYTES = 1024
+"""Bytes of memory of a stored reply, except its JSON."""
 
 
-class _Envelope(msgspec.Struct):
+class _Sender(msgspec.Struct):
+    """The begin of a report: its ranks are skipped and not decoded."""
+
     version: int
+    node: str
+    agent_id: str
 
 
-class RefusedError(Exception):
-    """A body is refused, with this HTTP status and explanation."""
+class LastReplies:
+    """The last replies to reports, as JSON. Most of them are equal to the one before."""
 
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._known: dict[Agent, tuple[ReportReply, bytes]] = {}
+        """By agent, the most recent last."""
+
+    def find(self, agent: Agent) -> tuple[ReportReply, bytes] | None:
+        """Return the last reply to an agent without its orders, as a value and as JSON."""
+        return self._known.get(agent)
+
+    def encode(self, agent: Agent, reply: ReportReply) -> bytes:
+        """Return a reply as JSON."""
+        known = self._known.pop(agent, None)
+        if known is not None and known[0] == reply:
+            self._known[agent] = known
+            return known[1]
+        encoded = plain = _encode(reply)
+        if reply.orders or reply.series:
+            reply = replace(reply, orders=(), series=())
+            plain = _encode(reply)
+        self._known[agent] = reply, plain
+        self._bytes += len(plain) - (len(known[1]) if known is not None else -REPLY_BYTES)
+        while self._bytes > self._max_bytes:
+            _, oldest = self._known.pop(next(iter(self._known)))
+            self._bytes -= len(oldest) + REPLY_BYTES
+        return encoded
 
 
-@dataclass(frozen=True, slots=True)
-class Received(Generic[_Message]):
-    """One message that has its turn of the event loop."""
+class Reports:
+    """Answers reports. Connections use `begin`, `answer` and `end`: see `DirectAnswers`."""
 
-    message: _Message
-    body: bytes
-    charge: Callable[[], None]
-    """Records the time since the turn began. Call it before the next `await`."""
-
-
-class Intake:
-    """Receives and decodes bodies of one kind, within the limits of their address."""
+    path = REPORT_PATH.encode()
 
     def __init__(
-        self,
-        refusals: Refusals,
-        waste: WasteAllowance,
-        held: HeldBytes,
-        light_s: float = 0.0,
+        self, tower: Tower, intake: Intake, is_usual: Callable[[Scope], bool], took: Durations
     ) -> None:
-        """Messages of an address that used less than `light_s` seconds of the loop never wait."""
-        self._refusals, self._waste, self._held = refusals, waste, held
-        self._turns = FairTurns(light_s)
+        """`is_usual` returns whether a request is allowed without further checks.
 
-    @contextlib.asynccontextmanager
-    async def receive(
-        self, request: Request, decoder: msgspec.json.Decoder[_Message], limit: int
-    ) -> AsyncIterator[Received[_Message]]:
-        """Yield the message of a request. Its body counts as held until the block ends.
-
-        Its turn of the event loop lasts until the next `await`. Raises RefusedError.
+        Durations of direct replies are added to `took`.
         """
-        address, held = client_of(request.scope), [0]
+        self._tower, self._intake, self._is_usual, self._took = tower, intake, is_usual, took
+        self._replies = LastReplies(MAX_REPLIES_BYTES)
+        self._paces = ReportPaces(MAX_NODES)
+        self.begin, self.end = intake.hold, intake.release
 
-        def hold(count: int) -> None:
-            if not self._held.take(address, count):
-                raise RefusedError(503, "the tower is receiving too many bodies: send it later")
-            held[0] += count
-
-        try:
-            yield await self._decoded(request, decoder, limit, hold)
-        except RefusedError as error:
-            reason = {429: "too_much_waste", 503: "busy"}.get(error.status, "bad_message")
-            self._refusals.add(reason, address, time.monotonic())
-            raise
-        finally:
-            self._held.give_back(address, held[0])
-
-    async def _decoded(
-        self,
-        request: Request,
-        decoder: msgspec.json.Decoder[_Message],
-        limit: int,
-        hold: Callable[[int], None],
-    ) -> Received[_Message]:
-        address = client_of(request.scope)
-        if self._waste.is_spent(address, time.monotonic()):
-            raise RefusedError(
-                429, "too many messages of this address were refused: see the log of its agent"
-            )
-        body = await read_body(request, limit, hold)
-        await self._turns.wait(address, len(body), time.monotonic())
+    def answer(self, scope: Scope, body: bytes) -> bytes | None:
+        """Return the reply to a usual request. None if its route must answer it."""
         began = time.monotonic()
-        try:
-            return Received(decode(body, decoder), body, partial(self._charge, address, began))
-        except RefusedError:
-            now = time.monotonic()
-            self._waste.charge(address, now - began, now)
-            raise
-
-    def _charge(self, address: str, began: float) -> None:
-        now = time.monotonic()
-        self._turns.charge(address, now - began, now)
-
-
-def ingest_routes(tower: Tower, refusals: Refusals) -> list[Route]:
-    """Routes for agents."""
-    reports, dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
-    series = msgspec.json.Decoder(SeriesBatch)
-    waste = WasteAllowance()
-    report_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES), LIGHT_REPORTS_S)
-    dump_intake = Intake(refusals, waste, HeldBytes(MAX_HELD_DUMPS_BYTES))
-
-    async def get_report(_: Request) -> ReportReply:
-        """Confirm to `watchtower-agent --check` that the agent's token is valid."""
-        return ReportReply(version=PROTOCOL_VERSION, tower_id=tower.id)
-
-    async def post_report(request: Request) -> ReportReply:
-        async with report_intake.receive(request, reports, MAX_REPORT_BYTES) as received:
-            reply = tower.take_report(received.message)
-            note_labels(tower, received.message)
-            received.charge()
+        if not self._is_usual(scope):
+            return None
+        reply = self._intake.read_now(client_of(scope), body, self.take)
+        if reply is not None:
+            self._took.observe(time.monotonic() - began)
         return reply
 
-    async def post_dumps(request: Request) -> DumpReceipt:
-        async with dump_intake.receive(request, dumps, MAX_DUMPS_BYTES) as received:
-            batch, body = received.message, received.body
-            taking = tower.take_dumps(SentBatch(batch, _without_arguments(batch, body)))
+    async def post(self, request: Request) -> bytes:
+        """Answer a request when it is the turn of its address."""
+        async with self._intake.receive(request, self.take, MAX_REPORT_BYTES) as received:
             received.charge()
-            del batch, body, received  # free their memory before waiting for the disk
-            return await taking
+        return received.message
 
-    async def post_series(request: Request) -> DumpReceipt:
-        async with dump_intake.receive(request, series, MAX_SERIES_BYTES) as received:
-            taking = tower.traces.take(received.message, received.body)
+    def take(self, body: bytes) -> bytes:
+        """Process a report and return the reply. Raises RefusedError or FleetFullError.
+
+        A report that comes too early is not processed. It gets the last reply again, which is still
+        right: the agent's deadlines, without orders.
+        """
+        sender = decode(body, _senders)
+        agent = sender.node, sender.agent_id
+        last = self._replies.find(agent)
+        if last is not None and not self._may_report(agent):
+            self._tower.counters.early_reports += 1
+            return last[1]
+        report = decode(body, _reports)
+        reply = self._tower.take_report(report, last[0].deadlines if last is not None else ())
+        note_labels(self._tower, report)
+        return self._replies.encode(agent, reply)
+
+    def _may_report(self, agent: Agent) -> bool:
+        asked_s = report_interval_s(len(self._tower.fleet.nodes))
+        return self._paces.may_report(agent, asked_s, time.monotonic())
+
+
+class Ingest:
+    """The routes of agents, and what connections need to answer reports directly."""
+
+    def __init__(self, tower: Tower, rules: AccessRules) -> None:
+        refusals, waste = rules.refusals, WasteAllowance()
+        reports = Intake(refusals, waste, HeldBytes(MAX_HELD_REPORTS_BYTES), LIGHT_REPORTS_S)
+        self._tower = tower
+        held = HeldBytes(MAX_HELD_DUMPS_BYTES)
+        self._dumps = Intake(refusals, waste, held, longest_wait_s=LONGEST_DUMP_WAIT_S)
+        self.durations = {path: Durations(REPLY_BOUNDS_S) for path in PATHS}
+        """Durations of replies by path."""
+        is_usual = partial(is_usual_agent, rules=rules)
+        self.reports = Reports(tower, reports, is_usual, self.durations[REPORT_PATH])
+        self.routes = [
+            Route(REPORT_PATH, _answering(self._get_report), methods=["GET"]),
+            Route(REPORT_PATH, _answering(self.reports.post), methods=["POST"]),
+            Route(DUMPS_PATH, _answering(self._post_dumps), methods=["POST"]),
+            Route(SERIES_PATH, _answering(self._post_series), methods=["POST"]),
+        ]
+
+    async def _get_report(self, _: Request) -> bytes:
+        """Confirm to `watchtower-agent --check` that the agent's token is valid."""
+        return _encode(ReportReply(version=PROTOCOL_VERSION, tower_id=self._tower.id))
+
+    async def _post_dumps(self, request: Request) -> bytes:
+        async with self._dumps.receive(request, _read_dumps, MAX_DUMPS_BYTES) as received:
+            taking = self._tower.take_dumps(received.message)
+            received.charge()
+            del received  # free its memory before waiting for the disk
+            return _encode(await taking)
+
+    async def _post_series(self, request: Request) -> bytes:
+        async with self._dumps.receive(request, _read_series, MAX_SERIES_BYTES) as received:
+            taking = self._tower.traces.take(*received.message)
             received.charge()
             del received
-            return await taking
-
-    return [
-        Route("/ingest/v1/report", _answering(get_report), methods=["GET"]),
-        Route("/ingest/v1/report", _answering(post_report), methods=["POST"]),
-        Route("/ingest/v1/dumps", _answering(post_dumps), methods=["POST"]),
-        Route("/ingest/v1/series", _answering(post_series), methods=["POST"]),
-    ]
+            return _encode(await taking)
 
 
 def _answering(
-    handle: Callable[[Request], Awaitable[ReportReply | DumpReceipt]],
+    handle: Callable[[Request], Awaitable[bytes]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return a route that sends what `handle` returns as JSON, or why the message is refused."""
+    """Return a route that sends the JSON that `handle` returns, or why the message is refused."""
 
     async def respond(request: Request) -> Response:
         try:
@@ -201,75 +212,32 @@ def _answering(
             return _refuse(error)
         except (FleetFullError, StoreFailedError) as error:
             return problem(503, str(error))
-        return Response(_encode(answer), media_type="application/json")
+        return Response(answer, media_type="application/json")
 
     return respond
 
 
-def _without_arguments(batch: DumpBatch, body: bytes) -> bytes:
-    """Return the body without arguments of child processes, which older agents send."""
+def _read_dumps(body: bytes) -> SentBatch:
+    """Return a batch, and its body without arguments of child processes, which older agents
+    send."""
+    batch = decode(body, _dumps)
     if any(child.command for dump in batch.ranks for child in dump.children):
-        return _encode(batch)
-    return body
+        body = _encode(batch)
+    return SentBatch(batch, body)
+
+
+def _read_series(body: bytes) -> tuple[SeriesBatch, bytes]:
+    return decode(body, _series), body
 
 
 def _refuse(error: RefusedError) -> Response:
     response = problem(error.status, error.detail)
     if error.status in (429, 503):
-        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+        response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     return response
 
 
-async def read_body(request: Request, limit: int, hold: Callable[[int], None]) -> bytes:
-    """Return a body of at most `limit` bytes. Call `hold` with the size of each piece first.
-
-    Raises RefusedError as soon as the body is too large or too late.
-    """
-    detail = f"the body is larger than {limit} bytes, the limit of this address"
-    length = request.headers.get("content-length", "0")
-    if not length.isdigit() or len(length) > MAX_LENGTH_DIGITS or int(length) > limit:
-        raise RefusedError(413, detail)
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise RefusedError(415, "the body is compressed: send it as plain JSON")
-    body = bytearray()
-    try:
-        async with timeout(BODY_S):
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > limit:
-                    raise RefusedError(413, detail)
-                hold(len(chunk))
-                body += chunk
-    except ClientDisconnect:
-        raise RefusedError(400, "the connection ended before the end of the body") from None
-    except asyncio.TimeoutError:
-        raise RefusedError(408, f"the body did not arrive within {BODY_S:g} s") from None
-    return bytes(body)
-
-
-def decode(body: bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
-    """Return a message of this protocol version. Raises RefusedError, which names the invalid
-    field."""
-    try:
-        try:
-            message = decoder.decode(body)
-            version = message.version
-        except msgspec.ValidationError:
-            # A message of another version may have another shape.
-            version = _envelopes.decode(body).version
-            if version == PROTOCOL_VERSION:
-                raise
-        if version != PROTOCOL_VERSION:
-            raise RefusedError(
-                400,
-                f"the protocol `version` is {version}, and this tower needs {PROTOCOL_VERSION}: "
-                "install the same release of watchtower on agent and tower",
-            )
-        return message
-    except msgspec.ValidationError as error:
-        raise RefusedError(422, f"the message is not valid: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"the body is not JSON: {error}") from None
-
-
 _encode = msgspec.json.Encoder().encode
-_envelopes = msgspec.json.Decoder(_Envelope)
+_senders = msgspec.json.Decoder(_Sender)
+_reports, _dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
+_series = msgspec.json.Decoder(SeriesBatch)

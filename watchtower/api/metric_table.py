@@ -229,6 +229,12 @@ TICK_DURATION = gauge(
 )
 TICK_AGE = gauge("watchtower_tick_age_seconds", "", "Seconds since the last check of all jobs.")
 REPORTS = counter("watchtower_reports_total", "", "Reports accepted from agents.")
+EARLY_REPORTS = counter(
+    "watchtower_early_reports_total",
+    "",
+    "Reports that were answered but not processed: their agent reports more often than the tower "
+    "asks.",
+)
 DUMPS = counter("watchtower_dumps_total", "", "Batches of dumps accepted from agents.")
 DIAGNOSES = counter("watchtower_diagnoses_total", "", "Diagnoses made.")
 DIAGNOSES_KILLED = counter(

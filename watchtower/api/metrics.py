@@ -180,6 +180,7 @@ class TowerCollector(Collector):
             table.TICK_DURATION: counters.last_tick_s,
             table.TICK_AGE: now - counters.last_tick_at,
             table.REPORTS: counters.reports,
+            table.EARLY_REPORTS: counters.early_reports,
             table.DUMPS: counters.dumps,
             table.DIAGNOSES: counters.diagnoses,
             table.DIAGNOSES_KILLED: tower.runner.killed,

@@ -203,6 +203,21 @@ class Guard:
         return response
 
 
+def is_usual_agent(scope: Scope, rules: AccessRules) -> bool:
+    """Return whether the guard allows a request in any case: a usual one of an agent.
+
+    The guard decides about all others, and about those of persons.
+    """
+    visitors = rules.visitors
+    visitor = visitors.identify(scope)
+    if visitors.book:
+        return visitor.way is Way.TOKEN and visitor.scope in _AGENT
+    if visitor.way is not Way.NONE:
+        return False
+    hosts = rules.hosts
+    return hosts is None or find_refusal(scope["method"], scope["headers"], hosts) is None
+
+
 def client_of(scope: Scope) -> str:
     """Return the address of a request's client, for shares and for the log."""
     client = scope.get("client")

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from watchtower import slack_blocks
 from watchtower.access.slack_signature import SlackSignatures
-from watchtower.api.ingest import RefusedError, read_body
+from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.slack_answers import Asked, SlackAnswers

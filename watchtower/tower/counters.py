@@ -40,6 +40,8 @@ class Counters:
     """Totals since the start, for /metrics."""
 
     reports: int = 0
+    early_reports: int = 0
+    """Reports that were answered and not processed, because they came too early."""
     dumps: int = 0
     diagnoses: int = 0
     incidents: Counter[Cause] = field(default_factory=Counter)

@@ -78,7 +78,9 @@ class OrderBook:
 
     def collect_by_job(self, agent: Agent, now: float) -> list[tuple[str, Order]]:
         """Remove and return the same orders, each with its job."""
-        waiting = self._pending.pop(agent, {})
+        waiting = self._pending.pop(agent, None)
+        if not waiting:
+            return []
         return [
             (job, replace(order, expires_s=EXPIRES_S - (now - placed_at)))
             for (job, _), (placed_at, order) in waiting.items()

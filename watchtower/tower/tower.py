@@ -53,7 +53,7 @@ from watchtower.tower.turns import Turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
-from watchtower.wire.orders import MAX_ORDERS, ReportReply
+from watchtower.wire.orders import MAX_ORDERS, Deadline, ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
 
@@ -159,26 +159,30 @@ class Tower:
         """Return how often people have changed something: acknowledgements, silences, answers."""
         return self.acks.changes + self.silences.changes + self.feedback.changes
 
-    def take_report(self, report: Report) -> ReportReply:
-        """Process one node's report and return the reply. Raises FleetFullError at a limit."""
+    def take_report(self, report: Report, last: Sequence[Deadline] = ()) -> ReportReply:
+        """Process one node's report and return the reply. Raises FleetFullError at a limit.
+
+        `last`: the deadlines in the reply to the agent's report before this one.
+        """
         now = self.clock.now()
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
-        for name in {label for label, _ in self.fleet.nodes[report.node].ranks} | failed.keys():
+        node = self.fleet.nodes[report.node]
+        for name in {label for label, _ in node.ranks} | failed.keys():
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
-        pauses = self._pauses.by_job
-        deadlines = find_deadlines(report, self.fleet, self.detector, pauses, self.troubles)
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
             tower_id=self.id,
-            deadlines=tuple(deadlines),
+            deadlines=find_deadlines(
+                report, self.fleet, self.detector, self._pauses.by_job, self.troubles, last
+            ),
             orders=(*self.effects.orders.collect(agent, now), *self.natives.collect(agent, now))[
                 :MAX_ORDERS
             ],
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
-            missing=self.fleet.nodes[report.node].missing,
+            missing=node.missing,
             series=self.traces.collect(agent),
         )
 

@@ -365,3 +365,31 @@ def test_the_first_beat_is_not_a_step_time():
         rank.step, rank.advanced, rank.interval_s = 0, 1, 0.0
     world.report()
     assert list(world.gen.pace("").plain) == []
+
+
+def test_an_unchanged_report_has_the_same_effect_as_one_that_is_decided():
+    usual, decided = Fleet(Policy()), Fleet(Policy())
+    end = Ending(kind=EndingKind.EXIT, code=3, age_s=0.1)
+    for second in range(8):
+        beat = Beat(step=second, age_s=0.2, advanced=1, interval_s=1.0)
+        ranks = [a_rank(0, 10, beat=beat), a_rank(1, 11, beat=beat)]
+        if second >= 4:
+            ranks[0] = replace(ranks[0], ended=end)
+        if second >= 5:
+            ranks.append(a_rank(0, 20, launched=True))  # its successor
+        if second >= 7:
+            ranks = ranks[1:]
+        for fleet in (usual, decided):
+            fleet.take_report(a_report("n0", *ranks), 100.0 + second)
+        for node in decided.nodes.values():
+            node.held = {}
+        generations = [fleet.jobs[JOB].generation for fleet in (usual, decided)]
+        assert generations[0] == generations[1], second
+        assert usual.nodes["n0"].ranks == decided.nodes["n0"].ranks
+
+
+def test_a_process_that_is_reported_twice_hides_no_missing_rank():
+    fleet = Fleet(Policy())
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 100.0)
+    fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(0, 10)), 101.0)
+    assert fleet.nodes["n0"].missing == (ProcessId(pid=11, start_time=11),)

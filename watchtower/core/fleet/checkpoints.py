@@ -45,4 +45,4 @@ class Checkpoints:
 
 
 def _is_saving(beat: Beat) -> bool:
-    return CHECKPOINT in beat.phase.lower()
+    return bool(beat.phase) and CHECKPOINT in beat.phase.lower()

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim
@@ -21,7 +22,7 @@ from watchtower.core.fleet.generation import (
 )
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
-from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.node import HeldRank, NodeRecord
 from watchtower.core.fleet.phases import outside_s, phase_changed_at
 from watchtower.core.fleet.placing import Placing
 from watchtower.core.fleet.quotas import Quota
@@ -94,10 +95,41 @@ class Fleet:
         previous = self.nodes.pop(report.node, None)
         node = NodeRecord.of(report, previous, now, self._policy.silence_s)
         self.nodes[report.node] = node
+        node.unwatched = tuple(label_unwatched(report, self.labels.find))
+        held = None
+        if previous is not None:
+            held = self.placing.find_held(report, node, previous)
+        labels, failed = (
+            self._update_held(held, node)
+            if held is not None
+            else self._place_ranks(report, node, previous)
+        )
+        # The sentences of all agents have one owner, so that many node names get no larger share.
+        self.account.note(("node", report.node), node, AGENTS, report.node)
+        self._count_bytes(*labels)
+        return failed
+
+    def _update_held(
+        self, held: Iterable[tuple[HeldRank, RankVitals]], node: NodeRecord
+    ) -> tuple[set[str], dict[str, Exception]]:
+        """Update ranks that the same processes still hold. Returns the jobs, and errors by job."""
+        labels, failed = set[str](), dict[str, Exception]()
+        for (label, generation, record), vitals in held:
+            labels.add(label)
+            try:
+                self._update(generation, record, vitals, node.seen_at)
+            except Exception as error:
+                failed[label] = error
+        return labels, failed
+
+    def _place_ranks(
+        self, report: Report, node: NodeRecord, previous: NodeRecord | None
+    ) -> tuple[set[str], dict[str, Exception]]:
+        """Decide which rank each process of a report is. Returns the jobs, and errors by job."""
         keys = [ProcessKey(report.node, each.pid, each.start_time) for each in report.ranks]
         reported = set(keys)
         claims = [
-            Claim(key, vitals, reported, self.nodes, self._policy, now)
+            Claim(key, vitals, reported, self.nodes, self._policy, node.seen_at)
             for key, vitals in zip(keys, report.ranks, strict=True)
         ]
         labels, failed, skipped = set[str](), dict[str, Exception](), SkippedClaims()
@@ -110,18 +142,19 @@ class Fleet:
                     self._note_second_claim(label, claim)
             except Exception as error:
                 failed[label] = error
-            if self._record_on(report.node, label, claim.vitals.rank) is not None:
+            record = self._record_on(report.node, label, claim.vitals.rank)
+            if record is not None:
                 node.ranks.add((label, claim.vitals.rank))
+            if record is not None and record.key == claim.key:
+                generation = self.jobs[label].generation
+                node.held[claim.key[1:]] = HeldRank(label, generation, record)
             skipped.note(label, claim, self.jobs.get(label))
-        node.unwatched = (*label_unwatched(report, self.labels.find), *skipped.list())
+        node.unwatched += (*skipped.list(),)
         for name in labels:
             self._drop_rivals(name, report.node, reported)
         if previous is not None:
             self._end_missing(report, node, previous)
-        # The sentences of all agents have one owner, so that many node names get no larger share.
-        self.account.note(("node", report.node), node, AGENTS, report.node)
-        self._count_bytes(*labels)
-        return failed
+        return labels, failed
 
     def _make_room_for_node(self, name: str) -> None:
         if name in self.nodes or len(self.nodes) < self._max_nodes:
@@ -366,7 +399,7 @@ class Fleet:
         the time since the beat of the previous report.
         """
         before, beat = record.vitals.beat, vitals.beat
-        if before is None or beat is None or before is beat or beat.advanced <= 0:
+        if beat is None or beat.advanced <= 0 or before is None or before is beat:
             return 0.0
         # One interval more, because the previous report may have been delayed by that.
         passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from watchtower.core.fleet.generation import RankRecord
+from watchtower.core.fleet.generation import Generation, RankRecord
 from watchtower.core.fleet.observations import NodeObservations
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.fleet.sizes import CHARACTER_BYTES, count_gaps
@@ -40,6 +41,15 @@ class UnwatchedRanks:
     """A sentence: how many, why, and what to do."""
 
 
+class HeldRank(NamedTuple):
+    """The rank that a process holds."""
+
+    label: str
+    """Label of its job."""
+    generation: Generation
+    record: RankRecord
+
+
 @dataclass(slots=True)
 class NodeRecord:
     """One node's agent."""
@@ -59,6 +69,9 @@ class NodeRecord:
     unwatched: tuple[UnwatchedRanks, ...] = ()
     """Processes of its last report that are not watched."""
     observations: NodeObservations = field(default_factory=NodeObservations)
+    held: dict[tuple[int, int], HeldRank] = field(default_factory=dict)
+    """The ranks that the processes of the last report hold, by pid and start time. Other ranks of
+    `ranks` were missing in it."""
 
     @classmethod
     def of(

@@ -24,9 +24,10 @@ from watchtower.core.fleet.launches import (
     may_be_job,
     read_origin,
 )
+from watchtower.core.fleet.node import HeldRank, NodeRecord
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.launches import Launch
-from watchtower.wire.report import Report
+from watchtower.wire.report import RankVitals, Report
 
 MAX_CONTRADICTIONS = 4096
 """Launches of which it is stored since when they contradict a job. Further ones are not watched
@@ -70,6 +71,42 @@ class Placing:
             }
             label = self._find_known(key, ranks)
         return label or self._labels.find(batch.job, batch.owner)
+
+    def find_held(
+        self, report: Report, node: NodeRecord, previous: NodeRecord
+    ) -> list[tuple[HeldRank, RankVitals]] | None:
+        """Return the ranks of a report if they are the same as in the one before it, of the same
+        processes. Nearly all reports are like that, and nothing is to be decided about them.
+
+        None if a process may hold another rank now, or none.
+        """
+        vitals_of = {(vitals.pid, vitals.start_time): vitals for vitals in report.ranks}
+        if not len(vitals_of) == len(report.ranks) == len(previous.held) == len(previous.ranks):
+            return None
+        found = []
+        for process, vitals in vitals_of.items():
+            held = previous.held.get(process)
+            if held is None or held.label != self._find_settled(report.node, vitals):
+                return None
+            job, record = self._jobs.get(held.label), held.record
+            if (
+                job is None
+                or job.generation is not held.generation
+                or held.generation.ranks.get(vitals.rank) is not record
+                or record.key != (report.node, *process)
+                or node.is_held_by_another(record, node.seen_at)
+            ):
+                return None
+            found.append((held, vitals))
+        node.ranks, node.held = previous.ranks, previous.held
+        return found
+
+    def _find_settled(self, node: str, vitals: RankVitals) -> str | None:
+        """Return the label of the job of a process; None if that is not decided."""
+        if not vitals.launch:
+            return self._labels.find_live(vitals.job, vitals.owner)
+        key = LaunchKey(vitals.job, vitals.owner, node, vitals.launch)
+        return self._labels.find_launch(key)
 
     def place(self, claims: Iterable[Claim], report: Report) -> Iterator[tuple[str, Claim, bool]]:
         """Yield the claims of a report with the label of their job, known launches first.
