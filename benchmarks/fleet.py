@@ -1,12 +1,17 @@
 """Measures the time from a hang of thousands of ranks to its cause, with a whole fleet over HTTP.
 
 Agents are simulated in separate processes, each node with its own connection and address. They
-report as often as the tower requests, while an imagined job makes steps. Then one rank hangs and
-every node dumps its eight ranks. In one run the dumps are spread over the jitter that the tower
-requests; in the other all come at the same moment. Printed are:
+report while an imagined job makes steps. Then one rank hangs and every node dumps its eight ranks
+twice. There are three ways:
 
-* seconds from suspicion to the right cause and to hung,
-* refused dumps,
+* jitter: agents report as often as the tower requests, and spread their dumps over its jitter,
+* at once: all dumps come at the same moment,
+* storm: the same, and the agents report once a second, give up a dump after 5 s and send it again.
+
+Printed are:
+
+* seconds from suspicion to the right cause and to hung, and from the last accepted dump,
+* accepted and refused dumps,
 * time of replies inside the tower, and delays of its event loop,
 * memory of all its processes, and CPU time of tower and simulators.
 """
@@ -31,6 +36,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
@@ -47,6 +53,7 @@ from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat
 
 LAYOUTS = {
+    "64": Layout(tensor=8, data=4, pipeline=2),
     "256": Layout(tensor=8, data=8, pipeline=4),
     "2048": Layout(tensor=8, data=16, pipeline=16),
     "8192": Layout(tensor=8, data=64, pipeline=16),
@@ -55,6 +62,8 @@ LAYOUTS = {
 JOB = "imagined"
 WARM_S = 20.0
 """Seconds of steps before the hang: some to learn the pace, some to measure the steady cost."""
+REPORT_WAIT_S = 5.0
+"""Seconds that an agent waits for the reply to a report."""
 DEADLINE_S = 5.0
 """Seconds without a step until a rank is late, for steps of one second: `suspect_floor_s`."""
 WATCH_S = 60.0
@@ -76,7 +85,27 @@ class Node:
     report: bytes
     batches: list[bytes]
     refused: Counter[int] = field(default_factory=Counter)
-    lost: int = 0
+    accepted_at: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How agents behave."""
+
+    text: str
+    spreads: bool = False
+    """Whether they spread their dumps."""
+    obeys: bool = True
+    """Whether they report as rarely as the tower asks."""
+    give_up_s: float = 20.0
+    """Seconds that they wait for the receipt of a dump, as agents do."""
+
+
+WAYS = {
+    "jitter": Way("spread as the tower asks for", spreads=True),
+    "at once": Way("all at once"),
+    "storm": Way("all at once, agents obey nothing", obeys=False, give_up_s=5.0),
+}
 
 
 def imagine(name: str) -> tuple[list[Node], int]:
@@ -92,15 +121,25 @@ def imagine(name: str) -> tuple[list[Node], int]:
     return [Node(n, report, [one, two]) for n, (report, one, two) in enumerate(both)], rank
 
 
+def with_beat(
+    report: bytes, step: int, age_s: float, interval_s: float, *, advanced: bool = True
+) -> bytes:
+    """Return the report of an imagined node with this last step of all its ranks."""
+    body = report.replace(b"%d" % STEP, b"%d" % step).replace(b"%g" % AGE_S, b"%.3f" % age_s)
+    body = body.replace(b'"interval_s":1.0,"ranks"', b'"interval_s":%g,"ranks"' % interval_s)
+    return body if advanced else body.replace(b'"advanced":1', b'"advanced":0')
+
+
 class Agent:
     """Simulates one node: reports over one connection, dumps over another, as an agent."""
 
-    def __init__(self, node: Node, address: tuple[str, int], began: float, jitter: bool) -> None:
-        self.node, self._address, self._began = node, address, began
+    def __init__(self, node: Node, address: tuple[str, int], began: float, way: Way) -> None:
+        self.node, self._way, self._began = node, way, began
         self._hangs_at = began + WARM_S
-        self._share = random.Random(node.number).random() if jitter else 0.0
+        self._share = random.Random(node.number).random() if way.spreads else 0.0
         self._jitter_s = 0.0
-        self._reports, self._dumps = (Connection(node.number, address) for _ in range(2))
+        self._reports = Connection(node.number, address, REPORT_WAIT_S)
+        self._dumps = Connection(node.number, address, way.give_up_s)
 
     async def play(self) -> None:
         await asyncio.gather(self._report_on(), *(self._dump(number) for number in (0, 1)))
@@ -117,42 +156,38 @@ class Agent:
             step = int(min(now, self._hangs_at) - self._began)
             age_s = now - (self._began + step)
             advanced = step < int(self._hangs_at - self._began) or age_s < 1.0
-            body = self.node.report.replace(b"%d" % STEP, b"%d" % step)
-            body = body.replace(b"%g" % AGE_S, b"%.3f" % age_s)
-            body = body.replace(
-                b'"interval_s":1.0,"ranks"', b'"interval_s":%g,"ranks"' % interval_s
-            )
-            if not advanced:
-                body = body.replace(b'"advanced":1', b'"advanced":0')
+            body = with_beat(self.node.report, step, age_s, interval_s, advanced=advanced)
             status, reply, _ = await self._reports.post("/ingest/v1/report", body)
             if status == 200 and (second < 4 or self._hangs_at - 4 < now < self._hangs_at):
                 said = DECODE(reply)
-                interval_s = max(1.0, said.report_interval_s)
+                if self._way.obeys:
+                    interval_s = max(1.0, said.report_interval_s)
                 self._jitter_s = max((each.jitter_s for each in said.deadlines), default=0.0)
             second += math.ceil(interval_s)
 
     async def _dump(self, number: int) -> None:
         await asyncio.sleep(self._hangs_at - time.monotonic())
-        wait_s = (
-            DEADLINE_S
-            + self._share * self._jitter_s
-            + number * max(ROUND_GAP_S, ROUND_GAP_JITTERS * self._jitter_s)
-        )
+        jitter_s = self._jitter_s if self._way.obeys else 0.0
+        gap_s = max(ROUND_GAP_S, ROUND_GAP_JITTERS * jitter_s)
+        wait_s = DEADLINE_S + self._share * jitter_s + number * gap_s
         await asyncio.sleep(self._hangs_at + wait_s - time.monotonic())
         while time.monotonic() < self._hangs_at + WATCH_S:
             body = self.node.batches[number]
             status, _, again_s = await self._dumps.post("/ingest/v1/dumps", body)
             if status == 200:
+                self.node.accepted_at.append(time.monotonic())
                 return
             self.node.refused[status] += 1
             await asyncio.sleep(again_s)
-        self.node.lost += 1
 
 
 class Connection:
     """One connection of a node, from the node's own address. It carries one request at a time."""
 
-    def __init__(self, number: int, address: tuple[str, int]) -> None:
+    def __init__(
+        self, number: int, address: tuple[str, int], give_up_s: float = REPORT_WAIT_S
+    ) -> None:
+        self._give_up_s = give_up_s
         self._own = f"127.{1 + number // 65536}.{number // 256 % 256}.{number % 256}"
         self._address = address
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -164,11 +199,13 @@ class Connection:
             self._streams[1].close()
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes, float]:
-        """Return the status, the reply, and when to retry."""
+        """Return the status, the reply, and when to retry. The status is 0 without a reply."""
         async with self._lock:
             try:
-                return await self._exchange(path, body)
+                async with asyncio.timeout(self._give_up_s):
+                    return await self._exchange(path, body)
             except (OSError, asyncio.IncompleteReadError):
+                self.close()
                 self._streams = None
                 return 0, b"", 1.0
 
@@ -188,18 +225,18 @@ class Connection:
 
 
 def simulate(
-    nodes: Sequence[Node], address: tuple[str, int], began: float, jitter: bool, notes: str
+    nodes: Sequence[Node], address: tuple[str, int], began: float, way: Way, notes: str
 ) -> None:
     """Simulate some nodes in this process; write the number of refused messages to a file."""
 
     async def play() -> None:
-        await asyncio.gather(*(Agent(n, address, began, jitter).play() for n in nodes))
+        await asyncio.gather(*(Agent(n, address, began, way).play() for n in nodes))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(play())
     refused = sum((node.refused for node in nodes), Counter[int]())
     used = resource.getrusage(resource.RUSAGE_SELF)
-    told = {"refused": refused, "lost": sum(node.lost for node in nodes)}
+    told = {"refused": refused, "accepted_at": [node.accepted_at for node in nodes]}
     Path(notes).write_text(json.dumps(told | {"cpu_s": used.ru_utime + used.ru_stime}))
 
 
@@ -278,7 +315,7 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
     return seen
 
 
-def play(name: str, jitter: bool) -> None:
+def play(name: str, way: Way) -> Watched:
     """Run one fleet on a tower, and print the observations."""
     nodes, rank = imagine(name)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -295,7 +332,7 @@ def play(name: str, jitter: bool) -> None:
             parts = [
                 fork.Process(
                     target=simulate,
-                    args=(nodes[n::SIMULATORS], address, began, jitter, f"{folder}/{n}.json"),
+                    args=(nodes[n::SIMULATORS], address, began, way, f"{folder}/{n}.json"),
                 )
                 for n in range(SIMULATORS)
             ]
@@ -308,15 +345,14 @@ def play(name: str, jitter: bool) -> None:
         told = [json.loads(Path(f"{folder}/{n}.json").read_text()) for n in range(SIMULATORS)]
         inside = json.loads(Path(notes).read_text())
         marks = fleet_timeline.read(Path(folder))
-    how = "spread as the tower asks for" if jitter else "all at once"
-    print(f"{name} ranks on {len(nodes)} nodes, dumps {how}:")
+    load = os.getloadavg()[0]
+    print(f"{name} ranks on {len(nodes)} nodes, dumps {way.text}, load {load:.1f}:")
     late = None if seen.suspect_s is None or seen.right_s is None else seen.right_s - seen.suspect_s
     print(
         f"  suspect {say(seen.suspect_s)}, right cause {say(late)} later, hung {say(seen.hung_s)}"
     )
-    refused = sum(sum(each["refused"].values()) for each in told)
-    print(f"  dumps refused {refused}, lost {sum(each['lost'] for each in told)}")
     hang_at = began + WARM_S
+    print_dumps(told, hang_at, seen)
     for path, took in sorted(inside["took"].items()):
         if path.startswith("/ingest"):
             print_times(f"{path}, stepping", [s for at, s, _ in took if began + 3 < at < hang_at])
@@ -330,6 +366,27 @@ def play(name: str, jitter: bool) -> None:
         flush=True,
     )
     print_timeline(marks, hang_at, seen)
+    return seen
+
+
+def print_dumps(told: Sequence[dict[str, Any]], hang_at: float, seen: Watched) -> None:
+    """Print what became of the dumps, seconds after the hang."""
+    of_nodes = [sorted(at) for each in told for at in each["accepted_at"]]
+    accepted = sorted(at for node in of_nodes for at in node)
+    refused = Counter[str]()
+    for each in told:
+        refused.update(each["refused"])
+    print(f"  dumps accepted {len(accepted)} of {2 * len(of_nodes)}, not accepted {dict(refused)}")
+    if not accepted:
+        return
+    firsts = [node[0] for node in of_nodes if node]
+    early = sum(node[1] < max(firsts) for node in of_nodes if len(node) > 1)
+    late = "never" if seen.right_s is None else f"{seen.right_s + hang_at - max(firsts):.1f} s"
+    print(
+        f"  first dumps of {len(firsts)} of {len(of_nodes)} nodes accepted by "
+        f"{max(firsts) - hang_at:.1f} s, all by {accepted[-1] - hang_at:.1f} s; right cause {late} "
+        f"after the last first dump; {early} second dumps before it"
+    )
 
 
 def print_timeline(marks: Sequence[Mark], hang_at: float, seen: Watched) -> None:
@@ -363,13 +420,15 @@ def print_times(what: str, seconds: Sequence[float]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", default="2048,16384", help=f"comma-separated: {list(LAYOUTS)}")
-    parser.add_argument("--only", choices=["jitter", "at once"], help="one of the two ways")
+    parser.add_argument("--only", choices=list(WAYS), help="one of the ways")
     args = parser.parse_args()
+    was_named = True
     for name in args.sizes.split(","):
-        for way in ("jitter", "at once"):
-            if args.only in (None, way):
-                play(name, way == "jitter")
-    return 0
+        for title, way in WAYS.items():
+            if args.only in (None, title):
+                seen = play(name, way)
+                was_named = was_named and seen.right_s is not None
+    return 0 if was_named else 1
 
 
 if __name__ == "__main__":

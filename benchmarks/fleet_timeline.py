@@ -141,7 +141,7 @@ def main() -> int:
     path = Path(os.environ[FOLDER]) / f"marks-{os.getpid()}.json"
     marks.around(messages, "decode_case", "", "case made")
     marks.around(program, "read_limits", "request read", "")
-    marks.around(messages, "diagnose", "", "diagnosed")
+    marks.around(messages, "diagnose_picture", "", "diagnosed")
     marks.around(program, "answer", "", "answer encoded")
     marks.after(program, "_write", lambda *_: write(marks, path))
     from watchtower.diagnoser import work  # noqa: PLC0415
