@@ -35,7 +35,7 @@ DIAGNOSE = (sys.executable, "-P", "-m", "watchtower", "diagnose")
 
 
 def main() -> int:
-    """Print both times; returns 1 if one is over its limit."""
+    """Print both times; returns 1 if one is over its limit: of the files, by CPU time."""
     with tempfile.TemporaryDirectory(prefix="snapshots-") as text:
         ok = _measure_files(Path(text)) <= FILES_LIMIT_S
         return 0 if _measure_node(Path(text)) <= NODE_LIMIT_S and ok else 1
@@ -61,9 +61,11 @@ def _measure_files(folder: Path) -> float:
     print(f"{found[0]}\n  {found[1]}")
     print(
         f"{len(files)} files of {LAYOUT.size} ranks, {size / 1e6:.1f} MB: verdict after "
-        f"{min(walls):.2f} s ({min(cpus):.2f} s CPU), best of {TIMES}; limit {FILES_LIMIT_S:g} s"
+        f"{min(walls):.2f} s ({min(cpus):.2f} s CPU), best of {TIMES}; limit {FILES_LIMIT_S:g} s "
+        "of CPU time"
     )
-    return min(walls)
+    # One process on one core: on a free machine it takes no longer. A busy one says nothing of it.
+    return min(cpus)
 
 
 def _write_files(case: Case, folder: Path) -> list[Path]:
