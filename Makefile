@@ -20,6 +20,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.1
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo $$p && break; done)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# What both distributions are built with. pip would install it anew for each of them.
+BUILD := hatchling editables
+
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 # Collecting the system tier, too, would cost every process a second.
@@ -104,12 +107,13 @@ $(VENV)/.venv:
 $(VENV)/.ready: $(VENV)/.venv pyproject.toml heartbeat/pyproject.toml \
 		heartbeat/watchtower_heartbeat_auto.pth constraints.txt
 	@echo "installing watchtower into $(VENV) (once)"
-	@$(INSTALL) -e ./heartbeat -e '.[all]'
+	@$(INSTALL) $(BUILD)
+	@$(INSTALL) --no-build-isolation -e ./heartbeat -e '.[all]'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "installing the development tools into $(VENV) (once)"
-	@$(INSTALL) -e ./heartbeat -e '.[all,dev]'
+	@$(INSTALL) --no-build-isolation -e ./heartbeat -e '.[all,dev]'
 	@touch $@
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
@@ -121,7 +125,7 @@ $(VENV)/.ready-nccl: $(VENV)/.ready-dev
 	@touch $@
 
 $(VENV)/.ready-browser: $(VENV)/.ready-dev
-	@$(INSTALL) -e '.[browser]'
+	@$(INSTALL) --no-build-isolation -e '.[browser]'
 	@touch $@
 
 $(VENV)/axe/.ready: $(VENV)/.venv
