@@ -18,6 +18,7 @@ from tests.properties import examples
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
+from watchtower.core.reading.collective_log import CallLog
 from watchtower.wire.collectives import make_group_log
 from watchtower.wire.verdict import Cause
 
@@ -43,6 +44,8 @@ BLAMED = tuple(name for name in LOGGED if truth_of(name))
 @pytest.mark.parametrize("name", LOGGED)
 def test_logs_without_holes_give_the_same_verdict_in_the_new_form(name):
     case = load(name)
+    if any(CallLog(log).has_hole for log in case.group_logs):
+        pytest.skip("the form of an earlier release does not show which records it lacks")
     before, after = diagnose(case), diagnose(tear(case, []))
     assert (after.cause, after.confidence, after.summary) == (
         before.cause,

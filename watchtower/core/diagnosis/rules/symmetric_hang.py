@@ -154,12 +154,18 @@ def _has_called_less(picture: Picture, point: WaitPoint) -> bool:
     """
     assert point.group is not None
     assert picture.collective_logs is not None
-    ahead: set[str] = set()
+    by_digest = picture.collective_logs.by_digest
+    places: dict[int, set[str]] = {}
     for digest, ranks in picture.collective_logs.in_group[point.group.id].items():
-        if picture.collective_logs.by_digest[digest].called > point.number:
-            ahead.update(_place_of(picture.by_rank[rank]) for rank in ranks)
-    items = (picture.by_rank[rank] for rank in point.waiting if ahead)
-    return any(_place_of(item) not in ahead and not _shows_wait(item) for item in items)
+        found = places.setdefault(by_digest[digest].called, set())
+        found.update(_place_of(picture.by_rank[rank]) for rank in ranks)
+    most = max(places)
+    for called, own in places.items():
+        here = own - places[most] if called < most else set()
+        waiting = (picture.by_rank[rank] for rank in point.waiting if here)
+        if any(_place_of(item) in here and not _shows_wait(item) for item in waiting):
+            return True
+    return False
 
 
 def _place_of(position: Position) -> str:
