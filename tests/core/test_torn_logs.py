@@ -150,3 +150,12 @@ def test_no_job_whose_logs_have_holes_is_symmetric(completed):
     found = diagnose(as_sent_before(case, completed=completed))
     assert found.cause is Cause.UNKNOWN
     assert any("does not show whether some call is over" in gap for gap in found.missing_evidence)
+
+
+def test_no_job_is_symmetric_by_its_stacks_if_its_logs_lack_the_call():
+    """As of ranks in a monitored barrier, which has no record."""
+    built, made = ranks_in(4, IN_TORCH_ALL_REDUCE), calls("", before=40)
+    case = a_recorded_case(built, GROUPS, {rank: {"world": made} for rank in range(4)})
+    found = diagnose(case)
+    assert found.cause is Cause.UNKNOWN
+    assert {doubt.kind for doubt in found.doubts} >= {"log_has_hole"}

@@ -203,6 +203,9 @@ def _find_by_stacks(picture: Picture) -> Accusation | None:
     # Hosts run ahead of their devices, so that the line of a host does not show the call.
     is_queued = picture.uses_devices or any(picture.gpu_use(item.rank) for item in live)
     why_not = [doubts.CALL_QUEUED if is_queued else doubts.SAME_LINE]
+    logs = picture.collective_logs
+    if logs is not None and any(logs.of_rank.values()):
+        why_not.append(doubts.LOG_HAS_HOLE)  # no log shows the call that all stacks show
     return _accuse(picture, Tier.STACKS, (_same_call(picture),), why_not)
 
 
@@ -221,7 +224,7 @@ def _accuse(
     has_root: bool = False,
     compare_roots: bool = False,
 ) -> Accusation:
-    if picture.holed:
+    if picture.holed and doubts.LOG_HAS_HOLE not in why_not:
         why_not = [*why_not, doubts.LOG_HAS_HOLE]
     is_known = all(doubt.ceiling > doubts.CANDIDATE for doubt in why_not)
     points_to_network = is_known and picture.points_to_network
