@@ -49,6 +49,7 @@ from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
+from watchtower.timeouts import timeout
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat
 
@@ -202,7 +203,7 @@ class Connection:
         """Return the status, the reply, and when to retry. The status is 0 without a reply."""
         async with self._lock:
             try:
-                async with asyncio.timeout(self._give_up_s):
+                async with timeout(self._give_up_s):
                     return await self._exchange(path, body)
             except (OSError, asyncio.IncompleteReadError):
                 self.close()

@@ -11,8 +11,8 @@ from tests.core.builders import FETCHING, a_native
 from tests.core.detection.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
+from watchtower.timeouts import timeout
 from watchtower.tower import examination
-from watchtower.tower.clock import timeout
 from watchtower.tower.examination import ExaminationRefusedError
 from watchtower.tower.stack_views import list_stacks
 from watchtower.wire.verdict import Cause, Status

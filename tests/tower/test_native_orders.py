@@ -14,8 +14,8 @@ from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.core.case import Case
 from watchtower.core.detection.native_reads import AGAIN_S
+from watchtower.timeouts import timeout
 from watchtower.tower import examination
-from watchtower.tower.clock import timeout
 from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions

@@ -23,7 +23,8 @@ from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, Incident
-from watchtower.tower.clock import Clock, timeout
+from watchtower.timeouts import timeout
+from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.drills import is_drill

@@ -18,7 +18,8 @@ from watchtower.alerts.alert import Alert
 from watchtower.alerts.outbox import Entry, Outbox
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow
-from watchtower.tower.clock import Clock, timeout
+from watchtower.timeouts import timeout
+from watchtower.tower.clock import Clock
 
 log = logging.getLogger("watchtower.alerts")
 

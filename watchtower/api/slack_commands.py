@@ -22,7 +22,7 @@ from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.slack_answers import Asked, SlackAnswers
-from watchtower.tower.clock import timeout
+from watchtower.timeouts import timeout
 
 PATH = "/slack/commands"
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-
-if sys.version_info >= (3, 11):
-    timeout = asyncio.timeout
-else:
-    import async_timeout
-
-    timeout = async_timeout.timeout
-"""`async with timeout(seconds)` raises `asyncio.TimeoutError`. Before Python 3.11, that is another
-exception than `TimeoutError`."""
 
 STEADY_S = 1.0
 """A smaller change of the wall clock against the monotonic clock does not matter to people."""
