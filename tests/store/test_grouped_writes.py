@@ -24,11 +24,20 @@ class Writer:
 
     def __init__(self) -> None:
         self.thread = DaemonExecutor("test")
-        self.db = self.thread.submit(lambda: sqlite3.connect(":memory:")).result()
+        self.db = self.thread.submit(self.connect).result()
         self.commits: list[int] = []
         self.fails = False
         self.writes = GroupedWrites(self.thread, self.find)
         self.thread.submit(lambda: self.db.execute("CREATE TABLE t (n INTEGER UNIQUE)")).result()
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", check_same_thread=False)
+
+    def stop(self) -> bool:
+        """Stop the thread, then close the database; returns whether it stopped in time."""
+        is_stopped = self.thread.stop(10)
+        self.db.close()
+        return is_stopped
 
     def find(self) -> sqlite3.Connection:
         if self.fails:
@@ -51,7 +60,7 @@ def writer(monkeypatch):
     monkeypatch.setattr(grouped_writes, "COMMITS", COMMITS)  # in other tests no write waits
     writer = Writer()
     yield writer
-    assert writer.thread.stop(10)
+    assert writer.stop()
 
 
 def test_many_commits_in_a_row_are_gathered(writer):
@@ -127,7 +136,7 @@ def test_a_write_is_there_for_a_read_asked_for_after_it(writer):
 
 def test_a_stopped_writer_refuses():
     writer = Writer()
-    assert writer.thread.stop(10)
+    assert writer.stop()
     with pytest.raises(RuntimeError):
         writer.insert(1)
 
@@ -190,4 +199,5 @@ def test_nobody_sees_a_part_of_a_group(tmp_path):
     for future in futures:
         future.result(10)
     assert seen == [0]
+    thread.submit(db.close)
     assert thread.stop(10)
