@@ -137,7 +137,7 @@ STEP_TIME = series(
         "s",
         "The job made no steps in this time range",
     ),
-    Query(f"max by (quantile) (watchtower_job_step_seconds{THIS})", "quantile {{quantile}}"),
+    Query(f"max by (percentile) (watchtower_job_step_seconds{THIS})", "percentile {{percentile}}"),
     Query(f"max(watchtower_job_typical_step_seconds{THIS})", "typical"),
 )
 

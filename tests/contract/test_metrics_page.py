@@ -32,7 +32,7 @@ def test_a_changed_metric_changes_the_page():
 def test_names_labels_and_texts_follow_the_conventions(spec: MetricSpec):
     assert spec.name.startswith("watchtower_")
     assert (spec.kind is MetricKind.COUNTER) == spec.name.endswith("_total")
-    assert not {"job", "instance", "pid", "le"} & set(spec.labels)
+    assert not {"job", "instance", "pid", "le", "quantile"} & set(spec.labels)
     assert spec.help.endswith(".")
     assert spec.help[0].isupper() or spec.help[0].isdigit()
     assert "|" not in spec.help

@@ -12,14 +12,18 @@ from tests.system.monitoring import documented
 SCRAPED = 'instance="tower:19660",job="watchtower"'
 
 
-def promtool(folder: Path, *words: str) -> str:
-    """Run promtool in a folder with the documented files; returns what it prints."""
+def promtool(folder: Path, *words: str, given: bytes | None = None) -> str:
+    """Run promtool in a folder with the documented files; returns what it prints.
+
+    `given` is its standard input.
+    """
     for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml"):
         (folder / name).write_text(documented(name))
     command = ["promtool", *words]
-    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    done = subprocess.run(command, check=False, cwd=folder, input=given, capture_output=True)
+    printed = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, "".join(printed)
+    return printed[0]
 
 
 def check(folder: Path, series: dict[str, str], **assertions: list[dict[str, Any]]) -> None:

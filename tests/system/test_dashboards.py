@@ -158,7 +158,11 @@ class Series:
 class Answers:
     """The answers of Prometheus to the queries at one moment."""
 
-    def __init__(self, prometheus: Prometheus, began: float, values: dict[str, str]) -> None:
+    def __init__(
+        self, prometheus: Prometheus, began: float, values: dict[str, str], pages: dict[str, bytes]
+    ) -> None:
+        self.pages = pages
+        """What the tower and each agent show at /metrics, by address."""
         self._prometheus = prometheus
         self._began, self._now = began, time.time()
         self._values = values
@@ -247,7 +251,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         verdict = client.verdict("llama")
         assert verdict["status"] == "hung", verdict
         values = {"training_job": "llama", "incident": incident, "node": "drill-b"}
-        yield Answers(prometheus, began, VALUES | values)
+        urls = [environment.tower_url, *(f"http://{each}" for each in environment.agents)]
+        pages = {url: urllib.request.urlopen(f"{url}/metrics").read() for url in urls}
+        yield Answers(prometheus, began, VALUES | values, pages)
 
 
 def test_every_query_shows_what_happened(answers: Answers):
@@ -281,6 +287,13 @@ def test_the_incident_is_marked_on_time_series_and_the_first_attempt_is_not(answ
         "job / Incidents / ": incident,
         "job / Attempts / ": [],
     }
+
+
+def test_promtool_accepts_the_metrics_of_the_tower_and_of_agents(answers: Answers, tmp_path: Path):
+    assert len(answers.pages) == 3
+    for page in answers.pages.values():
+        assert page.count(b"# TYPE watchtower_") > 5
+        assert promtool(tmp_path, "check", "metrics", given=page) == ""
 
 
 def test_a_table_has_a_column_for_every_label(answers: Answers):

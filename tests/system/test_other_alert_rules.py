@@ -257,7 +257,7 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "10m",
             {
                 slow("a/b"): "1x300",
-                'watchtower_job_step_seconds{training_job="a/b",quantile="0.5"}': "2.5x300",
+                'watchtower_job_step_seconds{training_job="a/b",percentile="50"}': "2.5x300",
             },
             "a/b is slower than usual: a step takes 2.5s",
             "watchtower why shows which rank slows down the job.",

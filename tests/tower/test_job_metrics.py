@@ -71,7 +71,7 @@ def test_a_slow_job_shows_how_much_its_slow_rank_and_the_median_rank_wait(tell):
             await sim.dump(behind=2)
             await sim.step(3, step_s=3.0)
         assert sim.verdict.cause is Cause.STRAGGLER
-        assert values(sim, "watchtower_job_wait_ratio", "quantile") == {"0.5": 1.0}
+        assert values(sim, "watchtower_job_wait_ratio", "percentile") == {"50": 1.0}
         assert values(sim, "watchtower_rank_wait_ratio", "rank") == {"2": 0.0}
         await sim.step(12)
         assert values(sim, "watchtower_rank_wait_ratio", "rank") == {}
@@ -92,7 +92,7 @@ def test_a_job_steps_hangs_and_recovers(tell):
         assert values(sim, "watchtower_job_world_size") == {JOB: 4}
         assert values(sim, "watchtower_job_attempt") == {JOB: 1}
         assert 8 <= values(sim, "watchtower_job_steps_total")[JOB] <= 10
-        assert values(sim, "watchtower_job_step_seconds", "quantile") == {"0.5": 1, "0.95": 1}
+        assert values(sim, "watchtower_job_step_seconds", "percentile") == {"50": 1, "95": 1}
         assert values(sim, "watchtower_job_lag_ranks", "lag")["0"] == 4
         assert values(sim, "watchtower_job_phase_ranks", "phase") == {"training": 4, "other": 0}
         assert values(sim, "watchtower_job_lost_seconds_total") == {JOB: 0}

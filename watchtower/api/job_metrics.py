@@ -69,15 +69,20 @@ def _add_values(families: Mapping[MetricSpec, Family], job: JobMeasure, name: st
         families[table.JOB_INFO].add_metric([name, *values], 1)
 
 
+def _by_percentile(quantiles: Mapping[float, float]) -> dict[str, float]:
+    # No label is called `quantile`: that is the label of summaries.
+    return {f"{100 * share:g}": value for share, value in quantiles.items()}
+
+
 def _add_groups(families: Mapping[MetricSpec, Family], job: JobMeasure, name: str) -> None:
     counts = job.counts
     groups: dict[MetricSpec, Mapping[str, float]] = {
-        table.JOB_STEP_SECONDS: {f"{share:g}": s for share, s in job.step_quantiles.items()},
+        table.JOB_STEP_SECONDS: _by_percentile(job.step_quantiles),
         table.JOB_LAG_RANKS: counts.lags if counts else {},
         table.JOB_PHASE_RANKS: counts.phases if counts else {},
         table.JOB_RANKS: job.places,
         table.JOB_EVIDENCE: job.evidence,
-        table.JOB_WAIT_RATIO: {f"{share:g}": s for share, s in job.waits.quantiles.items()},
+        table.JOB_WAIT_RATIO: _by_percentile(job.waits.quantiles),
         table.RANK_WAIT_RATIO: {str(rank): s for rank, s in job.waits.by_rank.items()},
     }
     for spec, group in groups.items():

@@ -35,8 +35,8 @@ JOB_TYPICAL_STEP = gauge(
 )
 JOB_STEP_SECONDS = gauge(
     "watchtower_job_step_seconds",
-    "training_job quantile",
-    "Median (0.5) and 95th percentile (0.95) of the latest 30 samples of the duration of a step, "
+    "training_job percentile",
+    "Median (50) and 95th percentile (95) of the latest 30 samples of the duration of a step, "
     "without pauses. A sample is the median of all ranks that stepped within 0.5 s.",
 )
 JOB_WORLD_SIZE = gauge("watchtower_job_world_size", "training_job", "Number of ranks of the job.")
@@ -107,8 +107,8 @@ JOB_EVIDENCE = gauge(
 )
 JOB_WAIT_RATIO = gauge(
     "watchtower_job_wait_ratio",
-    "training_job quantile",
-    "Share of samples in which the median rank (0.5) waited for other ranks, 0 to 1. Only while "
+    "training_job percentile",
+    "Share of samples in which the median rank (50) waited for other ranks, 0 to 1. Only while "
     "the job is slow and its ranks are sampled.",
 )
 RANK_WAIT_RATIO = gauge(
