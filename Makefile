@@ -29,7 +29,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
 DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -40,6 +40,19 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
 	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
+
+# Each interpreter has an environment of its own below $(VENV). Drills do not depend on the interpreter.
+test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the system's Python, the oldest and the newest found
+	@set -e; for python in $$($(BIN)/python tests/interpreters.py); do \
+		version=$$($$python -c 'import platform; print(platform.python_version())'); \
+		echo "the quick tests on Python $$version ($$python)"; \
+		own=$(VENV)/pythons/$$version; \
+		test -x $$own/bin/python || $$python -m venv $$own; \
+		$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+			-e ./heartbeat -e '.[all,test]'; \
+		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m pytest -n 5 -p no:cacheprovider \
+			--no-loadscope-reorder -m 'not system' $(IN_PROCESS); \
+	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
 	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
