@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import tomllib
 
 from agent.collectors.gpu_state import ERRORS
 from tests.core.builders import IN_ALL_REDUCE, a_case, a_native, a_rank, ranks_in, with_rank
