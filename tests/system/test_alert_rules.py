@@ -37,7 +37,7 @@ def hung(identity: str, values: str = "1x400", scraped: str = SCRAPED) -> dict[s
 
 
 def test_promtool_accepts_the_files(tmp_path: Path):
-    assert "15 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
+    assert "16 rules found" in promtool(tmp_path, "check", "rules", "watchtower.rules.yml")
     assert "SUCCESS" in promtool(tmp_path, "check", "config", "prometheus.yml")
     subprocess.run(["amtool", "check-config", "alertmanager.yml"], cwd=tmp_path, check=True)
 
