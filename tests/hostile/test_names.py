@@ -15,7 +15,7 @@ from tests.core.builders import (
     with_rank,
 )
 from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.reading import exits as endings
+from watchtower.core.reading import errors
 from watchtower.core.reading import frames as reading
 
 NAMES = {
@@ -57,7 +57,7 @@ def case_of(name):
 
 def least_cpu_s(case):
     def cpu_s():
-        for cached in (reading.find_pattern, endings.classify_exception):
+        for cached in (reading.find_pattern, errors.read_error, errors.shape_of):
             cached.cache_clear()
         began = time.thread_time()
         diagnose(case)
