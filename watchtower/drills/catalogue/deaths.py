@@ -114,7 +114,7 @@ NCCL_ERROR_EVERYWHERE = Drill(
 NCCL_ERROR_OF_ONE = Drill(
     name="nccl_error_of_one",
     shows="every rank raises an NCCL error, and only the last line of one shows the cause",
-    expected=names("exception", "ncclSystemError", "/dev/shm", domain="node"),
+    expected=names("exception", "ncclSystemError", "shm", domain="node"),
     plan=_lose_all_for_one,
     # torchrun would end the rank with the cause before that rank raises.
     bare_launch=True,
@@ -124,7 +124,7 @@ NCCL_ERROR_OF_ONE = Drill(
 NCCL_ERROR_THEN_SIGTERM = Drill(
     name="nccl_error_then_sigterm",
     shows="one rank raises an NCCL error, and the launcher ends the others by SIGTERM",
-    expected=names("exception", "ncclSystemError", "/dev/shm", domain="node"),
+    expected=names("exception", "ncclSystemError", "shm", domain="node"),
     plan=event("raise_nccl_error", arguments={"what": "shared_memory"}, patient=True),
     # The drill is the launcher here.
     bare_launch=True,
