@@ -61,5 +61,6 @@ def _find_names(bundle: Bundle) -> dict[str, list[str]]:
         "job": jobs,
         "user": [each.by for each in (bundle.ack, bundle.feedback) if each],
         "owner": [batch.owner for batch in batches],
+        "launch": [batch.launch for batch in batches],
         "batch": [batch.id for batch in batches],
     }
