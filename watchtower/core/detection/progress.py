@@ -81,7 +81,8 @@ def describe_unjudged(
 def _list_missing(gen: Generation, watch: JobWatch) -> Iterator[str]:
     absent = max(0, gen.world_size - len(gen.ranks))
     if absent:
-        names = clean(name_ranks(gen.missing_ranks()), 80)
+        missing = gen.missing_ranks()
+        names = clean(name_ranks(missing), 80) + (" and more" if len(missing) < absent else "")
         yield f"{len(gen.ranks)} of {count_ranks(gen.world_size)} were found (not {names})"
     if any(record.vitals.beat for record in gen.ranks.values()):
         if gen.step() >= 0:
