@@ -44,6 +44,9 @@ class Diagnosis:
     """At least one suspect moves bytes through the network."""
     is_shown_by_gpus: bool = False
     """All hosts wait for their devices, and the GPU of the suspect alone works or is idle."""
+    suspects_rest: bool = False
+    """Two dumps show the host of every suspect at one place, and it moves no data: it does nothing
+    but wait, whatever its GPU does."""
     peers_waiting: bool = False
     """At least one live rank waits in a collective that the suspects have not entered."""
     waiting_text: str = ""

@@ -231,11 +231,16 @@ def test_a_new_generation_closes_what_was_open():
 
 
 ALONE = {"cause": Cause.BEHIND_COLLECTIVE, "is_shown_by_gpus": True, "suspects_moving": True}
-ALONE |= {"suspect_class": "user"}
+ALONE |= {"suspect_class": "user", "suspects_rest": True}
 """All hosts wait for their GPUs, and one GPU works alone."""
 
 IDLE = {"cause": Cause.GPU_FAULT, "is_shown_by_gpus": True, "suspect_class": "user"}
+IDLE |= {"suspects_rest": True}
 """The same with one GPU that alone has no work."""
+
+BUSY = {"suspects_rest": False}
+"""The host of the suspect is at another place in each dump, or moves data: it may give its GPU more
+work."""
 
 PATIENCE = [
     # diagnosis, context, seconds, part of the reason
@@ -291,7 +296,13 @@ PATIENCE = [
     ({"suspects": ()}, {"no_heartbeat": True, "all_still": True}, 900, "no rank is known"),
     (ALONE, {}, 10, "the GPU of the suspect differs"),
     (ALONE, {"typical_s": 4.0}, 20, "the GPU of the suspect differs"),
-    (ALONE, {"no_heartbeat": True}, 10, "the GPU of the suspect differs"),
+    (ALONE, {"no_heartbeat": True, "typical_s": 0.0}, 30, "no step is known"),
+    (ALONE, {"no_heartbeat": True, "longest_run_s": 240.0}, 240, "no step is known"),
+    (ALONE, {"typical_s": 0.0}, 30, "no step is known"),
+    (ALONE | BUSY, {}, 30, "moves but makes no step"),
+    (ALONE | BUSY | {"suspects_transfer": True}, {}, 900, "transfers data"),
+    (ALONE | BUSY, {"no_heartbeat": True}, 900, "no step is known"),
+    (IDLE | BUSY | {"suspects_moving": True}, {}, 30, "moves but makes no step"),
     (ALONE, {"starting": True}, 1800, "first steps"),
     (ALONE, {"phase": "eval"}, 900, "works in phase eval"),
     (ALONE | {"suspect_class": "checkpoint"}, {}, 900, "checkpoint work takes long"),

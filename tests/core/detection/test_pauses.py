@@ -54,7 +54,7 @@ def test_a_gpu_that_was_idle_for_a_while_alone_is_a_pause_that_gets_more_patienc
     story = Story()
     for length in (9, 12):
         story.see(stalled(since=story.now - 6))
-        story.hear(a_diagnosis(Cause.GPU_FAULT, is_shown_by_gpus=True))
+        story.hear(a_diagnosis(Cause.GPU_FAULT, is_shown_by_gpus=True, suspects_rest=True))
         story.see(stalled(since=story.now - 6), seconds=length)
         story.see(plain(ConditionKind.STEPPING))
     assert story.watch.status is Status.HEALTHY

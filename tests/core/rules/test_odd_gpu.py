@@ -16,9 +16,11 @@ from tests.core.builders import (
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.observations import Observation
+from watchtower.wire.report import Movement
 
 POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
+DOWNLOADS = Movement(cpu_cores=1.0, socket_bytes_per_s=5e7)
 SPINNING = dict.fromkeys(range(8), "spinning")
 
 
@@ -75,6 +77,29 @@ def test_a_gpu_whose_counters_stand_still_is_named_with_doubt():
     assert "counters that stand still may be a fault of the counters alone" in str(diagnosis.doubts)
     assert "check GPU 0000:05:00" in diagnosis.next_steps[0]
     assert answer(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
+
+
+HOST = {"native": POLLS, "cpu": 1.0, "state": "R", "syscall": "", "active": True}
+NEXT_WAIT = IN_HIDDEN_WAIT.replace(":51", ":53")
+
+
+@pytest.mark.parametrize("pattern", ["working", "idle"])
+@pytest.mark.parametrize(
+    ("host", "rests"),
+    [
+        (a_rank(5, IN_HIDDEN_WAIT, **HOST), True),
+        (a_rank(5, NEXT_WAIT, before=IN_HIDDEN_WAIT, **HOST), False),
+        (a_rank(5, IN_HIDDEN_WAIT, **(HOST | {"written": 1e7})), False),
+        (a_rank(5, IN_HIDDEN_WAIT, **(HOST | {"movement": DOWNLOADS})), False),
+    ],
+    ids=["rests", "next line", "writes", "downloads"],
+)
+def test_a_host_that_does_more_than_wait_may_give_its_gpu_more_work(pattern, host, rests):
+    diagnosis = diagnose(observed(SPINNING | {5: pattern}, host))
+    assert [each.rank for each in diagnosis.suspects] == [5]
+    assert diagnosis.is_shown_by_gpus
+    assert diagnosis.suspects_rest is rests
+    assert diagnosis.suspects_moving is (pattern == "working" or not rests)
 
 
 def test_gpus_that_all_wait_accuse_nobody():

@@ -161,9 +161,14 @@ def change_limit_s(samples: Samples, policy: Policy) -> float:
     run is used as the length of a step.
     """
     interval_s = policy.no_heartbeat_sample_s
-    longest_s = interval_s + max(samples.longest_s(), samples.longest_s(RunKind.STILL))
+    longest_s = interval_s + longest_run_s(samples)
     window_s = max(policy.no_heartbeat_samples * interval_s, policy.no_step_factor * longest_s)
     return max(policy.no_step_floor_s, window_s)
+
+
+def longest_run_s(samples: Samples) -> float:
+    """Return the seconds of the longest run of samples that agreed before a change."""
+    return max(samples.longest_s(), samples.longest_s(RunKind.STILL))
 
 
 def rare_code_run_s(samples: Samples, policy: Policy) -> float:

@@ -136,10 +136,13 @@ def _undiagnosed(context: StallContext, policy: Policy) -> Patience:
 def _by_gpus(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Patience | None:
     """Return the patience where the GPUs show the hang; None where they do not.
 
-    All hosts wait for their devices, so no host gives the GPU of the suspect more work, and the
-    GPUs of the others have waited for seconds. Movement of that GPU is not progress then: a kernel
-    without an end moves for ever. The time of some steps is enough for a kernel that ends. First
-    steps, marked phases, and code that usually takes long get their own patience.
+    All hosts wait for their devices, and the GPUs of the others have waited for seconds. The host
+    of the suspect rests, so it gives its GPU no more work. Movement of that GPU is not progress
+    then: a kernel without an end moves for ever. The time of some steps is enough for a kernel that
+    ends; where no step is known, the longest time without a change takes its place. First steps,
+    marked phases, and code that usually takes long get their own patience.
+
+    A host that goes from one wait to the next gives its GPU more work, and counts as movement.
     """
     is_usual = not (context.starting or context.phase)
     if not (diagnosis.is_shown_by_gpus and is_usual):
@@ -147,7 +150,12 @@ def _by_gpus(diagnosis: Diagnosis, context: StallContext, policy: Policy) -> Pat
     if diagnosis.suspect_class in PATIENT_CLASSES:
         reason = f"{diagnosis.suspect_class} work takes long, also on a GPU"
         return Patience(length_s=policy.class_patience_s, reason=reason)
+    if not diagnosis.suspects_rest:
+        return None
     reason = "all hosts wait for their GPUs, and the GPU of the suspect differs from the others"
+    if context.no_heartbeat or not context.typical_s:
+        length_s = max(policy.moving_floor_s, context.longest_run_s)
+        return Patience(length_s=length_s, reason=f"{reason}; no step is known")
     return Patience(length_s=_still_s(context, policy), reason=reason)
 
 

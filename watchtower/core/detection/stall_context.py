@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from watchtower.core.detection.condition import Stall, Why
 from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.no_heartbeat import rare_code_run_s
+from watchtower.core.detection.no_heartbeat import longest_run_s, rare_code_run_s
 from watchtower.core.detection.samples import Samples
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation, RankRecord
@@ -34,6 +34,8 @@ class StallContext:
     rare_s: float = math.inf
     """For how many seconds samples of a job without heartbeats rarely agree while a rank runs
     code. Infinity if no rank runs code, or in a job with heartbeats."""
+    longest_run_s: float = 0.0
+    """Longest time for which samples of a job without heartbeats agreed before a change."""
     all_still: bool = False
     """At least two ranks have not finished, and none of them moves."""
     dumps_have: int = 0
@@ -71,6 +73,7 @@ def stall_context_of(
         starting=stall.why is Why.STARTUP,
         no_heartbeat=stall.why is Why.UNCHANGED,
         rare_s=rare_code_run_s(samples, detector.policy) if samples else math.inf,
+        longest_run_s=longest_run_s(samples) if samples else 0.0,
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),

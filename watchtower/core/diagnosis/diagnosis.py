@@ -129,11 +129,15 @@ def _accuse(
     written = write_together(picture, chosen)
     # Each fault holds up the job by itself. One that does not move will not end by itself.
     still = (s for each in chosen if (s := each.suspects) and not _are_moving(picture, s))
+    made = _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused))
+    is_shown_by_gpus = isinstance(chosen[0].about, OddGpu)
     return replace(
-        _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused)),
+        made,
         domain=find_domain(picture, chosen[0].cause, chosen[0].suspects or chosen[0].witnesses),
         confidence=chosen[0].confidence,
-        is_shown_by_gpus=isinstance(chosen[0].about, OddGpu),
+        is_shown_by_gpus=is_shown_by_gpus,
+        # A host that goes from one wait for its device to the next works, too.
+        suspects_moving=made.suspects_moving or (is_shown_by_gpus and not made.suspects_rest),
         doubts=write_doubts(picture, chosen[0]),
         alternatives=_list_alternatives(ranked, chosen),
     )
@@ -229,6 +233,7 @@ def _make_diagnosis(
         lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
         suspects_moving=_are_moving(picture, timed_by),
         suspects_transfer=any(item.transfers for item in timed_by),
+        suspects_rest=bool(timed_by) and all(map(_rests, timed_by)),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, timed_by),
@@ -259,6 +264,10 @@ def _is_moving(picture: Picture, position: Position) -> bool:
     use = picture.gpu_use(position.rank)
     works = use is not None and use.pattern in WORKING
     return works or position.moving or position.transfers
+
+
+def _rests(position: Position) -> bool:
+    return position.unchanged and not position.movement.moves_data
 
 
 def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
