@@ -10,7 +10,7 @@ from tests.core.recording import a_recorded_case, calls
 from watchtower.core.diagnosis import separation
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.separation import KINDS
+from watchtower.core.diagnosis.separation import KINDS, Strength
 from watchtower.toml_tables import read_table
 from watchtower.wire.observations import NODE, Observation
 from watchtower.wire.report import Movement, ProcessState
@@ -122,9 +122,10 @@ EVIDENCE = {
     "movement": [
         a_host(written=1e7),
         a_host(movement=Movement(socket_bytes_per_s=1e6)),
-        a_host(native=None, cpu=1.0),
     ],
-    "CPU": [a_host(state="S", syscall="futex", active=False)],
+    "CPU": [a_host(native=None, cpu=1.0)],
+    "running": [a_host(**RUNS)],
+    "sleeping": [a_host(state="S", syscall="futex", active=False)],
     "collective log": [("unlogged", None)],
 }
 """Evidence about the odd rank by kind: each one alone, beside ranks that are all alike."""
@@ -134,7 +135,9 @@ CASES = [(kind, what, value) for kind, each in EVIDENCE.items() for what, value 
 
 def alike(kind):
     """Return how the other hosts wait."""
-    return RUNS if kind in ("Python run", "native place", "CPU") else {}
+    if kind == "running":
+        return {"native": replace(POLLS, running=False), "syscall": "futex"}
+    return RUNS if kind in ("Python run", "native place", "sleeping") else {}
 
 
 def make_case(kind, what, value, *, logged):
@@ -183,19 +186,22 @@ def likeliest(diagnosis):
     return diagnosis.alternatives[0].suspects
 
 
-FIRST = [(kind, *each[0], True) for kind, each in EVIDENCE.items()]
-"""The first of each kind, with collective logs that show that all ranks have entered the call."""
+SUPPORTING = {kind.name for kind in KINDS if kind.strength is Strength.SUPPORTS}
 
 
-@pytest.mark.parametrize(
-    ("kind", "what", "value", "logged"),
-    [*((*each, False) for each in CASES), *FIRST],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_evidence_of_any_kind_that_separates_a_rank_prevents_a_symmetric_hang(
-    kind, what, value, logged
-):
-    case = make_case(kind, what, value, logged=logged)
+def of_kinds(names):
+    """Return the arguments of all cases of these kinds."""
+    cases = [each for each in CASES if each[0] in names]
+    return pytest.mark.parametrize(
+        ("kind", "what", "value"),
+        cases,
+        ids=[f"{kind}-{number}" for number, (kind, _, _) in enumerate(cases)],
+    )
+
+
+@of_kinds(EVIDENCE)
+def test_evidence_of_any_kind_that_separates_a_rank_prevents_a_symmetric_hang(kind, what, value):
+    case = make_case(kind, what, value, logged=False)
     assert kind in [each.kind for each in take_picture(case).separations]
     diagnosis = diagnose(case)
     assert diagnosis.cause.value != "symmetric_hang"
@@ -206,6 +212,52 @@ def test_evidence_of_any_kind_that_separates_a_rank_prevents_a_symmetric_hang(
     assert ODD in likeliest(diagnosis)
     assert set(likeliest(diagnosis)) <= ({4, 5, 6, 7} if what == "node" else {ODD})
     assert diagnosis.domain is not Domain.NETWORK
+
+
+@of_kinds(EVIDENCE.keys() - SUPPORTING - {"collective log"})
+def test_no_rank_is_behind_whose_log_shows_that_it_has_entered_the_call(kind, what, value):
+    """An error of its GPU, its node or its process still prevents a symmetric hang."""
+    diagnosis = diagnose(make_case(kind, what, value, logged=True))
+    causes = {diagnosis.cause.value, *(each.cause.value for each in diagnosis.alternatives)}
+    assert "behind_collective" not in causes
+    assert diagnosis.cause.value != "symmetric_hang"
+    assert not [step for step in diagnosis.next_steps if step.startswith("check the network")]
+    if diagnosis.cause.value in ("unknown", "fabric_fault"):
+        said = "ranks 4-7 only" if what == "node" else "rank 5 only"
+        assert said in diagnosis.summary or kind == "link"
+        assert "gpu-01" in diagnosis.next_steps[0] or kind == "link"
+
+
+@of_kinds(SUPPORTING)
+def test_what_a_host_does_beside_a_call_that_all_have_entered_is_only_shown(kind, what, value):
+    """An upload, a logger or a loader of one rank hides no fault of the network."""
+    case = make_case(kind, what, value, logged=True)
+    found = [each for each in take_picture(case).separations if each.kind == kind]
+    assert [item.rank for each in found for item in each.ranks] == [ODD]
+    diagnosis = diagnose(case)
+    assert (diagnosis.cause.value, diagnosis.confidence) == ("symmetric_hang", 0.95)
+    assert (diagnosis.domain, diagnosis.alternatives) == (Domain.NETWORK, ())
+    assert found[0].words.format(ranks="rank 5") in " ".join(e.text for e in diagnosis.evidence)
+
+
+def test_a_missing_log_makes_no_rank_with_a_log_one_that_is_behind():
+    case = make_case("collective log", "unlogged", None, logged=True)
+    writes = tuple(
+        replace(each, movement=Movement(write_bytes_per_s=1e7)) if each.rank == 3 else each
+        for each in case.ranks
+    )
+    diagnosis = diagnose(replace(case, ranks=writes))
+    assert [each.suspects for each in diagnosis.alternatives] == [(ODD,)]
+
+
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("native", [None, POLLS], ids=["stacks", "native"])
+def test_of_two_halves_of_which_one_runs_none_differs(size, native):
+    built = [
+        a_rank(r, IN_ALL_REDUCE, **({**RUNS, "native": native} if r % 2 else {"native": native}))
+        for r in range(size)
+    ]
+    assert not take_picture(a_case(built)).separations
 
 
 def test_every_kind_of_evidence_is_in_the_test():
@@ -280,8 +332,9 @@ def test_every_family_of_observations_separates_ranks_or_has_a_reason_why_not():
 
 
 def test_the_summary_of_an_unknown_cause_names_what_separates_the_rank():
-    diagnosis = diagnose(make_case("cgroup limit", *EVIDENCE["cgroup limit"][0], logged=True))
-    assert "cgroup limit of rank 5 only: what happened (8 s ago)" in diagnosis.summary
+    diagnosis = diagnose(make_case("cgroup limit", *EVIDENCE["cgroup limit"][0], logged=False))
+    said = "a cgroup limit was reached by rank 5 only: what happened (8 s ago)"
+    assert said in diagnosis.summary
     assert "check rank 5 on gpu-01 first" in diagnosis.next_steps[0]
 
 
@@ -297,7 +350,7 @@ def test_where_nothing_measured_points_to_the_network_nobody_is_sent_there():
 
 
 def test_a_rank_that_moves_data_beside_its_wait_does_not_delay_the_incident():
-    diagnosis = diagnose(make_case("movement", "host", {"written": 1e7}, logged=True))
+    diagnosis = diagnose(make_case("movement", "host", {"written": 1e7}, logged=False))
     assert likeliest(diagnosis) == (ODD,)
     assert not diagnosis.suspects_moving
     assert not diagnosis.suspects_transfer

@@ -110,6 +110,21 @@ class Picture(Positions):
         return find_sinks(self)
 
     @cached_property
+    def entered(self) -> frozenset[int]:
+        """Ranks that wait, and whose collective logs show that they have entered each call that
+        they wait in. A call that is only queued is not entered.
+        """
+        graph = self.graph
+        if graph is None:
+            return frozenset()
+        certain = [point.certain for point in graph.points]
+        return frozenset(
+            rank
+            for rank, points in graph.blocked_in.items()
+            if all(certain[index] for index in points)
+        )
+
+    @cached_property
     def points_to_network(self) -> bool:
         """Whether something measured shows that what is between the ranks holds up all of them.
 
@@ -220,6 +235,11 @@ class Picture(Positions):
     def separations(self) -> tuple[Separation, ...]:
         """What separates ranks from the others while all wait, the strongest evidence first."""
         return find_separations(self)
+
+    @property
+    def deciding_separations(self) -> tuple[Separation, ...]:
+        """Those while which it is not said that no rank is to blame; others are only shown."""
+        return tuple(each for each in self.separations if each.decides)
 
     @cached_property
     def missing_sends(self) -> tuple[MissingSend, ...]:

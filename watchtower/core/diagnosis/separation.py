@@ -8,6 +8,11 @@ evidence, and show that a rank waits at most.
 Evidence separates ranks if it holds for some of them, and for at most half. It need not be the
 reason of the hang. Evidence that is older than the stall explains nothing, and events of a node
 separate its ranks from those of other nodes.
+
+Each kind has a strength. What a host does beside its wait (an upload, a logger, a full cgroup) may
+mean that its rank is elsewhere. If the collective log of the rank shows that it has entered its
+call, this is only shown. An error of a GPU, a link or a process always counts. But no such rank is
+accused of being behind: its log disproves it.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from watchtower.core.diagnosis.position import Position
@@ -55,19 +61,31 @@ LIMITS = ("cpu_limit", "memory_limit")
 """Limits of a cgroup that a rank has reached."""
 
 
+class Strength(Enum):
+    """What a kind of evidence says about ranks that wait."""
+
+    DECIDES = "decides"
+    """While it separates ranks, it is not said that no rank is to blame."""
+    SUPPORTS = "supports"
+    """The same, unless collective logs show that these ranks have entered their call."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separation:
     """Ranks that one kind of evidence separates from the others."""
 
     kind: str
     """The kind: "GPU error"."""
-    cause: Cause
-    """The likeliest cause if this is the reason of the hang."""
+    cause: Cause | None
+    """The likeliest cause if this is the reason of the hang. None if it would be that the ranks are
+    behind, and their collective logs disprove it."""
     ranks: tuple[Position, ...]
     observation: Observation | None
-    """What was observed about the first of them; None if words describe it."""
+    """What was observed about the first of them, if it is to be quoted."""
     words: str
-    """Completes "CPU of rank 3 only: ..."; not shown with an observation."""
+    """As in `Kind`."""
+    decides: bool
+    """It is not said that no rank is to blame. Else it is only shown."""
 
 
 class Kind(NamedTuple):
@@ -78,8 +96,11 @@ class Kind(NamedTuple):
     """The likeliest cause if it is the reason of the hang."""
     find: Callable[[Picture], Iterable[tuple[Position, Observation | None]]]
     """Returns the live ranks for which it holds, each with the observation, if there is one."""
-    words: str = ""
-    """Completes "CPU of rank 3 only: ...", where there is no observation to quote."""
+    words: str
+    """A sentence in which `{ranks}` stands for one or several ranks."""
+    strength: Strength = Strength.DECIDES
+    is_mutual: bool = False
+    """It holds for the other ranks the other way round, so that of two halves none differs."""
 
 
 def do_all_wait(picture: Picture) -> bool:
@@ -110,15 +131,17 @@ def _ask(picture: Picture, kind: Kind) -> Separation | None:
     found: dict[int, tuple[Position, Observation | None]] = {}
     for position, seen in kind.find(picture):
         found.setdefault(position.rank, (position, seen))
-    if not found or 2 * len(found) > len(picture.live):
+    if not found or 2 * len(found) + kind.is_mutual > len(picture.live):
         return None
     items = [found[rank] for rank in sorted(found)]
+    entered = picture.entered.issuperset(found)
     return Separation(
         kind=kind.name,
-        cause=kind.cause,
+        cause=None if entered and kind.cause is Cause.BEHIND_COLLECTIVE else kind.cause,
         ranks=tuple(position for position, _ in items),
         observation=items[0][1],
         words=kind.words,
+        decides=kind.strength is Strength.DECIDES or not entered,
     )
 
 
@@ -144,8 +167,8 @@ def _find_errors(picture: Picture) -> Iterator[tuple[Position, Observation]]:
 
 
 def _find_odd_patterns(picture: Picture) -> Iterator[tuple[Position, Observation | None]]:
-    """Yield the ranks whose GPUs do something else than most. Of two halves, one that waits in a
-    kernel waits for the other.
+    """Yield the ranks whose GPUs do something else than most. If half of the GPUs wait in a kernel,
+    yield the other half: the first half may wait for it.
     """
     uses = [(item, use) for item in picture.live if (use := picture.gpu_use(item.rank)) is not None]
     counts = Counter(use.pattern for _, use in uses)
@@ -271,20 +294,30 @@ def _find_odd_places(picture: Picture) -> Iterator[tuple[Position, None]]:
             yield item, None
 
 
-def _moves(position: Position) -> bool:
-    computes = position.movement.computes and position.evidence.movement.cpu_cores >= BUSY_CORES
-    return computes or position.movement.moves_data
+def _moves_data(position: Position) -> bool:
+    return position.movement.moves_data
 
 
-def _find_odd_cpu(picture: Picture) -> Iterator[tuple[Position, None]]:
-    """Yield the ranks whose main thread runs in every sample while those of most sleep, or the
-    other way round."""
-    live = picture.live
-    running = [item for item in live if item.always_runs]
-    asleep = [item for item in live if _always_sleeps(item)]
-    if len(running) + len(asleep) == len(live):
-        for item in min(running, asleep, key=len):
-            yield item, None
+def _computes(position: Position) -> bool:
+    return position.movement.computes and position.evidence.movement.cpu_cores >= BUSY_CORES
+
+
+def _find_running(picture: Picture) -> Iterator[tuple[Position, None]]:
+    """Yield the ranks whose main thread runs in every sample while those of all others sleep."""
+    return _part(picture, lambda item: item.always_runs, _always_sleeps)
+
+
+def _find_sleeping(picture: Picture) -> Iterator[tuple[Position, None]]:
+    """Yield the ranks whose main thread sleeps in every sample while those of all others run."""
+    return _part(picture, _always_sleeps, lambda item: item.always_runs)
+
+
+def _part(
+    picture: Picture, holds: Callable[[Position], bool], of_others: Callable[[Position], bool]
+) -> Iterator[tuple[Position, None]]:
+    found = [item for item in picture.live if holds(item)]
+    if all(item in found or of_others(item) for item in picture.live):
+        yield from ((item, None) for item in found)
 
 
 def _always_sleeps(position: Position) -> bool:
@@ -296,24 +329,98 @@ def _find_unlogged(picture: Picture) -> Sequence[tuple[Position, None]]:
     return [(item, None) for item in picture.unlogged]
 
 
+_SUPPORTS = Strength.SUPPORTS
 _GPU, _BEHIND, _FABRIC = Cause.GPU_FAULT, Cause.BEHIND_COLLECTIVE, Cause.FABRIC_FAULT
 
 KINDS: tuple[Kind, ...] = (
-    Kind("GPU driver", _GPU, _find_stuck_calls),
-    Kind("GPU error", _GPU, _find_errors),
-    Kind("GPU pattern", _BEHIND, _find_odd_patterns),
-    Kind("GPU load", _BEHIND, _find_odd_loads),
-    Kind("GPU memory", _GPU, _find_memory_errors),
-    Kind("GPU state", _GPU, _find_gpu_events),
-    Kind("link", _FABRIC, _find_links),
-    Kind("kernel log", _BEHIND, _find_process_events),
-    Kind("node", _BEHIND, _find_node_events),
-    Kind("cgroup limit", _BEHIND, _find_limits),
-    Kind("process state", _BEHIND, _where(_is_held), "held by the kernel or by a tracer"),
-    Kind("Python run", _BEHIND, _where(_ran_python), "ran Python between two samples"),
-    Kind("native place", _BEHIND, _find_odd_places, "other native code than that of the others"),
-    Kind("movement", _BEHIND, _where(_moves), "computes or moves data"),
-    Kind("CPU", _BEHIND, _find_odd_cpu, "runs while the others sleep, or the other way round"),
-    Kind("collective log", _BEHIND, _find_unlogged, "missing"),
+    Kind(
+        "GPU driver",
+        _GPU,
+        _find_stuck_calls,
+        "a call of the GPU driver does not return for {ranks} only",
+    ),
+    Kind("GPU error", _GPU, _find_errors, "GPU errors were reported for {ranks} only"),
+    Kind(
+        "GPU pattern", _BEHIND, _find_odd_patterns, "the load on the GPU differs for {ranks} only"
+    ),
+    Kind(
+        "GPU load",
+        _BEHIND,
+        _find_odd_loads,
+        "the load on the GPU fits no known pattern for {ranks} only",
+    ),
+    Kind("GPU memory", _GPU, _find_memory_errors, "errors in GPU memory increase for {ranks} only"),
+    Kind(
+        "GPU state",
+        _GPU,
+        _find_gpu_events,
+        "the state or an error counter of the GPU changed for {ranks} only",
+    ),
+    Kind("link", _FABRIC, _find_links, "a link failed on the node of {ranks} only"),
+    Kind(
+        "kernel log", _BEHIND, _find_process_events, "the kernel log has an error of {ranks} only"
+    ),
+    Kind(
+        "node",
+        _BEHIND,
+        _find_node_events,
+        "hardware errors were logged on the node of {ranks} only",
+    ),
+    Kind(
+        "cgroup limit",
+        _BEHIND,
+        _find_limits,
+        "a cgroup limit was reached by {ranks} only",
+        _SUPPORTS,
+    ),
+    Kind("process state", _BEHIND, _where(_is_held), "the kernel or a tracer holds {ranks} only"),
+    Kind(
+        "Python run",
+        _BEHIND,
+        _where(_ran_python),
+        "Python code ran between two samples in {ranks} only",
+        _SUPPORTS,
+    ),
+    Kind(
+        "native place",
+        _BEHIND,
+        _find_odd_places,
+        "the native code of the training thread differs in {ranks} only",
+        _SUPPORTS,
+    ),
+    Kind(
+        "movement",
+        _BEHIND,
+        _where(_moves_data),
+        "data is read, written or sent by {ranks} only",
+        _SUPPORTS,
+    ),
+    Kind(
+        "CPU",
+        _BEHIND,
+        _where(_computes),
+        "CPU is used by {ranks} only",
+        _SUPPORTS,
+        is_mutual=True,
+    ),
+    Kind(
+        "running",
+        _BEHIND,
+        _find_running,
+        "the main thread always runs in {ranks} only",
+        _SUPPORTS,
+        is_mutual=True,
+    ),
+    Kind(
+        "sleeping",
+        _BEHIND,
+        _find_sleeping,
+        "the main thread always sleeps in {ranks} only",
+        _SUPPORTS,
+        is_mutual=True,
+    ),
+    Kind(
+        "collective log", _BEHIND, _find_unlogged, "the collective log is missing for {ranks} only"
+    ),
 )
 """All kinds of evidence about ranks that wait, in the order in which they are asked."""

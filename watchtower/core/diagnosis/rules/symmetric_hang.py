@@ -14,7 +14,7 @@ from watchtower.core.diagnosis.doubts import Doubt
 from watchtower.core.diagnosis.picture import Picture
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of
-from watchtower.core.diagnosis.separation import do_all_wait
+from watchtower.core.diagnosis.separation import Separation, do_all_wait
 from watchtower.core.diagnosis.subjects import AllEntered, Ranks, SameCall
 from watchtower.core.diagnosis.waits.callsites import site_of
 from watchtower.core.diagnosis.waits.collective_logs import CollectiveLogs
@@ -28,6 +28,9 @@ STACKS_WEIGHT = 0.7
 
 SEPARATE_WEIGHT = 0.5
 """Of evidence that only separates a rank."""
+
+SHOWN_WEIGHT = 0.0
+"""Of the same evidence where it speaks for nothing."""
 
 ONE_CALL = 1
 """The root of a broadcast leaves it first, as may neighbours in a ring, and all meet in the next
@@ -67,7 +70,11 @@ def find_separated(picture: Picture, cause: Cause) -> Accusation | None:
 
     They are candidates: evidence that is sure enough has a rule of its own. Links do so always.
     """
-    found = [each for each in picture.separations if each.cause is not Cause.FABRIC_FAULT]
+    found = [
+        each
+        for each in picture.deciding_separations
+        if each.cause is not None and each.cause is not Cause.FABRIC_FAULT
+    ]
     if not found or found[0].cause is not cause:
         return None
     first = found[0]
@@ -76,14 +83,15 @@ def find_separated(picture: Picture, cause: Cause) -> Accusation | None:
         cause=cause,
         tier=Tier.PROGRESS,
         suspects=first.ranks,
-        reasons=tuple(
-            Reason(ReasonKind.SEPARATE, SEPARATE_WEIGHT, tuple(i.rank for i in each.ranks), each)
-            for each in alike
-        ),
+        reasons=tuple(_separates(each, SEPARATE_WEIGHT) for each in alike),
         doubts=(doubts.MAY_BE_UNRELATED,),
         advice=("check_separated", "dump_threads"),
         about=first,
     )
+
+
+def _separates(found: Separation, weight: float) -> Reason:
+    return Reason(ReasonKind.SEPARATE, weight, ranks_of(found.ranks), found)
 
 
 def _find_by_logs(picture: Picture) -> Accusation | None:
@@ -227,20 +235,24 @@ def _accuse(
     if picture.holed and doubts.LOG_HAS_HOLE not in why_not:
         why_not = [*why_not, doubts.LOG_HAS_HOLE]
     is_known = all(doubt.ceiling > doubts.CANDIDATE for doubt in why_not)
-    points_to_network = is_known and picture.points_to_network
+    deciding = picture.deciding_separations
+    points_to_network = is_known and not deciding and picture.points_to_network
     if points_to_network:
         advice = NETWORK_ADVICE
     else:
         advice = GPU_ADVICE if doubts.CALL_QUEUED in why_not else HOST_ADVICE
+    if deciding:
+        advice = ("check_separated", "dump_threads", *advice)
     return Accusation(
         cause=Cause.SYMMETRIC_HANG,
         tier=tier,
-        reasons=reasons,
+        reasons=(*reasons, *(_separates(each, SHOWN_WEIGHT) for each in picture.separations)),
         doubts=(
             *why_not,
-            *((doubts.RANK_DIFFERS,) if picture.separations else ()),
+            *((doubts.RANK_DIFFERS,) if deciding else ()),
             *((doubts.STACK_MISSING,) if picture.unseen else ()),
         ),
         advice=("ask_for_root", *advice) if has_root else advice,
         about=SameCall(compare_roots, points_to_network),
+        witnesses=deciding[0].ranks if deciding else (),
     )

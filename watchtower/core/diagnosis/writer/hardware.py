@@ -71,17 +71,17 @@ def write_alike(about: AccusationSubject) -> str:
     if isinstance(about, OddGpu):
         return f"waits for its device, but {write_odd_gpu(about)}"
     if isinstance(about, Separation):
-        return f"waits like the others, and differs: {write_separation(about)}"
+        return f"waits like the others, but {write_separation(about)}"
     return ""
 
 
 def write_separation(found: Separation) -> str:
-    """Return "GPU error of rank 3 only: NVRM: Xid ... (12 s ago)"."""
-    whose = f"{found.kind} of {clean(name_ranks(i.rank for i in found.ranks), 60)} only"
+    """Return "GPU errors were reported for rank 3 only: NVRM: Xid ... (12 s ago)"."""
+    sentence = found.words.format(ranks=clean(name_ranks(i.rank for i in found.ranks), 60))
     seen = found.observation
     if seen is None:
-        return f"{whose}: {found.words}"
-    return f"{whose}: {clean(seen.text or seen.name, 160)} ({format_duration(seen.age_s)} ago)"
+        return sentence
+    return f"{sentence}: {clean(seen.text or seen.name, 160)} ({format_duration(seen.age_s)} ago)"
 
 
 def write_stuck_driver(stuck: StuckDriver) -> str:

@@ -89,7 +89,7 @@ def _name_seen(unseen: Sequence[Position]) -> str:
 
 
 def _write_separated(picture: Picture) -> str:
-    found = picture.separations
+    found = picture.deciding_separations
     return f"; {write_separation(found[0])}" if found else ", and none is known to be behind"
 
 
@@ -177,6 +177,8 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     unread = [item for item in live if item.stack is None]
     groups = _group(unread, _write_kernel) if unread else _group(live, _write_stack)
     differs = groups[0] if len(groups) > 1 else live
+    if picture.deciding_separations:
+        differs = picture.deciding_separations[0].ranks
     first = prefer_events(picture, sorted(differs, key=lambda item: -item.age_s))[0]
     pid = first.evidence.pid
     check = Step(f"check rank {first.rank} on {node_of(first)}: `py-spy dump --pid {pid}`", False)
