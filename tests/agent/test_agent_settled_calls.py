@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.dumpers.collectives import Settled, settle
 from agent.dumpers.torch_records import TorchRecords
 from tests.agent.test_agent_collectives import GROUPS, a_reply, an_entry, calls, logs_of
+from watchtower.core.reading.collective_log import CallLog, Over
 from watchtower.wire.bounds import MAX_GROUP_RECORDS, MAX_UNKNOWN_CALLS
 
 
@@ -61,6 +62,9 @@ def test_whatever_is_missing_no_call_before_one_that_is_over_is_open(
     log = logs_of(recorder, reply, GROUPS[:1])["world"]
     assert log.unknown == unknown[-MAX_UNKNOWN_CALLS:]
     assert log.completed == (log.called if opened is None else opened - 1)
+    read = CallLog(log)
+    assert all(read.is_over(number) is not Over.YES for number in unknown)
+    assert opened is None or read.is_over(opened) is Over.NO
 
 
 def test_a_monitored_barrier_has_no_record_and_is_over_after_the_next_call() -> None:
@@ -69,6 +73,18 @@ def test_a_monitored_barrier_has_no_record_and_is_over_after_the_next_call() -> 
     assert known(a_reply(an_entry(1), waits)) == (4, (2, 3))
     log = logs_of("gloo", a_reply(an_entry(1), waits), GROUPS[:1])["world"]
     assert (log.called, log.completed, log.unknown) == (4, 3, (2, 3))
+
+
+def test_of_many_unknown_calls_none_reads_as_over() -> None:
+    """Agents send the newest of them."""
+    opened = {number: number % 2 == 1 for number in range(1, 31)}
+    reply = a_reply(
+        *(an_entry(n, over=not is_open, record_id=n - 1) for n, is_open in opened.items())
+    )
+    log = logs_of("gloo", reply, GROUPS[:1])["world"]
+    assert len(log.unknown or ()) == MAX_UNKNOWN_CALLS
+    over = [number for number in opened if CallLog(log).is_over(number) is Over.YES]
+    assert over == [16, 18, 20, 22, 24, 26, 28, 30]
 
 
 def test_before_the_first_record_of_a_whole_ring_calls_may_be_missing() -> None:

@@ -152,6 +152,21 @@ def test_no_job_whose_logs_have_holes_is_symmetric(completed):
     assert any("does not show whether some call is over" in gap for gap in found.missing_evidence)
 
 
+def test_a_hole_in_an_idle_group_hides_no_symmetric_hang():
+    """Its last call is over, so that no rank waits in an earlier one."""
+    made = {"world": calls("all_reduce", before=3, open=1), "control": calls("broadcast broadcast")}
+    case = a_recorded_case(
+        ranks_in(4, IN_TORCH_ALL_REDUCE),
+        {"world": range(4), "control": range(4)},
+        dict.fromkeys(range(4), made),
+    )
+    (idle,) = {log.group for log in case.group_logs if log.called == log.completed}
+    torn = tear(case, [Hole(rank, idle, 1, "left open") for rank in range(4)])
+    assert [log.unknown for log in torn.group_logs if log.group == idle] == [(1,)]
+    found = diagnose(torn)
+    assert (found.cause, found.confidence) == (Cause.SYMMETRIC_HANG, 0.95)
+
+
 def test_no_job_is_symmetric_by_its_stacks_if_its_logs_lack_the_call():
     """As of ranks in a monitored barrier, which has no record."""
     built, made = ranks_in(4, IN_TORCH_ALL_REDUCE), calls("", before=40)

@@ -98,8 +98,9 @@ class GroupLog:
     is not part of the digest, which towers of earlier releases check."""
     unknown: tuple[int, ...] | None = None
     """Numbers of collectives of which the log does not show whether they are over, ascending: the
-    library has no record of the call, or left it open although the rank has gone on. The newest
-    ones, if there are many. None in logs of earlier releases: their `completed` stops at the first
+    library has no record of the call, or left it open although the rank has gone on. If there
+    are `MAX_UNKNOWN_CALLS`, they are the newest ones, and all calls before them are unknown, too:
+    `CallLog` reads it so. None in logs of earlier releases: their `completed` stops at the first
     such call, and whatever comes after it is unknown."""
 
     def __post_init__(self) -> None:

@@ -45,6 +45,10 @@ def over(log: CallLog) -> str:
         (a_log(40, 1, unknown=None, records=(39, 40)), "o" + 39 * "?"),
         (a_log(40, 1, unknown=None, records=(39, 40), entered=1), "o" + 39 * "-"),
         (a_log(4, 1, unknown=None), "o---"),
+        # A full list has the newest only.
+        (a_log(12, 12, unknown=tuple(range(4, 11))), "ooo???????oo"),
+        (a_log(12, 12, unknown=tuple(range(4, 12))), "???????????o"),
+        (a_log(14, 4, unknown=tuple(range(6, 14))), "????-????????-"),
     ],
 )
 def test_each_call_is_over_open_or_unknown(log: CallLog, expected: str) -> None:
@@ -56,6 +60,23 @@ def test_a_call_without_a_record_may_have_been_another_one() -> None:
     log = a_log(4, 3, unknown=(2, 3), records=(1, 4))
     entered = [log.has_entered(number) for number in (1, 2, 4, 5)]
     assert entered == [Entered.YES, Entered.UNKNOWN, Entered.YES, Entered.NO]
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (a_log(4, 4), False),
+        (a_log(4, 4, unknown=(1, 3)), False),
+        (a_log(4, 4, unknown=(3, 4)), True),
+        (a_log(4, 3, unknown=(2,)), True),
+        (a_log(4, 3), False),
+        (a_log(4, 1, unknown=None, records=(1, 4)), True),
+    ],
+)
+def test_a_rank_waits_in_no_hole_before_a_last_call_that_is_over(
+    log: CallLog, expected: bool
+) -> None:
+    assert log.may_wait_in_hole is expected
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,16 @@ class Picture(Positions):
 
     @cached_property
     def holed(self) -> tuple[Position, ...]:
-        """Live ranks with a collective log that does not show whether some call is over: any of
-        them may be elsewhere.
+        """Live ranks that may wait in a call of which their collective log does not show whether it
+        is over: any of them may be elsewhere.
         """
         logs = self.collective_logs
-        if logs is None or not logs.has_holes:
+        if logs is None:
             return ()
-        return tuple(i for i in self.live if any(log.has_hole for log in logs.logs_of(i.rank)))
+        torn = {digest for digest, log in logs.by_digest.items() if log.may_wait_in_hole}
+        if not torn:
+            return ()
+        return tuple(i for i in self.live if not torn.isdisjoint(logs.of_rank.get(i.rank, ())))
 
     @cached_property
     def uses_devices(self) -> bool:

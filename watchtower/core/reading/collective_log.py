@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from watchtower.wire.bounds import MAX_UNKNOWN_CALLS
 from watchtower.wire.collectives import CollectiveRecord, GroupLog
 from watchtower.wire.dumps import RankDump
 
@@ -118,6 +119,14 @@ class CallLog:
         return bool(self._log.unknown) or self._stops_at_hole
 
     @property
+    def may_wait_in_hole(self) -> bool:
+        """Whether the rank may wait in a call of which it is unknown whether it is over.
+
+        If its last call is over, it has gone on from the earlier ones.
+        """
+        return self.has_hole and self.is_over(self.called) is not Over.YES
+
+    @property
     def may_wait(self) -> bool:
         """Whether some call may not be over."""
         return self.has_hole or self._log.called > self._log.completed >= 0
@@ -130,7 +139,7 @@ class CallLog:
         """Return whether the rank has entered collective `number`."""
         if number > self.called:
             return Entered.NO
-        if number in (self._log.unknown or ()) and self.record_of(number) is NO_RECORD:
+        if self._may_be_unknown(number) and self.record_of(number) is NO_RECORD:
             return Entered.UNKNOWN  # it may have called something else
         known = max(self._log.entered, self._log.completed) >= number
         return Entered.YES if known else Entered.UNKNOWN
@@ -139,7 +148,7 @@ class CallLog:
         """Return whether call `number` is over. A call that was not made is not over."""
         if number > self.called or self._log.completed < 0:
             return Over.NO
-        if number in (self._log.unknown or ()):
+        if self._may_be_unknown(number):
             return Over.UNKNOWN
         if number <= self._log.completed:
             return Over.YES
@@ -186,6 +195,15 @@ class CallLog:
         first = log.completed + 1
         may_be_sent = log.records[0].number <= first or self._begins_at_once
         return may_be_sent and self.record_of(first) is NO_RECORD
+
+    def _may_be_unknown(self, number: int) -> bool:
+        """Return whether nothing shows if a call is over. A full list has only the newest of these
+        calls, so that each earlier one may be unknown, too, except the first that is open.
+        """
+        unknown = self._log.unknown or ()
+        if number in unknown or len(unknown) < MAX_UNKNOWN_CALLS:
+            return number in unknown
+        return number < unknown[0] and number != self._log.completed + 1
 
     def _open_numbers(self) -> list[int]:
         if self._stops_at_hole or not self._log.called > self._log.completed >= 0:

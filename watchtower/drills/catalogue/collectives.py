@@ -65,7 +65,7 @@ AFTER_MONITORED_BARRIER = Drill(
     name="after_monitored_barrier",
     shows="all ranks pass a monitored_barrier once; later one rank sleeps in the user's code",
     expected=names("behind_collective", domain="user_code"),
-    # gloo has no record of the barrier, so each rank's log has a hole from then on.
+    # gloo has no record of the barrier, so each rank's log has a hole until the next call is over.
     plan=event("wait_for_quota", checks_ranks=True),
     backends=("torch",),
     act=happen,

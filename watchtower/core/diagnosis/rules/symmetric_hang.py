@@ -241,8 +241,7 @@ def _accuse(
         advice = NETWORK_ADVICE
     else:
         advice = GPU_ADVICE if doubts.CALL_QUEUED in why_not else HOST_ADVICE
-    if deciding:
-        advice = ("check_separated", "dump_threads", *advice)
+    separated = ("check_separated", "dump_threads") if deciding else ()
     return Accusation(
         cause=Cause.SYMMETRIC_HANG,
         tier=tier,
@@ -252,7 +251,7 @@ def _accuse(
             *((doubts.RANK_DIFFERS,) if deciding else ()),
             *((doubts.STACK_MISSING,) if picture.unseen else ()),
         ),
-        advice=("ask_for_root", *advice) if has_root else advice,
+        advice=(*separated, *(("ask_for_root",) if has_root else ()), *advice),
         about=SameCall(compare_roots, points_to_network),
         witnesses=deciding[0].ranks if deciding else (),
     )

@@ -72,11 +72,6 @@ class CollectiveLogs:
         """Return the log of a rank in one group; null without one."""
         return next((log for log in self.logs_of(rank) if log.group == group), None)
 
-    @property
-    def has_holes(self) -> bool:
-        """Whether some log does not show whether a call is over. Then ranks may wait elsewhere."""
-        return any(log.has_hole for log in self.by_digest.values())
-
     def find_reached(self, group: str) -> int:
         """Return the number of the last call of a group that all ranks with a log have made."""
         return min(self.by_digest[digest].called for digest in self.in_group[group])
