@@ -13,6 +13,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
+from tests.core.summary.cases import GOLDENS, read_golden
 from watchtower.core.case import Case
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.wire.observations import Observation
@@ -179,3 +180,18 @@ def test_a_stuck_call_for_a_gpu_that_waits_is_not_the_reason_while_a_rank_is_els
     diagnosis = diagnose(stuck(observed(SPINNING, late), {5: 31.0}))
     assert [each.rank for each in diagnosis.suspects] == [3]
     assert any("has not returned" in each.text for each in diagnosis.evidence)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "behind_collective_odd_gpu_in_named_function_queued",
+        "behind_collective_odd_gpu_queued",
+        "gpu_fault_idle_gpu_in_named_function_queued",
+        "gpu_fault_idle_gpu_queued",
+    ],
+)
+def test_the_hosts_of_recorded_gpus_that_differ_do_nothing_but_wait(name):
+    """So their incidents come soon."""
+    diagnosis = diagnose(read_golden(GOLDENS[0].parent / name))
+    assert (diagnosis.is_shown_by_gpus, diagnosis.suspects_rest) == (True, True)
