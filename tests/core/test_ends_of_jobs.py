@@ -2,13 +2,28 @@
 
 import pytest
 
-from tests.core.builders import a_dead_rank, a_missing_rank, picture_of, with_rank
+from tests.core.builders import (
+    a_case,
+    a_dead_rank,
+    a_missing_rank,
+    a_silent_rank,
+    picture_of,
+    ranks_in,
+    with_rank,
+)
+from tests.core.rules.asking import answer
+from watchtower.core.detection.incidents import is_reported_at_the_end
+from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.ranksets import format_ranks
 
 REMOTE = (
     "DistBackendError: NCCL error in: x, remote process exited | ncclRemoteError: y | peer 7<4>"
 )
 SYSTEM = "DistBackendError: NCCL error in: x, unhandled system error | ncclSystemError: y"
+INTERNAL = "DistBackendError: NCCL error in: x, internal error | ncclInternalError: y"
+RETRIES = f"{SYSTEM} | NET/IB: Got completion from peer 10.0.0.3<4> with status=12 opcode=1"
+CUDA = "DistBackendError: NCCL error in: x, unhandled cuda error | ncclUnhandledCudaError: y"
+MAY_FOLLOW = [SYSTEM, INTERNAL, RETRIES, CUDA]
 FULL = f"{SYSTEM} | failed to extend /dev/shm/nccl-Xa to 9 bytes: No space left on device (28)"
 
 
@@ -66,11 +81,6 @@ class TestNoRankIsLeft:
     def test_a_cause_beats_lost_connections_of_all_others(self, age_s):
         assert named(self.found(a_dead_rank(3, error=FULL, age_s=age_s), error=REMOTE)) == "3"
 
-    @pytest.mark.parametrize("values", [{"code": 3}, {"signal": 11}, {"signal": 9, "oom": True}])
-    def test_an_error_that_may_follow_explains_no_other_death(self, values):
-        """Old releases of NCCL report a lost peer as a system error."""
-        assert named(self.found(a_dead_rank(3, age_s=3.1, **values), error=SYSTEM)) == "3"
-
     def test_what_one_node_lacks_is_a_fault_of_its_ranks(self):
         full = [a_dead_rank(rank, error=FULL, age_s=2.9) for rank in range(4)]
         assert named(self.found(*full, error=REMOTE)) == "0-3"
@@ -91,6 +101,97 @@ class TestNoRankIsLeft:
     def test_a_job_of_one_rank_blames_it(self):
         for error in (REMOTE, SYSTEM, "ValueError: x"):
             assert named(picture_of([a_dead_rank(0, error=error)]).first_hand) == "0"
+
+
+ENDS = [
+    {"code": 1},
+    {"code": 3},
+    {"signal": 6},
+    {"signal": 9},
+    {"signal": 11},
+    {"signal": 15},
+    {"signal": 9, "oom": True},
+    {"error": "ValueError: x"},
+    {},
+]
+
+
+@pytest.mark.parametrize("error", MAY_FOLLOW)
+class TestAnErrorThatMayFollow:
+    """A lost peer is often reported as a system error, or as one of the network or of CUDA."""
+
+    def everywhere(self, error, *others, age_s=3.0):
+        return with_rank([a_dead_rank(r, error=error, age_s=age_s) for r in range(8)], *others)
+
+    @pytest.mark.parametrize("values", ENDS)
+    @pytest.mark.parametrize("age_s", [3.1, 8, 20])
+    def test_follows_any_earlier_death(self, error, values, age_s):
+        built = self.everywhere(error, a_dead_rank(6, age_s=age_s, **values))
+        assert named(picture_of(built, typical_step_s=10.0).first_hand) == "6"
+
+    @pytest.mark.parametrize("values", [{"code": 1}, {"code": 3}, {"signal": 6}, {"signal": 11}])
+    @pytest.mark.parametrize("age_s", [2.6, 3.0])
+    def test_follows_a_death_of_the_same_moment(self, error, values, age_s):
+        """The node of a rank reports its end after its peers have noticed it."""
+        built = self.everywhere(error, a_dead_rank(6, age_s=age_s, **values))
+        assert named(picture_of(built).first_hand) == "6"
+
+    @pytest.mark.parametrize("values", ENDS)
+    def test_follows_while_peers_wait(self, error, values):
+        victims = [a_dead_rank(rank, error=error) for rank in (1, 5)]
+        built = with_rank(ranks_in(8), *victims, a_dead_rank(6, age_s=8, **values))
+        cause = "exception" if "error" in values else "process_died"
+        assert answer(built) == ("oom_killed" if "oom" in values else cause, [6])
+
+    def test_follows_a_rank_that_left_with_0(self, error):
+        left = a_dead_rank(6, age_s=8, code=0)
+        assert answer(self.everywhere(error, left)) == ("exited_early", [6])
+        victims = [a_dead_rank(rank, error=error) for rank in (1, 5)]
+        assert answer(with_rank(ranks_in(8), *victims, left)) == ("exited_early", [6])
+
+    @pytest.mark.parametrize("age_s", [2.8, 3.0, 8.0])
+    def test_is_no_incident_if_most_ranks_had_finished(self, error, age_s):
+        built = self.everywhere(error, *(a_dead_rank(r, age_s=age_s, code=0) for r in range(6)))
+        assert not is_reported(built)
+
+    @pytest.mark.parametrize("after_s", [0.0, 0.2, 0.4, 1.0])
+    @pytest.mark.parametrize("signal", [9, 15])
+    def test_is_no_incident_if_the_job_was_cancelled(self, error, signal, after_s):
+        for asked in (range(4), (0, 1, 2, 3, 4, 5, 7)):
+            ended = [a_dead_rank(rank, signal=signal, age_s=3.0 + after_s) for rank in asked]
+            built = self.everywhere(error, *ended)
+            assert picture_of(built).is_cancelled
+            assert not is_reported(built)
+
+    def test_is_first_hand_before_the_launcher_ends_the_rest(self, error):
+        ended = [a_dead_rank(rank, signal=15, age_s=2.9) for rank in range(8) if rank != 3]
+        built = self.everywhere(error, *ended)
+        assert answer(built) == ("exception", [3])
+        assert diagnose(a_case(built)).confidence > 0.9
+
+    def test_is_first_hand_clearly_before_a_death_that_explains_it(self, error):
+        rest = [a_dead_rank(rank, signal=6, age_s=2.4) for rank in range(8) if rank != 3]
+        assert answer(self.everywhere(error, *rest)) == ("exception", [3])
+
+    def test_does_not_follow_a_death_that_the_others_stepped_over(self, error):
+        dead = [a_dead_rank(3, error=error), a_dead_rank(6, code=3, age_s=90)]
+        assert answer(with_rank(ranks_in(8), *dead)) == ("exception", [3])
+        assert diagnose(a_case(with_rank(ranks_in(8), *dead))).confidence > 0.9
+
+    def test_accuses_none_while_a_node_is_out_of_sight(self, error):
+        silent = [a_silent_rank(rank) for rank in range(4, 8)]
+        assert named(picture_of(self.everywhere(error, *silent)).first_hand) == ""
+
+
+def test_what_ends_after_a_cancelled_job_is_no_incident():
+    late = [a_dead_rank(rank, code=1, age_s=2.0) for rank in range(4)]
+    built = with_rank([a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(8)], *late)
+    assert picture_of(built).is_cancelled
+    assert not is_reported(built)
+
+
+def is_reported(built):
+    return is_reported_at_the_end(diagnose(a_case(built)))
 
 
 def named(found):

@@ -10,9 +10,11 @@ before, the launcher reacted to that death. If none did, the job was cancelled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from watchtower.core.diagnosis.position import Position
+from watchtower.core.diagnosis.waits.positions import Positions
 from watchtower.core.reading.errors import OWN, Meaning, read_error, shape_of
 from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind, classify_ending
 from watchtower.wire.report import Ending
@@ -40,6 +42,7 @@ class Death:
 
     position: Position
     kind: DeathKind
+    """An own error that another death may explain is a consequence (see `find_deaths`)."""
     age_s: float
     """Seconds since it began: since its exception, if the time of that is known."""
 
@@ -75,23 +78,61 @@ class Death:
             return f"{self.kind.value} {code}"
         return shape_of(ending.exception_type, ending.exception_text)
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether it may be the consequence of another death, by its text."""
+        return self.kind is DeathKind.CONSEQUENTIAL or (
+            self.kind is DeathKind.OWN_EXCEPTION and self.error.has_order
+        )
+
     def shares_fault(self, other: Death) -> bool:
         """Return whether both raised the same exception, and neither because of the other."""
         has_raised = self.ending is not None and bool(self.ending.exception_type)
         return has_raised and self.shape == other.shape and not self.error.has_order
 
 
-def find_deaths(ended: Iterable[Position]) -> tuple[Death, ...]:
-    """List the ranks that are gone, the earliest first."""
-    deaths = [
+def find_deaths(positions: Positions) -> tuple[Death, ...]:
+    """List the ranks that are gone, the earliest first.
+
+    A rank may raise some errors of its own also because another one has ended. So they are
+    consequences, unless they came clearly before every death of another kind.
+    """
+    found = [
         Death(
             position=item,
             kind=classify_ending(item.evidence.ended),
             age_s=_begun_s(item.evidence.ended),
         )
-        for item in ended
+        for item in positions.ended
     ]
-    return tuple(sorted(deaths, key=lambda death: (-death.age_s, death.rank)))
+    deaths = sorted(found, key=lambda death: (-death.age_s, death.rank))
+    survived_s = find_survived_s(positions)
+    may_explain = _Explanations(death for death in deaths if death.age_s <= survived_s)
+    is_any_unknown = is_any_rank_out_of_sight(positions)
+    return tuple(
+        replace(death, kind=DeathKind.CONSEQUENTIAL)
+        if death.may_follow and (is_any_unknown or may_explain.are_before(death))
+        else death
+        for death in deaths
+    )
+
+
+def find_survived_s(positions: Positions) -> float:
+    """Return the age of deaths that the others stepped over for a while.
+
+    Deaths that are older than this explain no later trouble.
+    """
+    beats = (item.evidence.beat for item in positions.by_rank.values())
+    last_step_s = min((beat.age_s for beat in beats if beat and beat.step >= 0), default=inf)
+    return last_step_s + positions.case.settle_s + 2 * positions.case.typical_step_s
+
+
+def is_any_rank_out_of_sight(positions: Positions) -> bool:
+    """Return whether it is not known of a rank that ran how it is now."""
+    return any(
+        item.evidence.presence.is_out_of_sight and not item.evidence.dumps
+        for item in positions.by_rank.values()
+    )
 
 
 def _begun_s(ending: Ending | None) -> float:
@@ -130,6 +171,30 @@ class Earliest:
     def is_reported_before(self, death: Death, margin_s: float = 0.0) -> bool:
         """Return whether one of them came before this death by what their nodes report."""
         return self._of_all is not None and self._of_all.age_s - death.age_s > margin_s
+
+
+class _Explanations:
+    """The first deaths that may explain the errors of other ranks.
+
+    Ranks notice that a process is gone before its node does: it closes its connections first, and
+    the driver of a GPU may need a while. A launcher's signals do not come before their reason,
+    and a rank that only vanished may have raised the same error.
+    """
+
+    def __init__(self, deaths: Iterable[Death]) -> None:
+        reasons = [death for death in deaths if not death.may_follow]
+        alone = SENT | {DeathKind.VANISHED}
+        self._ended = Earliest(death for death in reasons if death.kind not in alone)
+        self._sent = Earliest(death for death in reasons if death.kind in SENT)
+        self._vanished = Earliest(d for d in reasons if d.kind is DeathKind.VANISHED)
+
+    def are_before(self, death: Death) -> bool:
+        """Return whether one of them came before this death, or may have."""
+        return (
+            self._ended.is_reported_before(death, -SAME_MOMENT_S)
+            or self._sent.is_reported_before(death, -JITTER_S)
+            or self._vanished.is_reported_before(death, JITTER_S)
+        )
 
 
 def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:

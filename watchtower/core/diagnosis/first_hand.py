@@ -19,6 +19,8 @@ from watchtower.core.diagnosis.deaths import (
     Earliest,
     find_put_to_death,
     find_sent_together,
+    find_survived_s,
+    is_any_rank_out_of_sight,
     is_before,
 )
 from watchtower.core.diagnosis.position import Position
@@ -97,7 +99,8 @@ def find_first_hand(
     left, what ended the job is returned in any case, also if that is a consequence by its text.
     """
     settle_s = positions.case.settle_s
-    everyone = _without_survived(deaths, positions)
+    survived_s = find_survived_s(positions)
+    everyone = tuple(death for death in deaths if death.age_s <= survived_s)
     is_over = _is_over(positions)
     if is_over and all(death.kind in SHOW_NO_FAILURE for death in everyone):
         return FirstHand()
@@ -119,7 +122,7 @@ def find_first_hand(
     strongest = min(strength[death.rank] for death in first)
     alike = [death for death in first if strength[death.rank] == strongest]
     if alike[0].kind is DeathKind.CONSEQUENTIAL and (
-        _left_before(alike[0], everyone) or _is_any_rank_out_of_sight(positions)
+        _left_before(alike[0], everyone) or is_any_rank_out_of_sight(positions)
     ):
         return FirstHand()  # the peer they lost left with code 0, or it is not known how it ended
     if alike[0].kind is DeathKind.TERMINATED:
@@ -156,7 +159,7 @@ def _separate(
 
 def _is_over(positions: Positions) -> bool:
     """Return whether no rank is left that is known, or may be alive."""
-    return not positions.live and not _is_any_rank_out_of_sight(positions)
+    return not positions.live and not is_any_rank_out_of_sight(positions)
 
 
 def _left_before(death: Death, deaths: Sequence[Death]) -> bool:
@@ -207,23 +210,6 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
         if is_first and 2 * len(terminated) <= ranks:
             strength[death.rank] = FIRST_TERMINATED
     return strength
-
-
-def _is_any_rank_out_of_sight(positions: Positions) -> bool:
-    return any(
-        item.evidence.presence.is_out_of_sight and not item.evidence.dumps
-        for item in positions.by_rank.values()
-    )
-
-
-def _without_survived(deaths: Sequence[Death], positions: Positions) -> tuple[Death, ...]:
-    """Leave out deaths that the others stepped over for a while: they explain no later trouble."""
-    beats = (item.evidence.beat for item in positions.by_rank.values())
-    last_step_s = min((beat.age_s for beat in beats if beat and beat.step >= 0), default=None)
-    if last_step_s is None:
-        return tuple(deaths)
-    patience_s = positions.case.settle_s + 2 * positions.case.typical_step_s
-    return tuple(death for death in deaths if death.age_s - last_step_s <= patience_s)
 
 
 def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:

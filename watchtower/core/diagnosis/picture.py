@@ -151,11 +151,13 @@ class Picture(Positions):
     @cached_property
     def deaths(self) -> tuple[Death, ...]:
         """Ranks that have ended, the earliest first."""
-        return find_deaths(self.ended)
+        return find_deaths(self)
 
     @cached_property
     def first_hand(self) -> FirstHand:
-        """Deaths that explain the others."""
+        """Deaths that explain the others; none of a job that was cancelled."""
+        if self.is_cancelled:
+            return FirstHand()
         return find_first_hand(self, self.deaths, self.ended_from_outside, self.gave_up)
 
     @cached_property
