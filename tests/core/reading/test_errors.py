@@ -9,6 +9,8 @@ from watchtower.core.reading.errors import read_error, shape_of, split_lines
 REMOTE = (
     "NCCL error in: a.cpp:1, remote process exited | ncclRemoteError: A call failed | Last error:"
 )
+CALL = "NCCL error in: a.cpp:1 | ncclSystemError: System call failed | Last error: | Call to"
+STORE = "[3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d"
 LONG = "NCCL error in: a.cpp:1, unhandled system error" + ", NCCL version 2" * 6
 
 
@@ -31,6 +33,7 @@ LONG = "NCCL error in: a.cpp:1, unhandled system error" + ", NCCL version 2" * 6
         ),
         ("DistBackendError", "NCCL error | NET/IB: completion with status=12 opcode=0", "network"),
         ("DistBackendError", "NCCL error | ncclRemoteError: A call failed", "network"),
+        ("DistBackendError", f"{CALL} send to 10.0.0.1<3> failed : Broken pipe", "network"),
         ("DistBackendError", "NCCL error | ncclUnhandledCudaError: Call to CUDA failed", "gpu"),
         ("DistBackendError", "NCCL error | ncclInvalidUsage: This usually reflects", "user_code"),
         ("DistBackendError", "NCCL error | Cuda failure 2 'out of memory'", "user_code"),
@@ -55,6 +58,19 @@ def test_a_text_shows_whom_to_call(kind, text, domain):
         ("DistBackendError", f"{LONG} | Call to recv failed: Connection reset by peer", True, True),
         ("DistBackendError", "NCCL error | status=IBV_WC_WR_FLUSH_ERR(5) opcode=1", True, True),
         ("DistBackendError", "NCCL error | status=IBV_WC_RETRY_EXC_ERR(12) opcode=1", False, True),
+        ("DistBackendError", f"{REMOTE} | NET/IB: status=12 opcode=1", True, True),
+        ("DistBackendError", f"{CALL} send to 10.0.0.1<3> failed : Broken pipe", True, True),
+        ("DistBackendError", f"{CALL} connect returned Connection timed out", True, True),
+        (
+            "DistBackendError",
+            f"{CALL} connect failed : Software caused connection abort",
+            True,
+            True,
+        ),
+        ("DistBackendError", f"{CALL} bind failed : Permission denied", False, True),
+        ("RuntimeError", "connection timed out: the data base", False, False),
+        ("DistBackendError", f"{STORE}, but got error: wait timeout after 600000ms", True, False),
+        ("DistBackendError", f"{STORE}, but got error: Connection reset by peer", True, True),
         ("DistBackendError", "NCCL communicator was aborted on rank 3.", True, False),
         (
             "DistBackendError",
