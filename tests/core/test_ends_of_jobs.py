@@ -11,7 +11,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from tests.core.rules.asking import answer
+from tests.core.rules.asking import answer, ask
 from watchtower.core.detection.incidents import is_reported_at_the_end
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.ranksets import format_ranks
@@ -183,11 +183,82 @@ class TestAnErrorThatMayFollow:
         assert named(picture_of(self.everywhere(error, *silent)).first_hand) == ""
 
 
+class TestGaveUp:
+    """Ranks that gave up waiting are not to blame. The one they waited for is ended later."""
+
+    TEXT = "DistBackendError: watchdog caught collective operation timeout"
+    STORE = "DistBackendError: retrieving ncclUniqueId, got error: wait timeout after 600000ms"
+
+    @pytest.mark.parametrize("end", [{"signal": 6}, {"error": TEXT}, {"error": STORE}])
+    @pytest.mark.parametrize("late", [{"signal": 9}, {"signal": 15}])
+    def test_the_rank_that_had_not_is_a_candidate(self, end, late):
+        built = with_rank(
+            [a_dead_rank(rank, **end) for rank in range(8)], a_dead_rank(3, age_s=2.2, **late)
+        )
+        found = diagnose(a_case(built))
+        assert (found.suspects, found.confidence) == ((), 0.6)
+        assert [doubt.kind for doubt in found.doubts] == ["may_have_given_up"]
+        (other,) = found.alternatives
+        assert (other.cause.value, tuple(other.suspects)) == ("behind_collective", (3,))
+        candidate = ask("behind_collective", built)
+        assert candidate.confidence < 0.5
+        assert "ank 3" in candidate.summary
+
+    @pytest.mark.parametrize("end", [{"signal": 6}, {"error": STORE}])
+    def test_without_such_a_rank_there_is_no_candidate(self, end):
+        found = diagnose(a_case([a_dead_rank(rank, **end) for rank in range(8)]))
+        assert (found.suspects, found.alternatives, found.confidence) == ((), (), 0.9)
+
+    def test_the_first_to_give_up_at_the_store_is_not_blamed(self):
+        built = [a_dead_rank(rank, error=self.STORE) for rank in range(8)]
+        first = a_dead_rank(5, error=self.STORE, age_s=4.2)
+        assert named(picture_of(with_rank(built, first)).first_hand) == ""
+
+
+class TestUnknownEnds:
+    """An agent without rights does not know how the ranks of its node ended."""
+
+    def beside(self, *unknown, age_s=3.0, **values):
+        dead = [a_dead_rank(rank, **values) for rank in range(8)]
+        return with_rank(dead, *(a_dead_rank(rank, age_s=age_s) for rank in unknown))
+
+    @pytest.mark.parametrize("values", [{"code": 1}, {"signal": 6}, {"error": SYSTEM}])
+    def test_ranks_are_not_blamed_for_an_end_that_is_known(self, values):
+        assert named(picture_of(self.beside(0, 1, 2, 3, **values)).first_hand) == ""
+        assert named(picture_of(self.beside(*range(7), **values)).first_hand) == ""
+
+    def test_a_rank_that_differs_from_those_of_its_node_is_blamed(self):
+        for values in ({"code": 3}, {"signal": 11}):
+            built = self.beside(0, 1, 2, 3, error=REMOTE)
+            assert answer(with_rank(built, a_dead_rank(6, **values))) == ("process_died", [6])
+
+    def test_clearly_later_ends_are_no_reason_to_doubt(self):
+        built = with_rank(self.beside(*range(8)), a_dead_rank(6, age_s=4.0, code=1))
+        assert answer(built) == ("process_died", [6])
+
+    def test_they_are_no_sure_cause(self):
+        found = diagnose(a_case(self.beside(*range(7), error=REMOTE)))
+        assert (found.suspects, found.confidence) == ((), 0.72)
+
+
 def test_what_ends_after_a_cancelled_job_is_no_incident():
     late = [a_dead_rank(rank, code=1, age_s=2.0) for rank in range(4)]
     built = with_rank([a_dead_rank(rank, signal=15, age_s=3.0) for rank in range(8)], *late)
     assert picture_of(built).is_cancelled
     assert not is_reported(built)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "1 rank ended after losing its connection"),
+        (2, "2 ranks ended after losing their connection"),
+    ],
+)
+def test_one_rank_that_lost_its_connection_is_one(count, words):
+    built = [a_dead_rank(rank, code=3) for rank in range(4)]
+    lost = [a_dead_rank(rank, error=REMOTE) for rank in range(count)]
+    assert words in diagnose(a_case(with_rank(built, *lost))).summary
 
 
 def is_reported(built):

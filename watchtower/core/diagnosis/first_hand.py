@@ -80,6 +80,9 @@ class FirstHand:
     deaths: tuple[Death, ...] = ()
     """The earliest first."""
     basis: Basis = Basis.ALONE
+    awaited: tuple[Death, ...] = ()
+    """Later deaths of ranks that had not given up waiting, if those to blame are not known because
+    all of `deaths` may have given up."""
 
     @property
     def blamed(self) -> tuple[Death, ...]:
@@ -130,31 +133,70 @@ def find_first_hand(
     leading = tuple(death for death in alike if _is_first_hand(death, alike))
     if not is_over:
         return FirstHand(leading)
-    return _separate(positions, leading, alike)
+    return _separate(positions, leading, alike, everyone)
 
 
 def _separate(
-    positions: Positions, leading: tuple[Death, ...], alike: Sequence[Death]
+    positions: Positions,
+    leading: tuple[Death, ...],
+    alike: Sequence[Death],
+    everyone: Sequence[Death],
 ) -> FirstHand:
     """Decide which deaths to blame for the end of a job: the first ones, else the odd ones.
 
     A rank that gave up waiting is not the cause, whenever it gave up. Nor is one that lost a peer
     which was never seen.
     """
-    count = len(positions.by_rank)
     first = leading[0]
     if first.kind is DeathKind.CONSEQUENTIAL and (not first.error.has_order or positions.missing):
-        return FirstHand(tuple(alike), Basis.NOTHING)
-    is_victim = first.kind is DeathKind.CONSEQUENTIAL
-    is_few = 2 * len(leading) < count + (not is_victim)
-    if len(leading) == 1 or is_few:
+        return _blame_none(alike, everyone)
+    if _are_few(leading, everyone, len(positions.by_rank)):
         return FirstHand(leading, Basis.ALONE if len(leading) == len(alike) else Basis.TIME)
     shapes = Counter(death.shape for death in leading)
     usual, number = shapes.most_common(1)[0]
     odd = tuple(death for death in leading if death.shape != usual)
     if odd and len(odd) < number:
         return FirstHand(odd, Basis.TEXT)
-    return FirstHand(leading, Basis.NOTHING)
+    return _blame_none(leading, everyone)
+
+
+def _are_few(leading: Sequence[Death], everyone: Sequence[Death], ranks: int) -> bool:
+    """Return whether these differ from most ranks: from those of which it is known how they ended.
+
+    The others may have ended in the same way, if they did so at that moment.
+    """
+    first = leading[0]
+    accused = {death.rank for death in leading}
+    unknown = sum(
+        death.kind is DeathKind.VANISHED
+        and death.rank not in accused
+        and not is_before(first, death)
+        for death in everyone
+    )
+    known = ranks - unknown
+    if unknown and len(leading) == known:
+        return False
+    is_weak = first.kind in {DeathKind.CONSEQUENTIAL, DeathKind.VANISHED}
+    return len(leading) == 1 or 2 * len(leading) < known + (not is_weak)
+
+
+def _blame_none(deaths: Sequence[Death], everyone: Sequence[Death]) -> FirstHand:
+    awaited: tuple[Death, ...] = ()
+    if all(_may_have_given_up(death) for death in deaths):
+        awaited = tuple(
+            death
+            for death in everyone
+            if death.kind is not DeathKind.VANISHED
+            and not _may_have_given_up(death)
+            and death.age_s <= deaths[0].age_s
+        )
+    return FirstHand(tuple(deaths), Basis.NOTHING, awaited)
+
+
+def _may_have_given_up(death: Death) -> bool:
+    """Return whether a rank may have ended because it, or its watchdog, stopped waiting."""
+    is_late = death.kind is DeathKind.CONSEQUENTIAL and not death.error.has_order
+    return is_late or death.kind is DeathKind.ABORTED
 
 
 def _is_over(positions: Positions) -> bool:

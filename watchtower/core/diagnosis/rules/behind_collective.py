@@ -1,16 +1,17 @@
 """A rank is not inside the collective that the others wait in, and no finer reason is seen.
 
-Also the place for ranks that did not answer while every other one waits: any of them may be the
-one, so they are candidates, never a confident answer.
+Also the place for ranks that did not answer while every other one waits, and for those that had
+not given up when all others had: any of them may be the one, so they are candidates, never a
+confident answer.
 """
 
 from __future__ import annotations
 
 from watchtower.core.diagnosis import doubts
-from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation
+from watchtower.core.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
 from watchtower.core.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.core.diagnosis.picture import Picture
-from watchtower.core.diagnosis.reasons import child_reasons, movement_reasons
+from watchtower.core.diagnosis.reasons import GAVE_UP_WEIGHT, child_reasons, movement_reasons
 from watchtower.wire.verdict import Cause
 
 
@@ -31,6 +32,8 @@ def find(picture: Picture) -> Accusation | None:
 
 
 def _name_candidates(picture: Picture) -> Accusation | None:
+    if picture.first_hand.awaited:
+        return _name_awaited(picture)
     silent = picture.unseen
     if not picture.waiting_without(item.rank for item in silent):
         return None
@@ -40,4 +43,18 @@ def _name_candidates(picture: Picture) -> Accusation | None:
         Cause.BEHIND_COLLECTIVE,
         why_not=[doubts.NO_ANSWER],
         advice=("dump_rank",),
+    )
+
+
+def _name_awaited(picture: Picture) -> Accusation:
+    """Name the ranks that all others may have waited for until they gave up. No rank is left."""
+    found = picture.first_hand
+    left, first = tuple(sorted(death.rank for death in found.deaths)), found.deaths[0]
+    return Accusation(
+        cause=Cause.BEHIND_COLLECTIVE,
+        tier=Tier.STACKS,
+        suspects=tuple(death.position for death in found.awaited),
+        reasons=(Reason(ReasonKind.ENDING, GAVE_UP_WEIGHT, left, first),),
+        doubts=(doubts.HAD_NOT_GIVEN_UP,),
+        advice=("read_code",),
     )

@@ -67,7 +67,7 @@ WEIGHTS = {
 """How likely a death of this kind is first-hand when nothing stronger was found."""
 
 SHARED_WEIGHT = 0.9
-"""That these deaths ended the job, if no rank is left."""
+"""That these deaths ended the job, if no rank is left and it is known how they ended."""
 
 AFTERMATH_WEIGHT = 0.3
 LINGERS_WEIGHT = 0.8
@@ -96,7 +96,7 @@ def find_ended(cause: Cause, picture: Picture) -> Accusation | None:
     if found.deaths[0].kind not in KINDS[cause]:
         return None
     if found.basis is Basis.NOTHING:
-        return _accuse_none(picture, found.deaths, cause)
+        return _accuse_none(picture, found, cause)
     return _accuse(picture, found.deaths, cause, _doubt_first(picture, found))
 
 
@@ -141,23 +141,27 @@ def _accuse(
     )
 
 
-def _accuse_none(picture: Picture, dead: Sequence[Death], cause: Cause) -> Accusation:
+def _accuse_none(picture: Picture, found: FirstHand, cause: Cause) -> Accusation:
     """Return the cause of the end of a job, in which no death separates a rank from the others."""
+    dead = found.deaths
+    is_known = dead[0].kind is not DeathKind.VANISHED
+    weight = SHARED_WEIGHT if is_known else WEIGHTS[DeathKind.VANISHED]
     alike: dict[str, list[Death]] = {}
     for death in dead:
         alike.setdefault(death.shape, []).append(death)
     shown = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in shown)
     reasons = [
-        Reason(ReasonKind.ENDING, SHARED_WEIGHT, tuple(sorted(d.rank for d in each)), each[0])
+        Reason(ReasonKind.ENDING, weight, tuple(sorted(d.rank for d in each)), each[0])
         for each in list(alike.values())[:MAX_QUOTED]
     ]
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
         reasons=(*reasons, *_aftermath(dead[0], others)),
+        doubts=(doubts.MAY_HAVE_GIVEN_UP,) if found.awaited else (),
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
-        about=Deaths(tuple(dead), others),
+        about=Deaths(dead, others),
         witnesses=tuple(death.position for death in dead),
     )
 

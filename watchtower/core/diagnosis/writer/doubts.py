@@ -51,6 +51,9 @@ SENTENCES = {
     "{suspects} from the others",
     "odd_text": "other ranks ended at the same moment, and only the text separates {suspects} "
     "from them",
+    "may_have_given_up": "these ranks may have given up waiting for a rank that ended after them",
+    "had_not_given_up": "only that {suspects} ended later, and in another way, separates it from "
+    "the others",
     "left_afterwards": "no rank waits, so the job may have ended normally, with errors at exit",
     "most_left": "most ranks have exited",
     "agent_alone": "only the agent of the node may be gone, and a rank of that node may hang",

@@ -26,7 +26,7 @@ MAX_FOLDERS = 3
 """Folders of a path that is shown in the first one of several lines."""
 
 AFTERMATH = {
-    DeathKind.CONSEQUENTIAL: "ended after losing their connection",
+    DeathKind.CONSEQUENTIAL: "ended after losing {their} connection",
     DeathKind.TERMINATED: "received SIGTERM or a similar signal",
     DeathKind.KILLED: "received SIGKILL",
     DeathKind.ABORTED: "aborted",
@@ -124,7 +124,12 @@ def write_lingering(found: Lingering) -> str:
 def write_aftermath(others: Sequence[Death]) -> str:
     """Return how other ranks ended: "6 ranks received SIGKILL", or nothing."""
     counts = Counter(AFTERMATH.get(death.kind, "ended") for death in others)
-    return join_words([f"{count_ranks(number)} {words}" for words, number in counts.items()])
+    return join_words(
+        [
+            f"{count_ranks(number)} {words.format(their='its' if number == 1 else 'their')}"
+            for words, number in counts.items()
+        ]
+    )
 
 
 def write_aftermath_in_order(others: Sequence[Death], first: Death) -> str:
