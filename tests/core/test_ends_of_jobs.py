@@ -180,7 +180,9 @@ class TestAnErrorThatMayFollow:
 
     def test_accuses_none_while_a_node_is_out_of_sight(self, error):
         silent = [a_silent_rank(rank) for rank in range(4, 8)]
-        assert named(picture_of(self.everywhere(error, *silent)).first_hand) == ""
+        built = self.everywhere(error, *silent)
+        assert named(picture_of(built).first_hand) == ""
+        assert answer(built) == ("node_lost", [4, 5, 6, 7])
 
 
 class TestGaveUp:
