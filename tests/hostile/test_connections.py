@@ -19,9 +19,11 @@ from benchmarks import junk
 from tests.diagnosers import InThread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
+from watchtower.access.scopes import TokenBook
 from watchtower.api import connections, ingest, intake
 from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals
+from watchtower.api.visitors import Visitors
 from watchtower.app import make_app, serve
 from watchtower.config import TowerConfig
 from watchtower.core.policy import Policy
@@ -37,13 +39,14 @@ POST = b"POST /ingest/v1/report HTTP/1.1\r\nHost: tower\r\n"
 class Server:
     """The tower's server in a thread, so that its deadlines can be made short."""
 
-    def __init__(self, folder: Path, limit: int = 100) -> None:
+    def __init__(self, folder: Path, limit: int = 100, agent_token: str = "") -> None:
         self.refused: list[str] = []
         self.limit = ConnectionLimit(limit, self.refused.append)
         self.refusals = Refusals()
         self.store = SqliteStore(folder / "watchtower.db")
         tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
-        app = make_app(tower, AccessRules(refusals=self.refusals))
+        book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": agent_token})
+        app = make_app(tower, AccessRules(visitors=Visitors(book), refusals=self.refusals))
         self.tower, self.direct = tower, app.direct
         config = uvicorn.Config(
             app,
@@ -340,3 +343,27 @@ def test_an_agent_that_reports_too_often_costs_only_itself(server):
     assert flood.count(b'"deadlines"') == 41, "the agent keeps its deadlines"
     exchange(server, post_of(other, *LAST))
     assert server.tower.counters.reports == processed + 1
+
+
+def test_a_sender_without_a_token_holds_no_memory(tmp_path, monkeypatch):
+    """It is refused by its headers: nothing is counted, and nobody waits for its body."""
+    monkeypatch.setattr(connections, "DIRECT_BODY_S", 60.0)
+    token = "t" * 43
+    server = Server(tmp_path, agent_token=token)
+    try:
+        held = server.direct._intake._held._held
+        right = b"Authorization: Bearer " + token.encode()
+        body = b" " * 60_000
+        for wrong in (b"X: y", right[:-1] + b"u"):
+            head = post_of(body, wrong)[: -len(body)]
+            with server.connect(head) as connection:
+                connection.settimeout(10)
+                assert b"401" in connection.recv(100).partition(b"\r\n")[0]
+            assert held.total == 0
+        with server.connect(post_of(body, right)[:-1]):
+            wait_until(lambda: held.total == len(body), "the body of an agent is held")
+        wait_until(lambda: held.total == 0, "its connection has ended")
+        good = post_of(recorded("report.json"), right)
+        assert b"HTTP/1.1 200 OK" in exchange(server, good + good[:-1], good[-1:] + b"GET")
+    finally:
+        server.close()

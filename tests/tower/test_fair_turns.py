@@ -5,7 +5,15 @@ import math
 from collections import deque
 from heapq import heapify, heappop, heappush
 
-from watchtower.api.fair_turns import SLICE_BYTES, START_BYTES_PER_S, FairTurns
+import pytest
+
+from watchtower.api.fair_turns import (
+    LONGEST_RETRY_S,
+    MAX_ADDRESSES,
+    SLICE_BYTES,
+    START_BYTES_PER_S,
+    FairTurns,
+)
 from watchtower.api.ingest import LONGEST_DUMP_WAIT_S
 
 TOOK_S = 0.01
@@ -139,17 +147,18 @@ def storm(turns: FairTurns, nodes: int, size: int, bytes_per_s: float) -> dict[s
     while due:
         at, number, node = heappop(due)
         while queue and handled_until <= at:  # the tower works until this message arrives
-            address, waiting = queue.popleft()
-            turns._waiting_bytes[address] -= waiting
-            handled_until += waiting / bytes_per_s
+            address, order = queue.popleft()
+            turns._count(address, order, -size)
+            handled_until += size / bytes_per_s
         handled_until = max(handled_until, at if not queue else 0.0)
         again_s = turns.find_appointment(node, size, at, node, LONGEST_DUMP_WAIT_S)
         if again_s is not None:
             heappush(due, (at + math.ceil(again_s), number, node))
             continue
-        turns._last_turns[f"{node} {node}"] = at
-        turns._waiting_bytes[node] += size
-        queue.append((node, size))
+        order = turns._find_order(node, size, at, turns._had_turn(node, node, at))
+        turns._note_turn(node, node, at)
+        turns._count(node, order, size)
+        queue.append((node, order))
         accepted[node].append(handled_until + size * len(queue) / bytes_per_s)
         assert accepted[node][-1] - at < 5.0, "its sender would have given up"
     return accepted
@@ -164,3 +173,47 @@ def test_in_a_storm_accepted_messages_are_handled_in_time_and_all_nodes_come_fir
     assert max(firsts) < 2 * alone_s + 1, "refused ones came back when there was room"
     seconds = sorted(times[1] for times in accepted.values())
     assert sum(at < max(firsts) for at in seconds) < nodes / 2
+
+
+def test_an_address_that_sends_much_gets_no_other_refused():
+    async def story() -> None:
+        turns, large, small = FairTurns(), 4 << 20, 100_000
+        flood = [asyncio.create_task(turns.wait("flood", large, 0.0, f"x{n}")) for n in range(4)]
+        await asyncio.sleep(0)
+        assert turns._waiting_bytes["flood"] == 3 * large
+
+        def ask(address: str, size: int) -> float | None:
+            return turns.find_appointment(address, size, 0.0, f"n of {address}", 2.0)
+
+        assert ask("other", small) is None
+        refused = [ask("flood", 4 * large) for _ in range(10)]
+        assert None not in refused
+        assert ask("other", small) is None
+        for task in flood:
+            task.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+        assert not turns._bytes_by_order
+        assert ask("flood", large) is None, "nothing waits"
+
+    asyncio.run(story())
+
+
+def test_refused_messages_of_one_address_move_only_its_own_appointments():
+    turns, size = FairTurns(), 1 << 20
+    turns._count("waiting", 0, 40 << 20)
+    first_s = turns.find_appointment("flood", size, 0.0, "x", 2.0)
+    again = [turns.find_appointment("flood", size, 0.0, f"x{n}", 2.0) for n in range(100)]
+    assert first_s is not None
+    assert again[0] is not None
+    assert first_s < again[0]
+    assert again[-1] == LONGEST_RETRY_S
+    other_s = turns.find_appointment("other", size, 0.0, "n", 2.0)
+    assert other_s == pytest.approx(first_s + size / START_BYTES_PER_S)
+
+
+def test_the_known_appointments_are_bounded():
+    turns = FairTurns()
+    turns._count("waiting", 0, 40 << 20)
+    for number in range(MAX_ADDRESSES + 10):
+        turns.find_appointment(f"a{number}", 1000, 0.0, "n", 2.0)
+    assert len(turns._appointments) == MAX_ADDRESSES

@@ -69,11 +69,18 @@ class DirectAnswers(Protocol):
     path: bytes
     """The requests are POST with this path."""
 
-    def begin(self, client: str, length: int) -> bool:
-        """Return whether a body of this length may be collected, and count it as held."""
+    def begin(self, scope: Scope, client: str, length: int) -> bool:
+        """Return whether a body of this length may be collected, and count it as held.
+
+        False if the request needs a check that only the application makes, such as that of its
+        rights: nothing of a sender without a token may be held.
+        """
 
     def answer(self, scope: Scope, body: bytes) -> bytes | None:
-        """Return the JSON of a reply with status 200, or None. Raises nothing."""
+        """Return the JSON of a reply with status 200, or None. Raises nothing.
+
+        Only for a request for which `begin` returned True.
+        """
 
     def end(self, client: str, length: int) -> None:
         """Subtract a body for which `begin` returned True."""
@@ -136,7 +143,12 @@ class BoundedConnection(HttpToolsProtocol):
     """Empty unless the connection is counted."""
     _direct_length = 0
     """Length of the body of a request that may be answered directly; 0 for all others."""
-    _direct_body = b""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """Take the arguments of uvicorn."""
+        super().__init__(*arguments, **named)
+        self._direct_scope: Scope = {}
+        self._direct_body = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and start the deadline of its first request."""
@@ -217,18 +229,17 @@ class BoundedConnection(HttpToolsProtocol):
         if not is_usual or not is_plain or b"content-encoding" in headers:
             return False
         length = int(digits)
-        if length <= 0 or not self.direct.begin(self._address, length):
+        scope: Scope = {**self.scope, "method": "POST", "path": self.direct.path.decode()}
+        if length <= 0 or not self.direct.begin(scope, self._address, length):
             return False
-        self._direct_length, self._direct_body = length, b""
+        self._direct_length, self._direct_scope = length, scope
         self._expect_within(DIRECT_BODY_S)
         return True
 
     def _answer_directly(self) -> bool:
         """Answer the request. Return False if the application must answer it, and pass it on."""
         assert self.direct is not None
-        body = self._direct_body
-        scope: Scope = {**self.scope, "method": "POST", "path": self.direct.path.decode()}
-        reply = self.direct.answer(scope, body)
+        reply = self.direct.answer(self._direct_scope, bytes(self._direct_body))
         if reply is None:
             self._pass_on()
             return False
@@ -245,7 +256,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _pass_on(self) -> None:
         """Let the application answer the request, also if its body is not complete."""
-        body = self._direct_body
+        body = bytes(self._direct_body)
         self._end_direct()
         super().on_headers_complete()
         if body:
@@ -254,7 +265,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _end_direct(self) -> None:
         if self._direct_length and self.direct is not None:
             self.direct.end(self._address, self._direct_length)
-        self._direct_length, self._direct_body = 0, b""
+        self._direct_length, self._direct_scope, self._direct_body = 0, {}, bytearray()
 
     def on_response_complete(self) -> None:
         """Set the next deadline after a reply."""

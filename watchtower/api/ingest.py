@@ -50,7 +50,7 @@ of 0.6 ms."""
 
 LONGEST_DUMP_WAIT_S = 2.0
 """Seconds that a batch of dumps may wait for its turn, as estimated when it arrives. A sender that
-gives up after 5 s still gets its receipt. Later ones are told when to come again."""
+gives up after 5 s still gets its receipt. Later ones are refused with an appointment."""
 
 REPORT_PATH, DUMPS_PATH, SERIES_PATH = PATHS = (
     "/ingest/v1/report",
@@ -121,13 +121,15 @@ class Reports:
         self._tower, self._intake, self._is_usual, self._took = tower, intake, is_usual, took
         self._replies = LastReplies(MAX_REPLIES_BYTES)
         self._paces = ReportPaces(MAX_NODES)
-        self.begin, self.end = intake.hold, intake.release
+        self.end = intake.release
+
+    def begin(self, scope: Scope, client: str, length: int) -> bool:
+        """Count the body of a usual request as held. Return False if its route must receive it."""
+        return self._is_usual(scope) and self._intake.hold(client, length)
 
     def answer(self, scope: Scope, body: bytes) -> bytes | None:
-        """Return the reply to a usual request. None if its route must answer it."""
+        """Return the reply to a request that `begin` counted. None if its route must answer it."""
         began = time.monotonic()
-        if not self._is_usual(scope):
-            return None
         reply = self._intake.read_now(client_of(scope), body, self.take)
         if reply is not None:
             self._took.observe(time.monotonic() - began)
