@@ -53,8 +53,8 @@ of the libraries for computing, which start as many as there are processors.
 class Candidate:
     """One process that may be a rank. Only the relevant variables of its environment are stored.
 
-    What was read once of a program stays known. It may write over its environment (a title) or
-    delete variables, but a rank does not change. Only another program (exec) begins anew.
+    An environment that was read once stays known. A program may write over it (a title) or delete
+    variables, but a rank does not change. Only another program (exec) begins anew.
     """
 
     process: Process
@@ -152,14 +152,15 @@ class Candidate:
         """Read the environment that it has now; return True if something new is known by it."""
         pid, born = self.process.pid, self.process.start_time
         try:
-            raw = reads.run(pid, lambda: self.live.read_process(proc, pid, born))
+            found = reads.run(pid, lambda: self.live.read_process(proc, pid, born))
         except NoLiveEnviron as error:
             self.hidden = self.hidden and str(error)
             return False
-        if raw is None:
+        if found is None:
             return False
+        self.live.keep(found)
         self.hidden = ""
-        return self._add(proc, {**(self._variables or {}), **parse_environ(raw)}, match)
+        return self._add(proc, {**(self._variables or {}), **parse_environ(found.raw)}, match)
 
     def _add(self, proc: Proc, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
         """Store the relevant variables; return True if one of them is new or has changed."""

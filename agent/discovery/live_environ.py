@@ -25,6 +25,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from agent.procfs import MAX_VARIABLES, Proc
 from agent.remote_memory import read_memory
@@ -79,6 +80,15 @@ UNKNOWN_LIBRARY = "its C library does not show where the environment is"
 NOT_READABLE = "the agent may not read its memory"
 
 
+class Found(NamedTuple):
+    """An environment that was read."""
+
+    raw: bytes
+    """In the form of /proc/PID/environ."""
+    pointers: bytes
+    """The array of pointers. A variable that is set or changed gets a new pointer."""
+
+
 @dataclass(slots=True)
 class LiveEnviron:
     """Where one program image has its environment, and what was there last.
@@ -91,9 +101,16 @@ class LiveEnviron:
     _variable: int = 0
     """Address of the variable `environ`; 0 until it is found."""
     _pointers: bytes = field(default=b"", repr=False)
-    """The array as it was read last. A variable that is set or changed gets a new pointer."""
+    """The array of the environment that `keep` got last."""
 
-    def read_process(self, proc: Proc, pid: int, start_time: int) -> bytes | None:
+    def keep(self, found: Found) -> None:
+        """Note that the caller has this environment: `read` returns only one that differs.
+
+        Not a part of `read`, because a guarded read that returns too late is dropped.
+        """
+        self._pointers = found.pointers
+
+    def read_process(self, proc: Proc, pid: int, start_time: int) -> Found | None:
         """Return the environment of a process, as `read` does. This may hang.
 
         It is None too if the process is in state D, or another process has its pid by now.
@@ -105,8 +122,8 @@ class LiveEnviron:
             raise NoLiveEnviron("the agent has other process ids than the /proc that it reads")
         return self.read(proc.try_read(pid, "auxv", 4096), partial(read_memory, pid))
 
-    def read(self, auxv: bytes, read: Read) -> bytes | None:
-        """Return the environment in the form of /proc/PID/environ; None if it has not changed.
+    def read(self, auxv: bytes, read: Read) -> Found | None:
+        """Return the environment; None if it has not changed since `keep`.
 
         `auxv`: the content of /proc/PID/auxv. Raises NoLiveEnviron.
         """
@@ -122,13 +139,11 @@ class LiveEnviron:
             pointers = _read_pointers(counted, self._variable)
             if pointers == self._pointers:
                 return None
-            found = b"\0".join(_read_strings(counted, pointers))
+            return Found(b"\0".join(_read_strings(counted, pointers)), pointers)
         except PermissionError as error:
             raise NoLiveEnviron(NOT_READABLE) from error
         except (OSError, OverflowError, struct.error) as error:
             raise NoLiveEnviron(UNKNOWN_LIBRARY) from error
-        self._pointers = pointers
-        return found
 
 
 def _find_variable(auxv: bytes, read: Read) -> int:

@@ -83,8 +83,8 @@ class Observer:
         self._members: dict[int, _Member] = {}
         self._succeeded_at: dict[str, float] = {}
         """Time of day of the last success of each collector, by name."""
-        self._problems: dict[tuple[str, str], bool] = {}
-        """By GPU and problem: whether the node has it now."""
+        self._problems: dict[tuple[str, str, str], bool] = {}
+        """By collector, GPU and problem: whether the node had it when the collector last read."""
         self._samples: tuple[Sample, ...] = ()
         self._sampled_at = float("-inf")
 
@@ -106,7 +106,7 @@ class Observer:
         for collector in self._collectors:
             found += ((collector.name, each) for each in self._collect(collector, now))
         if now - self._sampled_at >= SAMPLES_S:
-            self._note_problems(each for _, each in found)
+            self._note_problems(found)
             self._samples, self._sampled_at = tuple(self._take_samples()), now
         chosen = islice(by_turns(found), MAX_OBSERVATIONS)
         return tuple(self._join(each, boot_now) for each in chosen)
@@ -164,19 +164,31 @@ class Observer:
             yield from islice(collector.samples(wall_now), MAX_SAMPLES)
         for name, at in self._succeeded_at.items():
             yield Sample(SOURCE_LAST_SUCCESS, (name,), at)
+        problems: dict[tuple[str, str], bool] = {}
+        for (_, gpu, problem), is_seen in self._problems.items():
+            problems[gpu, problem] = is_seen or problems.get((gpu, problem), False)
+        for each, is_seen in problems.items():
+            yield Sample(NODE_PROBLEM, each, float(is_seen))
 
-        for labels, is_seen in self._problems.items():
-            yield Sample(NODE_PROBLEM, labels, float(is_seen))
+    def _note_problems(self, found: Iterable[tuple[str, Observation]]) -> None:
+        """Record which problems the node has now. One that has ended stays, as ended.
 
-    def _note_problems(self, observations: Iterable[Observation]) -> None:
-        """Record which problems the node has now. One that has ended stays, as ended."""
-        self._problems = dict.fromkeys(self._problems, False)
-        for each in observations:
+        A collector that cannot read its source does not know whether its problems have ended.
+        """
+        read = {each.name for each in self._collectors if self._has_read(each)}
+        for key in self._problems:
+            if key[0] in read:
+                self._problems[key] = False
+        for source, each in found:
             gpu = "" if each.subject == NODE else each.subject.removeprefix("pci:")
-            labels = (gpu, PROBLEMS.get(each.name, ""))
-            has_room = labels in self._problems or len(self._problems) < MAX_PROBLEMS
+            key = (source, gpu, PROBLEMS.get(each.name, ""))
+            has_room = key in self._problems or len(self._problems) < MAX_PROBLEMS
             if each.name in PROBLEMS and has_room:
-                self._problems[labels] = True
+                self._problems[key] = True
+
+    def _has_read(self, collector: Collector) -> bool:
+        """Return whether the last `collect` of a collector could read its source."""
+        return collector.name not in self._troubles and collector.can_read
 
     def _join(self, observation: Observation, boot_now: float) -> Observation:
         """Replace the pid of a rank's child by the pid of the rank.

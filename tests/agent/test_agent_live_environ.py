@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.live_environ import (
     MAX_ENVIRON_BYTES,
     NOT_READABLE,
     STATIC,
+    Found,
     LiveEnviron,
     NoLiveEnviron,
+    Read,
 )
 from agent.procfs import Proc, parse_environ
 from agent.remote_memory import read_memory
+from tests.agent.agent_scene import wait_until
 
 AUXV = Path("/proc/self/auxv").read_bytes()
 
@@ -30,23 +35,45 @@ def read_own(address: int, size: int) -> bytes:
     return read_memory(os.getpid(), address, size)
 
 
+def read_all(auxv: bytes = AUXV, read: Read = read_own) -> bytes:
+    found = LiveEnviron().read(auxv, read)
+    return found.raw if found is not None else b""
+
+
+def test_an_environment_that_was_read_too_late_is_read_again() -> None:
+    live, pid, released = LiveEnviron(), os.getpid(), threading.Event()
+    reads = GuardedReads(lambda _: "uid:1")
+
+    def read_late() -> Found | None:
+        found = live.read(AUXV, read_own)
+        released.wait(10)
+        return found
+
+    assert reads.run(pid, read_late) is None
+    released.set()
+    wait_until(lambda: not reads._stuck, "the late read has returned")
+    reads._pauses.clear()
+    assert reads.run(pid, lambda: live.read(AUXV, read_own)) is not None
+
+
 def test_the_present_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     live = LiveEnviron()
     monkeypatch.setenv("WATCHTOWER_LIVE_TEST", "1")
     first = live.read(AUXV, read_own)
     assert first is not None
-    assert parse_environ(first)["WATCHTOWER_LIVE_TEST"] == "1"
+    assert parse_environ(first.raw)["WATCHTOWER_LIVE_TEST"] == "1"
+    live.keep(first)
     assert live.read(AUXV, read_own) is None  # unchanged
     monkeypatch.setenv("WATCHTOWER_LIVE_TEST", "2")
     changed = live.read(AUXV, read_own)
     assert changed is not None
-    assert parse_environ(changed)["WATCHTOWER_LIVE_TEST"] == "2"
+    assert parse_environ(changed.raw)["WATCHTOWER_LIVE_TEST"] == "2"
 
 
 def test_a_long_variable_and_those_behind_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHTOWER_LONG_TEST", "x" * 100_000)
     monkeypatch.setenv("WATCHTOWER_SHORT_TEST", "here")
-    found = parse_environ(LiveEnviron().read(AUXV, read_own) or b"")
+    found = parse_environ(read_all())
     assert found["WATCHTOWER_SHORT_TEST"] == "here"
     assert "WATCHTOWER_LONG_TEST" not in found
 
@@ -54,7 +81,7 @@ def test_a_long_variable_and_those_behind_it_are_read(monkeypatch: pytest.Monkey
 def test_many_variables_that_lie_apart_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"WATCHTOWER_APART_{number}" for number in range(200)]
     apart = [bytes(8192) for name in names if monkeypatch.setenv(name, "x" * 40) is None]
-    found = parse_environ(LiveEnviron().read(AUXV, read_own) or b"")
+    found = parse_environ(read_all())
     assert set(names) <= set(found)
     assert len(apart) == 200
 
@@ -120,7 +147,7 @@ def test_memory_that_lies_costs_little_and_raises_nothing_else(
 ) -> None:
     memory = Lies(words, ends)
     with contextlib.suppress(NoLiveEnviron):
-        assert len(LiveEnviron().read(auxv, memory.read) or b"") <= MAX_ENVIRON_BYTES
+        assert len(read_all(auxv, memory.read)) <= MAX_ENVIRON_BYTES
     assert memory.reads <= 64 * 140 + 600
     assert memory.bytes <= 64 * (8192 + 64 * 40) + 65536 + 512 * 4096
 

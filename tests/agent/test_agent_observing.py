@@ -152,6 +152,38 @@ def test_problems_of_a_node_have_a_metric_while_they_are_observed():
     assert problems() == dict.fromkeys(seen, 0.0)
 
 
+def test_a_problem_has_not_ended_because_its_source_cannot_be_read():
+    lost = Observation(source="nvml", subject="pci:0000:3b:00", name="gpu_lost", age_s=0.0)
+    full = Observation(source="shared_memory", subject=NODE, name="shm_full", age_s=0.0)
+    gpus, memory = Source("nvml", [lost]), Source("shared_memory", [full])
+    observer = Observer([gpus, memory])
+    times = iter(range(100, 1000, 6))
+
+    def problems() -> list[float]:
+        observer.observe(now := float(next(times)), now)
+        return [each.value for each in observer.samples() if each.spec is NODE_PROBLEM]
+
+    assert problems() == [1.0, 1.0]
+    gpus.found, memory.found = OSError("the reader is restarted"), []
+    assert problems() == [1.0, 0.0]
+    gpus.found, gpus.can_read = [], False
+    assert problems() == [1.0, 0.0]
+    gpus.can_read = True
+    assert problems() == [0.0, 0.0]
+
+
+def test_a_problem_that_two_sources_report_lasts_until_neither_does():
+    lost = Observation(source="nvml", subject="pci:0000:3b:00", name="gpu_lost", age_s=0.0)
+    first, second = Source("nvml", [lost]), Source("kernel_log", [lost])
+    observer = Observer([first, second])
+    found = []
+    for now in (100.0, 106.0, 112.0):
+        observer.observe(now, now)
+        found.append([each.value for each in observer.samples() if each.spec is NODE_PROBLEM])
+        (first if now < 106 else second).found = []
+    assert found == [[1.0], [1.0], [0.0]]
+
+
 def test_the_problems_of_a_node_are_bounded():
     found = [
         Observation(source="nvml", subject=f"pci:{n}", name="gpu_lost", age_s=0.0)
