@@ -25,7 +25,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from agent.procfs import MAX_VARIABLES, Proc
 from agent.remote_memory import read_memory
@@ -80,12 +79,13 @@ UNKNOWN_LIBRARY = "its C library does not show where the environment is"
 NOT_READABLE = "the agent may not read its memory"
 
 
-class Found(NamedTuple):
-    """An environment that was read."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An environment that was read. It may contain secrets, so its repr is empty."""
 
-    raw: bytes
+    raw: bytes = field(repr=False)
     """In the form of /proc/PID/environ."""
-    pointers: bytes
+    pointers: bytes = field(repr=False)
     """The array of pointers. A variable that is set or changed gets a new pointer."""
 
 
