@@ -336,11 +336,11 @@ def test_an_agent_that_reports_too_often_costs_only_itself(server):
     body = recorded("report.json")
     other = body.replace(b'"agent_id": "', b'"agent_id": "other-')
     assert other != body
-    flood = exchange(server, *[post_of(body)] * 40, post_of(body, *LAST))
-    assert flood.count(b"HTTP/1.1 200 OK") == 41
+    flood = exchange(server, *[20 * post_of(body)] * 5, post_of(body, *LAST))
+    assert flood.count(b"HTTP/1.1 200 OK") == 101
     processed = server.tower.counters.reports
-    assert processed < 20 < server.tower.counters.early_reports
-    assert flood.count(b'"deadlines"') == 41, "the agent keeps its deadlines"
+    assert processed < 50 < server.tower.counters.early_reports
+    assert flood.count(b'"deadlines"') == 101, "the agent keeps its deadlines"
     exchange(server, post_of(other, *LAST))
     assert server.tower.counters.reports == processed + 1
 
@@ -363,7 +363,41 @@ def test_a_sender_without_a_token_holds_no_memory(tmp_path, monkeypatch):
         with server.connect(post_of(body, right)[:-1]):
             wait_until(lambda: held.total == len(body), "the body of an agent is held")
         wait_until(lambda: held.total == 0, "its connection has ended")
-        good = post_of(recorded("report.json"), right)
-        assert b"HTTP/1.1 200 OK" in exchange(server, good + good[:-1], good[-1:] + b"GET")
+        good, last = (post_of(recorded("report.json"), right, *more) for more in ((), LAST))
+        assert exchange(server, good, last).count(b"HTTP/1.1 200 OK") == 2
     finally:
         server.close()
+
+
+def test_the_last_report_of_an_agent_is_processed_also_after_a_flood(server, monkeypatch):
+    body = recorded("report.json")
+    last = body.replace(b'"stopping": false', b'"stopping": true')
+    assert last != body
+    taken, take = [], server.tower.take_report
+    monkeypatch.setattr(
+        server.tower, "take_report", lambda *it: taken.append(it[0].stopping) or take(*it)
+    )
+    exchange(server, *[20 * post_of(body)] * 5, 20 * post_of(last), post_of(last, *LAST))
+    assert taken.index(True) == taken.count(False)
+    assert taken.count(True) < 10, "more of them are as early as any other"
+
+
+def test_a_report_with_a_late_error_is_processed_once(server, monkeypatch, caplog):
+    taken, take = [], server.tower.take_report
+
+    def fail(*arguments):
+        taken.append(take(*arguments))
+        raise ZeroDivisionError("late")
+
+    monkeypatch.setattr(server.tower, "take_report", fail)
+    body = recorded("report.json")
+    with server.connect(post_of(body)) as connection:
+        replies = connection.recv(4000)
+        assert b"HTTP/1.1 500 " in replies
+        assert b"the tower failed (ZeroDivisionError)" in replies
+        monkeypatch.undo()
+        connection.sendall(post_of(body))
+        assert b"HTTP/1.1 200 OK" in connection.recv(4000), "the connection goes on"
+    assert len(taken) == 1
+    assert "a request to /ingest/v1/report failed" in caplog.text
+    assert not server.direct._intake._held._held.total

@@ -20,6 +20,7 @@ from tests.properties import examples
 from tests.tower.simulator import WorldClock
 from watchtower.core.detection.detector import Detector
 from watchtower.core.fleet import report_interval
+from watchtower.core.fleet.report_interval import BURST, LONG_INTERVAL_S, ReportPaces
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.tower import Tower
@@ -146,6 +147,43 @@ def test_agents_of_thousands_of_nodes_are_asked_to_report_less_often(tower, worl
     ]
     asked = [reply.report_interval_s for reply in report_all(tower, world, reports)]
     assert asked == [0.0, 0.0, 2.0, 2.0, 2.0]
+
+
+NODE_AND_AGENT = ("n0", "a")
+
+
+@pytest.mark.parametrize("asked_s", [0.0, LONG_INTERVAL_S])
+def test_ranks_that_end_one_after_the_other_are_all_processed(asked_s):
+    paces = ReportPaces(10)
+    interval_s = asked_s or 1.0
+    assert all(paces.may_report(NODE_AND_AGENT, asked_s, interval_s * n) for n in range(30))
+    began = interval_s * 30
+    assert all(paces.may_report(NODE_AND_AGENT, asked_s, began + 0.2 * n) for n in range(8))
+    assert paces.may_report(NODE_AND_AGENT, asked_s, began + 1.6, is_last=True)
+
+
+def test_a_flood_of_reports_leaves_room_for_the_last_one_of_its_agent_only():
+    paces = ReportPaces(10)
+    taken = [paces.may_report(NODE_AND_AGENT, 2.0, n / 1000) for n in range(1000)]
+    assert taken == [True] * BURST + [False] * (1000 - BURST)
+    last = [paces.may_report(NODE_AND_AGENT, 2.0, 1.0, is_last=True) for _ in range(10)]
+    assert last == [True] + [False] * 9
+    assert paces.may_report(("n0", "b"), 2.0, 1.0)
+    later = [paces.may_report(NODE_AND_AGENT, 2.0, 1.0 + n) for n in range(100)]
+    assert sum(later) == pytest.approx(50, abs=2)
+
+
+def test_a_shorter_interval_holds_at_once():
+    paces = ReportPaces(10)
+    assert sum(paces.may_report(NODE_AND_AGENT, 2.0, 0.0) for _ in range(100)) == BURST
+    later = [paces.may_report(NODE_AND_AGENT, 0.0, 0.2 * n) for n in range(1, 10)]
+    assert all(later)
+
+
+def test_the_known_agents_are_bounded():
+    paces = ReportPaces(10)
+    assert all(paces.may_report((f"n{n}", "a"), 2.0, 0.0) for n in range(100))
+    assert len(paces._early) == 10
 
 
 class BrokenForOne(Detector):

@@ -16,6 +16,7 @@ work.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -24,7 +25,10 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from watchtower.api.client_addresses import share_of
+from watchtower.api.problems import describe_failure, problem
 from watchtower.core.fleet.quotas import Quota
+
+log = logging.getLogger("watchtower.api")
 
 HEAD_S = 10.0
 """Seconds from the connection, or from the first byte of a request, to the end of its headers."""
@@ -77,9 +81,10 @@ class DirectAnswers(Protocol):
         """
 
     def answer(self, scope: Scope, body: bytes) -> bytes | None:
-        """Return the JSON of a reply with status 200, or None. Raises nothing.
+        """Return the JSON of a reply with status 200, or None.
 
-        Only for a request for which `begin` returned True.
+        Only for a request for which `begin` returned True. An error becomes a reply with status
+        500: the application could process the request a second time.
         """
 
     def end(self, client: str, length: int) -> None:
@@ -239,16 +244,23 @@ class BoundedConnection(HttpToolsProtocol):
     def _answer_directly(self) -> bool:
         """Answer the request. Return False if the application must answer it, and pass it on."""
         assert self.direct is not None
-        reply = self.direct.answer(self._direct_scope, bytes(self._direct_body))
+        status, kind = b"200 OK", b"application/json"
+        try:
+            reply = self.direct.answer(self._direct_scope, bytes(self._direct_body))
+        except Exception as error:
+            log.exception("a request to %s failed", self.direct.path.decode())
+            response = problem(500, describe_failure(error))
+            status, kind = b"500 Internal Server Error", b"application/problem+json"
+            reply = bytes(response.body)
         if reply is None:
             self._pass_on()
             return False
         self._end_direct()
-        head = [b"HTTP/1.1 200 OK\r\n"]
+        head = [b"HTTP/1.1 ", status, b"\r\n"]
         for name, value in self.server_state.default_headers:
             head += (name, b": ", value, b"\r\n")
         # One write: each one is a call of the kernel, which costs as much as decoding a report.
-        self.transport.write(b"".join(head) + _DIRECT_HEAD % len(reply) + reply)
+        self.transport.write(b"".join(head) + _DIRECT_HEAD % (kind, len(reply)) + reply)
         self.server_state.total_requests += 1
         # Not a timer of uvicorn, which makes and cancels one for each request.
         self._expect_within(self.timeout_keep_alive)
@@ -302,11 +314,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
 
 
-_DIRECT_HEAD = (
-    b"content-type: application/json\r\n"
-    b"x-content-type-options: nosniff\r\n"
-    b"content-length: %d\r\n\r\n"
-)
+_DIRECT_HEAD = b"content-type: %s\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\n\r\n"
 
 
 def connection_class(limit: ConnectionLimit, direct: DirectAnswers | None = None) -> type[Any]:

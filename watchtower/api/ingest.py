@@ -69,11 +69,12 @@ REPLY_BYTES = 1024
 
 
 class _Sender(msgspec.Struct):
-    """The begin of a report: its ranks are skipped and not decoded."""
+    """The parts of a report by which it is processed or not. Its ranks are not decoded."""
 
     version: int
     node: str
     agent_id: str
+    stopping: bool = False
 
 
 class LastReplies:
@@ -128,9 +129,15 @@ class Reports:
         return self._is_usual(scope) and self._intake.hold(client, length)
 
     def answer(self, scope: Scope, body: bytes) -> bytes | None:
-        """Return the reply to a request that `begin` counted. None if its route must answer it."""
+        """Return the reply to a request that `begin` counted. None if its route must answer it.
+
+        Raises what fails after the report was processed, so that it is not processed again.
+        """
         began = time.monotonic()
-        reply = self._intake.read_now(client_of(scope), body, self.take)
+        try:
+            reply = self._intake.read_now(client_of(scope), body, self.take)
+        except FleetFullError:
+            return None  # before anything was processed: its route explains it
         if reply is not None:
             self._took.observe(time.monotonic() - began)
         return reply
@@ -150,7 +157,7 @@ class Reports:
         sender = decode(body, _senders)
         agent = sender.node, sender.agent_id
         last = self._replies.find(agent)
-        if last is not None and not self._may_report(agent):
+        if last is not None and not self._may_report(agent, sender.stopping):
             self._tower.counters.early_reports += 1
             return last[1]
         report = decode(body, _reports)
@@ -158,9 +165,9 @@ class Reports:
         note_labels(self._tower, report)
         return self._replies.encode(agent, reply)
 
-    def _may_report(self, agent: Agent) -> bool:
+    def _may_report(self, agent: Agent, is_last: bool) -> bool:
         asked_s = report_interval_s(len(self._tower.fleet.nodes))
-        return self._paces.may_report(agent, asked_s, time.monotonic())
+        return self._paces.may_report(agent, asked_s, time.monotonic(), is_last=is_last)
 
 
 class Ingest:

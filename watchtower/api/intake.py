@@ -107,13 +107,13 @@ class Intake:
         self, address: str, body: bytes, read: Callable[[bytes], _Result]
     ) -> _Result | None:
         """Return what `read` returns for a body. None if it must wait for its turn, or is refused:
-        the route finds out the same, and explains it."""
+        the route finds out the same, and explains it. Raises all other errors of `read`."""
         began = time.monotonic()
         if not self._turns.may_begin(address, len(body), began):
             return None
         try:
             return read(body)
-        except Exception:
+        except RefusedError:
             return None
         finally:
             self._charge(address, began)
@@ -180,7 +180,7 @@ class Intake:
 
 
 def _find_node(body: bytes) -> str:
-    """Return the node that a message names. What follows is not decoded."""
+    """Return the node that a message names. Its other fields are not decoded."""
     try:
         return _nodes.decode(body).node
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -25,29 +25,34 @@ LEAST_INTERVAL_S = 0.1
 """Seconds between two reports of an agent, if the tower requests no interval: the shortest one that
 an agent can be set to."""
 
-BURST = 5
-"""Reports that may come early. An agent also reports when a rank has just ended."""
+BURST = 16
+"""Reports that may come early. An agent also reports when a rank has just ended: those of a large
+GPU node may end one after the other. If there are more, some reports are dropped. The next report
+contains the same endings."""
 
 
 class ReportPaces:
-    """Decides which reports come too early. The state of an agent is one number."""
+    """Decides which reports come too early."""
 
     def __init__(self, most: int) -> None:
         """At most `most` agents are known. The one that reported least recently is dropped."""
         self._most = most
-        self._due_at: dict[tuple[str, str], float] = {}
-        """By agent: when its next report is due if it never reports early."""
+        self._early: dict[tuple[str, str], tuple[float, float]] = {}
+        """By agent: how many reports came early, less what has passed since, and at which time."""
 
-    def may_report(self, agent: tuple[str, str], asked_s: float, now: float) -> bool:
+    def may_report(
+        self, agent: tuple[str, str], asked_s: float, now: float, *, is_last: bool = False
+    ) -> bool:
         """Return whether a report of an agent is processed now, and count it if so.
 
         `agent` is the name of a node and the id of its agent, which other agents do not know.
-        `asked_s` is the interval that the tower requests from agents.
+        `asked_s` is the interval that the tower requests from agents. `is_last`: the agent stops,
+        so that nothing would repeat this report. One more report is allowed for it.
         """
-        interval_s = max(asked_s, LEAST_INTERVAL_S)
-        due_at = max(self._due_at.pop(agent, now), now)
-        is_early = due_at - now > (BURST - 1) * interval_s
-        self._due_at[agent] = due_at if is_early else due_at + interval_s
-        if len(self._due_at) > self._most:
-            del self._due_at[next(iter(self._due_at))]
-        return not is_early
+        count, at = self._early.pop(agent, (0.0, now))
+        count = max(0.0, count - (now - at) / max(asked_s, LEAST_INTERVAL_S))
+        may = count <= BURST - 1 + is_last
+        self._early[agent] = count + may, now
+        if len(self._early) > self._most:
+            del self._early[next(iter(self._early))]
+        return may
