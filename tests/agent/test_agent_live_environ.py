@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.discovery.candidates import Candidate
 from agent.discovery.guarded_reads import GuardedReads
 from agent.discovery.live_environ import (
     MAX_ENVIRON_BYTES,
@@ -24,6 +25,7 @@ from agent.discovery.live_environ import (
     NoLiveEnviron,
     Read,
 )
+from agent.discovery.process_table import Process
 from agent.procfs import Proc, parse_environ
 from agent.remote_memory import read_memory
 from tests.agent.agent_scene import wait_until
@@ -40,20 +42,34 @@ def read_all(auxv: bytes = AUXV, read: Read = read_own) -> bytes:
     return found.raw if found is not None else b""
 
 
-def test_an_environment_that_was_read_too_late_is_read_again() -> None:
-    live, pid, released = LiveEnviron(), os.getpid(), threading.Event()
-    reads = GuardedReads(lambda _: "uid:1")
+class Late(LiveEnviron):
+    """Its reads end when the test allows it, as while the target's mappings are locked."""
 
-    def read_late() -> Found | None:
-        found = live.read(AUXV, read_own)
-        released.wait(10)
+    allowed = threading.Event()
+
+    def read_process(self, proc: Proc, pid: int, start_time: int) -> Found | None:
+        found = super().read_process(proc, pid, start_time)
+        self.allowed.wait(10)
         return found
 
-    assert reads.run(pid, read_late) is None
-    released.set()
+
+def test_an_environment_that_was_read_too_late_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Late.allowed.clear()
+    monkeypatch.setenv("RANK", "3")
+    proc, reads, pid = Proc(), GuardedReads(lambda _: "uid:1"), os.getpid()
+    stat = proc.stat(pid)
+    assert stat is not None
+    process = Process(pid=pid, ppid=1, start_time=stat.start_time, comm="python")
+    candidate = Candidate(process=process, first_seen=0.0, live=Late())
+    assert not candidate.read_live(proc, reads, {})
+    Late.allowed.set()
     wait_until(lambda: not reads._stuck, "the late read has returned")
     reads._pauses.clear()
-    assert reads.run(pid, lambda: live.read(AUXV, read_own)) is not None
+    assert candidate.read_live(proc, reads, {})
+    assert candidate.claim is not None
+    assert candidate.live.read_process(proc, pid, stat.start_time) is None, "it is known now"
 
 
 def test_the_present_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
