@@ -382,7 +382,7 @@ def test_an_unchanged_report_has_the_same_effect_as_one_that_is_decided():
         for fleet in (usual, decided):
             fleet.take_report(a_report("n0", *ranks), 100.0 + second)
         for node in decided.nodes.values():
-            node.held = {}
+            node.forget_processes()
         generations = [fleet.jobs[JOB].generation for fleet in (usual, decided)]
         assert generations[0] == generations[1], second
         assert usual.nodes["n0"].ranks == decided.nodes["n0"].ranks

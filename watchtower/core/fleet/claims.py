@@ -10,7 +10,7 @@ The process may be:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from watchtower.core.fleet.generation import (
@@ -102,6 +102,17 @@ class Claim:
         """
         comes_before = _origin(self.vitals) > _origin(record.vitals)
         return comes_before and self.is_held(record)
+
+    def is_over(self, retired: Container[ProcessKey], *, joins: bool) -> bool:
+        """Return whether this process has ended and will hold no rank.
+
+        `retired`: processes of earlier generations of its job. `joins`: whether its launch is of
+        this job. An ended launch may still be found to be of another job, if that is seen soon.
+        """
+        ended = self.vitals.ended
+        if ended is None:
+            return False
+        return self.key in retired or (not joins and ended.age_s > self.policy.silence_s)
 
     @property
     def launch(self) -> LaunchKey:

@@ -22,9 +22,9 @@ from watchtower.core.fleet.generation import (
 )
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
-from watchtower.core.fleet.node import HeldRank, NodeRecord
+from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.phases import outside_s, phase_changed_at
-from watchtower.core.fleet.placing import Placing
+from watchtower.core.fleet.placing import HeldRank, Placing
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.fleet.unwatched import SkippedClaims, label_unwatched
 from watchtower.core.policy import Policy
@@ -110,16 +110,16 @@ class Fleet:
         return failed
 
     def _update_held(
-        self, held: Iterable[tuple[HeldRank, RankVitals]], node: NodeRecord
+        self, held: Iterable[HeldRank], node: NodeRecord
     ) -> tuple[set[str], dict[str, Exception]]:
         """Update ranks that the same processes still hold. Returns the jobs, and errors by job."""
         labels, failed = set[str](), dict[str, Exception]()
-        for (label, generation, record), vitals in held:
-            labels.add(label)
+        for each in held:
+            labels.add(each.job.name)
             try:
-                self._update(generation, record, vitals, node.seen_at)
+                self._update(each.job.generation, each.record, each.vitals, node.seen_at)
             except Exception as error:
-                failed[label] = error
+                failed[each.job.name] = error
         return labels, failed
 
     def _place_ranks(
@@ -128,9 +128,12 @@ class Fleet:
         """Decide which rank each process of a report is. Returns the jobs, and errors by job."""
         keys = [ProcessKey(report.node, each.pid, each.start_time) for each in report.ranks]
         reported = set(keys)
+        over = node.find_over(report, previous) if previous is not None else set()
+        node.over, node.is_settled = over, True
         claims = [
             Claim(key, vitals, reported, self.nodes, self._policy, node.seen_at)
             for key, vitals in zip(keys, report.ranks, strict=True)
+            if key[1:] not in over
         ]
         labels, failed, skipped = set[str](), dict[str, Exception](), SkippedClaims()
         for label, claim, joins in self.placing.place(claims, report):
@@ -142,19 +145,28 @@ class Fleet:
                     self._note_second_claim(label, claim)
             except Exception as error:
                 failed[label] = error
-            record = self._record_on(report.node, label, claim.vitals.rank)
-            if record is not None:
-                node.ranks.add((label, claim.vitals.rank))
-            if record is not None and record.key == claim.key:
-                generation = self.jobs[label].generation
-                node.held[claim.key[1:]] = HeldRank(label, generation, record)
+            self._note_place(node, label, claim, joins=joins)
             skipped.note(label, claim, self.jobs.get(label))
         node.unwatched += (*skipped.list(),)
+        live = {key for key, each in zip(keys, report.ranks, strict=True) if each.ended is None}
         for name in labels:
-            self._drop_rivals(name, report.node, reported)
+            self._drop_rivals(name, report.node, live)
         if previous is not None:
             self._end_missing(report, node, previous)
         return labels, failed
+
+    def _note_place(self, node: NodeRecord, label: str, claim: Claim, *, joins: bool) -> None:
+        """Record which rank a process of a node holds now, if any."""
+        job, process = self.jobs.get(label), claim.key[1:]
+        record = self._record_on(claim.key.node, label, claim.vitals.rank)
+        if record is not None:
+            node.ranks.add((label, claim.vitals.rank))
+        if record is not None and record.key == claim.key:
+            node.held[process] = label
+        elif claim.is_over(job.retired if job else (), joins=joins):
+            node.over.add(process)
+        else:
+            node.is_settled = False
 
     def _make_room_for_node(self, name: str) -> None:
         if name in self.nodes or len(self.nodes) < self._max_nodes:
@@ -222,6 +234,9 @@ class Fleet:
             if job.generation.rivals:
                 job.generation.expire_rivals(now)
                 self._count_bytes(job.name)
+        for node in self.nodes.values():
+            if node.held and now > node.reporter.silent_from:
+                node.forget_processes()
         old = find_old_nodes(self.nodes, self.jobs.values(), now)
         for name in old:
             del self.nodes[name]
@@ -405,10 +420,11 @@ class Fleet:
         passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s
         return min(beat.interval_s, passed_s / beat.advanced)
 
-    def _drop_rivals(self, name: str, node: str, reported: set[ProcessKey]) -> None:
+    def _drop_rivals(self, name: str, node: str, live: set[ProcessKey]) -> None:
+        """Drop the rivals of a job on a node that has just reported its live processes."""
         job = self.jobs.get(name)
         rivals = job.generation.rivals if job else {}
-        for key in [key for key in rivals if key.node == node and key not in reported]:
+        for key in [key for key in rivals if key.node == node and key not in live]:
             del rivals[key]
 
     def _record_on(self, node: str, name: str, rank: int) -> RankRecord | None:

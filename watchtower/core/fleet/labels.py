@@ -40,8 +40,8 @@ class Labels:
         self._pairs: dict[str, list[tuple[str, str]]] = {}
         self._launches: dict[str, dict[LaunchKey, Origin]] = {}
         self._by_launch: dict[LaunchKey, str] = {}
-        self._by_origin: dict[tuple[str, str, Digest], str] = {}
-        """By name, owner, and rendezvous or launcher."""
+        self._by_origin: dict[tuple[str, str, Digest], tuple[str, LaunchKey]] = {}
+        """By name, owner, and rendezvous or launcher: the label and the launch that joined last."""
         self._apart: dict[str, dict[Digest, None]] = {}
 
     def find(self, name: str, owner: str) -> str:
@@ -72,6 +72,10 @@ class Labels:
         """Yield the labels that jobs of this name and owner may have, in their order."""
         base = self.find(name, owner)
         return chain([base], (f"{base}~{number}" for number in range(2, MAX_TWINS + 1)))
+
+    def is_live(self, name: str, owner: str, label: str) -> bool:
+        """Return whether this is the label of a live job of this name and owner."""
+        return label in self._live.get((name, owner), ())
 
     def find_free(self, name: str, owner: str) -> str | None:
         """Return the first label without a live job; None if there are `MAX_TWINS`."""
@@ -116,7 +120,8 @@ class Labels:
 
     def find_origin(self, key: LaunchKey, digest: Digest) -> str | None:
         """Return the label that a launch with this rendezvous or launcher has joined last."""
-        return self._by_origin.get((key.name, key.owner, digest)) if digest else None
+        last = self._by_origin.get((key.name, key.owner, digest)) if digest else None
+        return last[0] if last is not None else None
 
     def origin_of(self, label: str, key: LaunchKey) -> Origin | None:
         """Return the origin of a launch that has joined a job; None if it has not."""
@@ -128,7 +133,7 @@ class Labels:
         launches[key] = origin
         self._by_launch[key] = label
         for digest in filter(None, (origin.party, origin.launcher)):
-            self._by_origin[key.name, key.owner, digest] = label
+            self._by_origin[key.name, key.owner, digest] = label, key
         while len(launches) > MAX_PAST_LAUNCHES + ranks:
             oldest = next(iter(launches))
             self._forget(label, oldest, launches.pop(oldest))
@@ -163,7 +168,7 @@ class Labels:
         if self._by_launch.get(key) == label:
             del self._by_launch[key]
         for digest in (origin.party, origin.launcher):
-            if self._by_origin.get((key.name, key.owner, digest)) == label:
+            if self._by_origin.get((key.name, key.owner, digest)) == (label, key):
                 del self._by_origin[key.name, key.owner, digest]
 
 

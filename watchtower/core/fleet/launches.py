@@ -97,25 +97,27 @@ class LaunchClaims:
         """Return a live rank of another launch that cannot be of one job with this one.
 
         None without one. `origin_of` returns None for ranks of agents that send no launches: these
-        ranks show nothing.
+        ranks show nothing. A launch that has ended is not the next attempt of a job that lives: it
+        also contradicts a job if it meets elsewhere.
         """
-        own = self.processes
+        own, live = self.processes, self.live
+        claims = live or self.claims
 
         def contradicts(claim: Claim, record: RankRecord) -> bool:
             origin = origin_of(record)
             is_other = origin is not None and origin.party != self.origin.party
             return is_other and record.key not in own and claim.is_held(record)
 
-        live = self.live
-        for claim in live:
+        for claim in claims:
             record = gen.ranks.get(claim.vitals.rank)
             if record is not None and contradicts(claim, record):
                 return record
-        other = next((each for each in gen.live() if contradicts(live[0], each)), None)
+        other = next((each for each in gen.live() if contradicts(claims[0], each)), None)
         if other is None:
             return None
-        sizes = {claim.vitals.world_size for claim in live} | {other.vitals.world_size}
-        differs = differ(self.origin, origin_of(other))
+        sizes = {claim.vitals.world_size for claim in claims} | {other.vitals.world_size}
+        theirs = origin_of(other)
+        differs = differ(self.origin, theirs) or (not live and meet_apart(self.origin, theirs))
         return other if differs or len(sizes - {None}) > 1 else None
 
 
@@ -130,14 +132,20 @@ def differ(one: Origin, other: Origin | None) -> bool:
     )
 
 
+def meet_apart(one: Origin, other: Origin | None) -> bool:
+    """Return whether two launches have different rendezvous, and both are known."""
+    return other is not None and b"" != one.rendezvous != other.rendezvous != b""
+
+
 def may_be_job(launch: Origin, other: Origin, ranks: Iterable[RankVitals]) -> bool:
     """Return whether a launch with these ranks may be a job beside another one of the same name.
 
     A program that is started beside a rank inherits its environment, with name and rank. It has no
     launcher, no heartbeats and no rendezvous of its own.
     """
-    meets_elsewhere = b"" != launch.rendezvous != other.rendezvous != b""
-    return meets_elsewhere or any(each.launched or each.beat is not None for each in ranks)
+    return meet_apart(launch, other) or any(
+        each.launched or each.beat is not None for each in ranks
+    )
 
 
 def is_confirmed(since: float, record: RankRecord, now: float) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from watchtower.core.fleet.generation import Generation, RankRecord
+from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.observations import NodeObservations
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.core.fleet.sizes import CHARACTER_BYTES, count_gaps
@@ -41,15 +40,6 @@ class UnwatchedRanks:
     """A sentence: how many, why, and what to do."""
 
 
-class HeldRank(NamedTuple):
-    """The rank that a process holds."""
-
-    label: str
-    """Label of its job."""
-    generation: Generation
-    record: RankRecord
-
-
 @dataclass(slots=True)
 class NodeRecord:
     """One node's agent."""
@@ -69,9 +59,13 @@ class NodeRecord:
     unwatched: tuple[UnwatchedRanks, ...] = ()
     """Processes of its last report that are not watched."""
     observations: NodeObservations = field(default_factory=NodeObservations)
-    held: dict[tuple[int, int], HeldRank] = field(default_factory=dict)
-    """The ranks that the processes of the last report hold, by pid and start time. Other ranks of
-    `ranks` were missing in it."""
+    held: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Labels of the jobs of the processes that hold a rank, by pid and start time, as of the last
+    report. Other ranks of `ranks` were missing in it."""
+    over: set[tuple[int, int]] = field(default_factory=set)
+    """Ended processes of the last report that hold no rank, and will hold none."""
+    is_settled: bool = False
+    """Whether each process of the last report is in `held` or `over`."""
 
     @classmethod
     def of(
@@ -146,6 +140,17 @@ class NodeRecord:
         if not is_comparable or before.holds_against(mine, mine.seen_at):
             return False
         return before.agent_id == mine.agent_id or self.shared_at <= record.seen_at
+
+    def find_over(self, report: Report, previous: NodeRecord) -> set[tuple[int, int]]:
+        """Return the processes of a report that were over in the one before it, and still are."""
+        if not previous.over or self.reporter.agent_id != previous.reporter.agent_id:
+            return set()
+        ended = {(each.pid, each.start_time) for each in report.ranks if each.ended is not None}
+        return previous.over & ended
+
+    def forget_processes(self) -> None:
+        """Forget the processes of its last report: its next report is placed anew."""
+        self.held, self.over, self.is_settled = {}, set(), False
 
     @property
     def seen_at(self) -> float:

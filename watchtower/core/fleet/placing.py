@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
@@ -18,20 +19,30 @@ from watchtower.core.fleet.generation import (
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels, plain_label
 from watchtower.core.fleet.launches import (
+    Digest,
     LaunchClaims,
     Origin,
     is_confirmed,
     may_be_job,
     read_origin,
 )
-from watchtower.core.fleet.node import HeldRank, NodeRecord
+from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.quotas import Quota
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.launches import Launch
 from watchtower.wire.report import RankVitals, Report
 
 MAX_CONTRADICTIONS = 4096
-"""Launches of which it is stored since when they contradict a job. Further ones are not watched
-until there is space."""
+"""Launches of which it is stored since when they contradict a job; owners have fair shares. Further
+ones are not watched until there is space."""
+
+
+class HeldRank(NamedTuple):
+    """A process that still holds its rank, and what is reported of it now."""
+
+    job: Job
+    record: RankRecord
+    vitals: RankVitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,8 @@ class Placing:
         self._jobs, self._past, self._labels = jobs, past, labels
         self._contradictions: dict[LaunchKey, tuple[float, float]] = {}
         """Launches that contradict a job, since when, and when it was last seen."""
+        self._shares = Quota()
+        """Number of these launches by owner."""
 
     def find_label(self, node: str, name: str, owner: str, launch: str) -> str:
         """Return the label of the job that a message of a node is about.
@@ -74,57 +87,71 @@ class Placing:
 
     def find_held(
         self, report: Report, node: NodeRecord, previous: NodeRecord
-    ) -> list[tuple[HeldRank, RankVitals]] | None:
+    ) -> list[HeldRank] | None:
         """Return the ranks of a report if they are the same as in the one before it, of the same
         processes. Nearly all reports are like that, and nothing is to be decided about them.
 
         None if a process may hold another rank now, or none.
         """
-        vitals_of = {(vitals.pid, vitals.start_time): vitals for vitals in report.ranks}
-        if not len(vitals_of) == len(report.ranks) == len(previous.held) == len(previous.ranks):
+        held, over = previous.held, node.find_over(report, previous)
+        if not (previous.is_settled and len(held) == len(previous.ranks)):
             return None
-        found = []
-        for process, vitals in vitals_of.items():
-            held = previous.held.get(process)
-            if held is None or held.label != self._find_settled(report.node, vitals):
+        found = dict[tuple[int, int], HeldRank]()
+        for vitals in report.ranks:
+            process = vitals.pid, vitals.start_time
+            if process in over:
+                continue
+            label = held.get(process)
+            if (
+                label is None
+                or process in found
+                or not self._is_settled(report.node, vitals, label)
+            ):
                 return None
-            job, record = self._jobs.get(held.label), held.record
+            job = self._jobs.get(label)
+            record = job.generation.ranks.get(vitals.rank) if job is not None else None
             if (
                 job is None
-                or job.generation is not held.generation
-                or held.generation.ranks.get(vitals.rank) is not record
+                or record is None
                 or record.key != (report.node, *process)
                 or node.is_held_by_another(record, node.seen_at)
             ):
                 return None
-            found.append((held, vitals))
-        node.ranks, node.held = previous.ranks, previous.held
-        return found
+            found[process] = HeldRank(job, record, vitals)
+        if len(found) != len(held):
+            return None
+        node.ranks, node.held, node.over, node.is_settled = previous.ranks, held, over, True
+        return list(found.values())
 
-    def _find_settled(self, node: str, vitals: RankVitals) -> str | None:
-        """Return the label of the job of a process; None if that is not decided."""
+    def _is_settled(self, node: str, vitals: RankVitals, label: str) -> bool:
+        """Return whether a process of this job is still of it, and that is not to be decided."""
         if not vitals.launch:
-            return self._labels.find_live(vitals.job, vitals.owner)
+            return self._labels.is_live(vitals.job, vitals.owner, label)
         key = LaunchKey(vitals.job, vitals.owner, node, vitals.launch)
-        return self._labels.find_launch(key)
+        return self._labels.find_launch(key) == label
 
     def place(self, claims: Iterable[Claim], report: Report) -> Iterator[tuple[str, Claim, bool]]:
         """Yield the claims of a report with the label of their job, known launches first.
 
         The last value is False for processes that claim ranks which other processes of this job
-        hold. A launch is placed after the claims before it have been taken.
+        hold. A launch is placed after the claims before it have been taken. It is placed again if
+        one of its own claims has separated it from its job.
         """
         launches = {launch.id: launch for launch in report.launches}
         groups: dict[LaunchKey, list[Claim]] = {}
         for claim in sorted(claims, key=lambda each: precedence(each.vitals)):
             groups.setdefault(claim.launch, []).append(claim)
         for key in sorted(groups, key=lambda each: self._labels.find_launch(each) is None):
-            found, placed = launches.get(key.id), None
-            if found is not None:
-                placed = self._place(found, groups[key], report.boot)
+            found, placed, joined = launches.get(key.id), None, None
             for claim in groups[key]:
+                if found is not None and (
+                    placed is None or self._labels.find_launch(key) != joined
+                ):
+                    placed = self._place(found, groups[key], report.boot)
+                    joined = self._labels.find_launch(key)
                 label = placed.label if placed is not None else self._label_of(claim)
                 yield label, claim, placed is None or placed.joins
+            self._drop_unseen(key, groups[key][0].now)
 
     def _place(self, found: Launch, claims: Sequence[Claim], boot: str) -> Placed:
         """Decide which job a launch belongs to, by the table in `launches`."""
@@ -135,39 +162,60 @@ class Placing:
         origin = read_origin(found, key.node, boot)
         launch = LaunchClaims(key=key, origin=origin, claims=claims)
         label = self._labels.find_origin(key, origin.rendezvous)
-        label = label or self._find_known(key, launch.processes)
+        label = label or self._find_known(key, launch.processes, origin.party)
         if label is not None:
             return self._join_launch(launch, label)
-        name, owner, live_claims = key.name, key.owner, launch.live
-        if not live_claims:
-            return Placed(self._labels.find(name, owner))
+        name, owner = key.name, key.owner
         live = self._labels.list_live(name, owner)
         by_launcher = self._labels.find_origin(key, origin.launcher)
         live.sort(key=lambda each: each != by_launcher)
         for label in live:
             if self._labels.is_apart(label, origin.party):
                 continue
-            origin_of = self._origin_of(label)
-            record = launch.find_contradiction(self._jobs[label].generation, origin_of)
-            if record is None:
-                return self._join_launch(launch, label)
-            since, other = self._contradicted_since(key, now), origin_of(record)
-            is_job = other and may_be_job(origin, other, (each.vitals for each in live_claims))
-            if not is_job or not is_confirmed(since, record, now):
-                return Placed(label, joins=False)
+            placed = self._place_in(label, launch, now)
+            if placed is not None:
+                return placed
+        if not launch.live:
+            return Placed(self._labels.find(name, owner), joins=not live)
         free = self._labels.find_free(name, owner)
         return Placed(live[0], joins=False) if free is None else self._join_launch(launch, free)
 
+    def _place_in(self, label: str, launch: LaunchClaims, now: float) -> Placed | None:
+        """Decide whether a launch is of this live job; None if it is of another one."""
+        origin_of = self._origin_of(label)
+        record = launch.find_contradiction(self._jobs[label].generation, origin_of)
+        if record is None:
+            return self._join_launch(launch, label) if launch.live else Placed(label)
+        other, vitals = origin_of(record), [each.vitals for each in launch.live]
+        is_job = bool(vitals) and other is not None and may_be_job(launch.origin, other, vitals)
+        if is_job and is_confirmed(self._contradicted_since(launch.key, now), record, now):
+            return None
+        return Placed(label, joins=False)
+
     def _contradicted_since(self, launch: LaunchKey, now: float) -> float:
         """Return since when a launch contradicts a job, and record that it does so now."""
-        since, _ = self._contradictions.get(launch, (now, now))
-        if launch in self._contradictions or len(self._contradictions) < MAX_CONTRADICTIONS:
-            self._contradictions[launch] = since, now
+        known = self._contradictions.get(launch)
+        since = now if known is None else known[0]
+        if known is None:
+            if not self._shares.has_room(_sharer(launch), MAX_CONTRADICTIONS):
+                return since
+            self._shares.add(_sharer(launch), 1)
+        self._contradictions[launch] = since, now
         return since
+
+    def _drop_contradiction(self, launch: LaunchKey) -> None:
+        if self._contradictions.pop(launch, None) is not None:
+            self._shares.add(_sharer(launch), -1)
+
+    def _drop_unseen(self, launch: LaunchKey, now: float) -> None:
+        """Forget the contradiction of a launch if its report of now does not show it."""
+        _, seen_at = self._contradictions.get(launch, (now, now))
+        if seen_at != now:
+            self._drop_contradiction(launch)
 
     def _join_launch(self, launch: LaunchClaims, label: str) -> Placed:
         """Record that a launch is of this job."""
-        self._contradictions.pop(launch.key, None)
+        self._drop_contradiction(launch.key)
         job = self._jobs.get(label)
         self._labels.join(label, launch.key, launch.origin, len(job.generation.ranks) if job else 0)
         for other in self._labels.list_live(launch.key.name, launch.key.owner):
@@ -179,15 +227,27 @@ class Placing:
         """Return what gives the origin of a rank of a job; None for a rank without a launch."""
         return lambda record: self._labels.origin_of(label, record.launch)
 
-    def _find_known(self, launch: LaunchKey, ranks: Mapping[ProcessKey, int]) -> str | None:
-        """Return the label of the job with one of these processes; None if they are not known."""
-        for label in dict.fromkeys(
+    def _find_known(
+        self, launch: LaunchKey, ranks: Mapping[ProcessKey, int], party: Digest = b""
+    ) -> str | None:
+        """Return the label of the job with one of these processes; None if they are not known.
+
+        A party that was separated from a job is not of it, whatever is known of its processes.
+        """
+        labels = dict.fromkeys(
             [
                 plain_label(launch.name),
                 *self._labels.list_live(launch.name, launch.owner),
                 *self._labels.list_all(launch.name, launch.owner),
             ]
-        ):
+        )
+        return self._find_with(
+            (label for label in labels if not self._labels.is_apart(label, party)), ranks
+        )
+
+    def _find_with(self, labels: Iterable[str], ranks: Mapping[ProcessKey, int]) -> str | None:
+        """Return the first of these labels whose job has or had one of these processes."""
+        for label in labels:
             job, past = self._jobs.get(label), self._past.get(label)
             if (past is not None and not past.processes.isdisjoint(ranks)) or (
                 job is not None and job.has_any(ranks)
@@ -205,14 +265,14 @@ class Placing:
         first, second = (self._labels.origin_of(job.name, each) for each in (one, other))
         if first is None or second is None or first.party == second.party:
             return set()
-        if not is_confirmed(self._contradicted_since(other, claim.now), record, claim.now):
-            return set()
         goes, stays, leaving = second, first, claim.vitals
         if self._labels.joined_first(job.name, one, other) == other:
             goes, stays, leaving = first, second, record.vitals
         if not may_be_job(goes, stays, [leaving]):
             return set()
-        self._contradictions.pop(other, None)
+        if not is_confirmed(self._contradicted_since(other, claim.now), record, claim.now):
+            return set()
+        self._drop_contradiction(other)
         parted = set(self._labels.part(job.name, goes.party))
         return {rank for rank, each in job.generation.ranks.items() if each.launch in parted}
 
@@ -221,19 +281,18 @@ class Placing:
 
         A process stays in its job even if a restarted agent reports a different owner or none.
         """
-        vitals, key = claim.vitals, claim.key
-        live = self._labels.find_live(vitals.job, vitals.owner)
-        if live is not None:
-            return live
-        label = plain_label(vitals.job)
-        job, past = self._jobs.get(label), self._past.get(label)
-        record = job.generation.ranks.get(vitals.rank) if job else None
-        if (record is not None and record.key == key) or (past and key in past.processes):
-            return label
-        return self._labels.find(vitals.job, vitals.owner)
+        vitals = claim.vitals
+        live = self._labels.list_live(vitals.job, vitals.owner)
+        known = self._find_with([plain_label(vitals.job), *live], {claim.key: vitals.rank})
+        return known or self._labels.find(vitals.job, vitals.owner)
 
     def drop_old(self, now: float, after_s: float) -> None:
         """Forget the contradictions of launches that are not reported any more."""
         for key, (_, seen_at) in list(self._contradictions.items()):
             if now - seen_at > after_s:
-                del self._contradictions[key]
+                self._drop_contradiction(key)
+
+
+def _sharer(launch: LaunchKey) -> str:
+    """Return the key of the fair shares, as `Job.sharer`."""
+    return launch.owner or launch.name

@@ -27,7 +27,7 @@ TEXTS = {
     MANY_ATTEMPTS: "{job} restarts too often. Its next attempt is watched after at most 10 s",
     OVER_LIMIT: "{job} is over a limit: its owner, its node or the tower has too many jobs or "
     "ranks",
-    OTHER: "other jobs of this node",
+    OTHER: "this node has more jobs with such processes than are listed. End what is not needed",
 }
 """By reason: why a process is not watched, and what to do."""
 
