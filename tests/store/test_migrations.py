@@ -189,6 +189,31 @@ def test_the_incidents_of_version_8_have_no_summary(tmp_path):
     assert version_of(path) == SCHEMA_VERSION
 
 
+def test_the_series_of_version_9_have_the_launch_of_their_message(tmp_path):
+    path = tmp_path / "watchtower.db"
+    SqliteStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("DROP TABLE series")
+        db.execute(
+            "CREATE TABLE series (incident TEXT, node TEXT, sharer TEXT, taken_at DOUBLE PRECISION,"
+            " size_bytes INTEGER, body TEXT, PRIMARY KEY (incident, node))"
+        )
+        for node, body in (("n0", '{"launch": "l1"}'), ("n1", "{}"), ("n2", "torn")):
+            db.execute("INSERT INTO series VALUES ('01A', ?, 'uid:1', 5.0, 2, ?)", (node, body))
+        db.execute("PRAGMA user_version = 9")
+    store = SqliteStore(path)
+    rows = store.series("01A").result()
+    assert [(row.node, row.launch, row.sharer, row.taken_at) for row in rows] == [
+        ("n0", "l1", "uid:1", 5.0),
+        ("n1", "", "uid:1", 5.0),
+        ("n2", "", "uid:1", 5.0),
+    ]
+    store.save_series(replace(rows[0], launch="l2")).result()
+    assert [row.launch for row in store.series("01A").result()] == ["l1", "l2", "", ""]
+    store.close()
+    assert version_of(path) == SCHEMA_VERSION
+
+
 def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
     path = tmp_path / "watchtower.db"
     store = SqliteStore(path)

@@ -10,7 +10,7 @@ import msgspec
 from tests.core.detection.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.core.detection.traced import AGAIN_S, MAX_TRIES
-from watchtower.store.series_rows import MAX_NODES, SeriesRow
+from watchtower.store.series_rows import MAX_MESSAGES, SeriesRow
 from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.incident_views import get_incident
 from watchtower.tower.job_steps import view_steps
@@ -51,6 +51,7 @@ def an_answer(sim: Simulation, node: str, order: SeriesOrder) -> SeriesBatch:
         node=node,
         job=order.job,
         owner=order.owner,
+        launch=order.launch,
         incident=order.incident,
         held_s=1.0,
         series=tuple(a_series(sim, rank, [8, 9, 9]) for rank in order.ranks),
@@ -129,6 +130,30 @@ def test_the_suspect_and_healthy_peers_are_ordered_and_shown(tell):
     tell(story, World(size=8))
 
 
+def test_the_launches_of_a_job_on_one_node_have_orders_of_their_own(tell):
+    async def story(sim):
+        for rank, each in sim.world.ranks.items():
+            each.launch = f"l{rank // 2}"
+        orders = Orders(sim)
+        await hang(sim, SUSPECT)
+        await sim.report(2)
+        given = [order for _, order in orders.given]
+        assert [(order.launch, order.ranks) for order in given] == [("l1", (2, 3)), ("l0", (0, 1))]
+        assert len({order.id for order in given}) == 2
+        for order in given:
+            await send(sim, an_answer(sim, "n0", order))
+        shown = await found(sim)
+        assert [one.rank for one in shown.items] == [2, 0, 1, 3]
+        await sim.report(5 * AGAIN_S)
+        assert len(orders.given) == 2
+        waiting = {(JOB, order.launch): (sim.world.now, order) for order in given}
+        sim.tower.traces._waiting[("n0", "n0")] = waiting
+        sim.tower.traces.drop(JOB)
+        assert sim.tower.traces.collect(("n0", "n0")) == ()
+
+    tell(story, World(size=4, per_node=4))
+
+
 def test_orders_without_an_answer_are_given_a_few_times(tell):
     async def story(sim):
         orders = Orders(sim)
@@ -180,16 +205,16 @@ def test_series_outlive_the_tower_and_are_not_ordered_again(tell):
     tell(story)
 
 
-def test_one_incident_has_the_series_of_a_few_nodes(tell):
+def test_one_incident_has_the_series_of_a_few_launches(tell):
     async def story(sim):
-        for number in range(2 * MAX_NODES):
+        for number in range(2 * MAX_MESSAGES):
             row = SeriesRow(
                 incident="i1", node=f"n{number:02}", sharer="", taken_at=1.0, body=b"{}"
             )
             await asyncio.wrap_future(sim.store.save_series(row))
         await asyncio.wrap_future(sim.store.save_series(replace(row, node="n00", body=b"[]")))
         rows = await asyncio.wrap_future(sim.store.series("i1"))
-        assert len(rows) == MAX_NODES
+        assert len(rows) == MAX_MESSAGES
         assert rows[0].body == b"[]"
 
     tell(story)
@@ -201,7 +226,7 @@ def test_orders_of_a_silent_agent_expire(tell):
         traces = sim.tower.traces
         traces.collect(("n1", "n1"))
         traces._waiting[("lost", "agent")] = {
-            JOB: (0.0, SeriesOrder(id="o", incident="i", job=JOB, ranks=()))
+            (JOB, ""): (0.0, SeriesOrder(id="o", incident="i", job=JOB, ranks=()))
         }
         await sim.report(2 * AGAIN_S)
         assert ("lost", "agent") not in traces._waiting

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchtower.store.private_files import make_private_file
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 """Bytes to which the write-ahead log shrinks after a burst. The largest batch of dumps fits."""
@@ -120,6 +120,34 @@ SELECT DISTINCT incidents.id, json_extract(suspect.value, '$.node'),
 FROM incidents, json_each(
     CASE WHEN json_valid(verdict) THEN verdict ELSE '{}' END, '$.suspects') AS suspect
 WHERE suspect.key < 256 AND json_extract(suspect.value, '$.node') IS NOT NULL;
+""",
+    # Files of versions before 9 have no table of series.
+    9: """
+CREATE TABLE IF NOT EXISTS series (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    sharer TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (incident, node)
+);
+CREATE TABLE series_of_launches (
+    incident TEXT NOT NULL,
+    node TEXT NOT NULL,
+    launch TEXT NOT NULL DEFAULT '',
+    sharer TEXT NOT NULL,
+    taken_at DOUBLE PRECISION NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (incident, node, launch)
+);
+INSERT INTO series_of_launches
+SELECT incident, node,
+    CASE WHEN json_valid(body) THEN COALESCE(json_extract(body, '$.launch'), '') ELSE '' END,
+    sharer, taken_at, size_bytes, body FROM series;
+DROP TABLE series;
+ALTER TABLE series_of_launches RENAME TO series;
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""

@@ -80,15 +80,16 @@ CREATE TABLE IF NOT EXISTS dumps (
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_age ON dumps (received_at, size_bytes);
 CREATE INDEX IF NOT EXISTS dumps_by_sharer ON dumps (sharer, received_at, size_bytes);
--- What the traced ranks of an incident did before it: one message of each node.
+-- What the traced ranks of an incident did before it: one message of each launch.
 CREATE TABLE IF NOT EXISTS series (
     incident TEXT NOT NULL,
     node TEXT NOT NULL,
+    launch TEXT NOT NULL DEFAULT '',
     sharer TEXT NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL,
     size_bytes INTEGER NOT NULL,
     body TEXT NOT NULL,
-    PRIMARY KEY (incident, node)
+    PRIMARY KEY (incident, node, launch)
 );
 CREATE INDEX IF NOT EXISTS series_by_sharer ON series (sharer, taken_at, size_bytes);
 CREATE TABLE IF NOT EXISTS pauses (

@@ -182,7 +182,7 @@ class SqliteStore:
         return future
 
     def save_series(self, row: SeriesRow) -> Future[None]:
-        """Store the series of one node for an incident, in place of earlier ones."""
+        """Store the series of one launch for an incident, in place of earlier ones."""
         return self._write(lambda db: series_rows.save(db, row))
 
     def series(self, incident: str) -> Future[list[SeriesRow]]:

@@ -138,6 +138,7 @@ class StoreWriter:
         row = SeriesRow(
             incident=batch.incident,
             node=batch.node,
+            launch=batch.launch,
             sharer=sharer,
             taken_at=self._clock.wall() - batch.held_s,
             body=body,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.fleet.fleet import Fleet
@@ -33,9 +33,9 @@ class TraceOrders:
     ) -> None:
         self._fleet, self._live, self._store_writer = fleet, live, store_writer
         self._clock = clock
-        self._waiting: dict[Agent, dict[str, tuple[float, SeriesOrder]]] = {}
-        """By agent and job, with the time of the order. A newer order of a job replaces the older
-        one."""
+        self._waiting: dict[Agent, dict[tuple[str, str], tuple[float, SeriesOrder]]] = {}
+        """By agent, and by job and launch, with the time of the order. A newer order of a launch
+        replaces the older one."""
 
     def check(self, live: LiveJob, gen: Generation, now: float) -> None:
         """Order series if the incident of a job is new, has other suspects, or lacks series."""
@@ -57,21 +57,20 @@ class TraceOrders:
             for agent, waiting in self._waiting.items()
             if any(now - placed_at < EXPIRES_S for placed_at, _ in waiting.values())
         }
-        for ranks in tracing.take_due(gen, now).values():
-            record = gen.ranks[ranks[0]]
+        for launch, ranks in tracing.take_due(gen, now).items():
             order = SeriesOrder(
-                id=ident,
+                id=f"{ident}.{launch.id}" if launch.id else ident,
                 incident=tracing.incident,
-                job=record.vitals.job,
-                owner=record.vitals.owner,
-                launch=_only_launch(gen, ranks),
+                job=launch.name,
+                owner=launch.owner,
+                launch=launch.id,
                 ranks=ranks,
                 suspects=tuple(rank for rank in ranks if rank in tracing.suspects),
             )
-            agent = record.key.node, record.reporter.agent_id
-            waiting = self._waiting.setdefault(agent, {})
-            if gen.job in waiting or len(waiting) < MAX_ORDERS:
-                waiting[gen.job] = now, order
+            agent = launch.node, gen.ranks[ranks[0]].reporter.agent_id
+            waiting, key = self._waiting.setdefault(agent, {}), (gen.job, launch.id)
+            if key in waiting or len(waiting) < MAX_ORDERS:
+                waiting[key] = now, order
 
     def collect(self, agent: Agent) -> tuple[SeriesOrder, ...]:
         """Remove and return the orders for an agent."""
@@ -80,7 +79,8 @@ class TraceOrders:
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""
         for waiting in self._waiting.values():
-            waiting.pop(job, None)
+            for key in [key for key in waiting if key[0] == job]:
+                del waiting[key]
 
     async def take(self, batch: SeriesBatch, body: bytes) -> DumpReceipt:
         """Store series of the current incident of a job, from the node of its ranks.
@@ -108,12 +108,6 @@ class TraceOrders:
         keys += [(one.rank, one.pid, one.start_time) for one in batch.outputs]
         is_own = all(_is_of(job.generation, batch.node, *key) for key in keys)
         return live if keys and is_own else None
-
-
-def _only_launch(gen: Generation, ranks: Iterable[int]) -> str:
-    """Return the launch of these ranks of a node; empty, for all launches, if there are several."""
-    launches = {gen.ranks[rank].vitals.launch for rank in ranks}
-    return launches.pop() if len(launches) == 1 else ""
 
 
 def _is_of(gen: Generation, node: str, rank: int, pid: int, start_time: int) -> bool:

@@ -37,7 +37,9 @@ async def collect_traces(tower: Tower, overview: IncidentOverview) -> TracesShow
 def _digest(rows: Sequence[SeriesRow]) -> bytes:
     content = blake2b(digest_size=16)
     for row in rows:
-        content.update(f"{row.node} {row.taken_at} {len(row.body)} ".encode() + row.body)
+        content.update(
+            f"{row.node} {row.launch} {row.taken_at} {len(row.body)} ".encode() + row.body
+        )
     return content.digest()
 
 

@@ -39,6 +39,7 @@ class Rank:
     interval_s: float = 0.0
     phase: str = ""
     phase_at: float | None = None
+    launch: str = ""
     """When the phase began; by default, when it was first reported."""
     cpu_cores: float = 0.0
     blocked_at: float | None = None
@@ -59,6 +60,7 @@ class Rank:
             pid=self.pid,
             start_time=self.pid * 10,
             owner=self.owner,
+            launch=self.launch,
             launched=self.launched,
             world_size=world_size,
             found_age_s=now - self.started_at,

@@ -35,6 +35,7 @@ from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.policy import Policy
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import (
+    MAX_UNWATCHED,
     Ending,
     EndingKind,
     RankVitals,
@@ -500,6 +501,21 @@ def test_whatever_is_reported_first_the_launches_of_two_jobs_end_in_two_jobs(ord
     found = sorted(map(sorted, sim.jobs().values()))
     assert found == sorted(map(sorted, [processes(A1, A2), processes(B1, B2)]))
     assert len(sim.fleet.jobs) == 2
+
+
+def test_processes_of_more_jobs_than_are_listed_have_a_sentence(sim):
+    starts = []
+    for n in range(MAX_UNWATCHED + 2):
+        first = replace(A, pid=1000 + 10 * n, ranks=(0,), owner=f"uid:{n}", at=f"h:{n}")
+        starts += [first, replace(first, pid=5000 + 10 * n, beat=None, launched=False)]
+    sim.run(*starts, seconds=2)
+    *listed, rest = sim.fleet.nodes["n0"].unwatched
+    assert len(listed) == MAX_UNWATCHED - 1
+    assert (rest.reason, rest.job, rest.count) == ("other", "", 3)
+    assert rest.text == (
+        "3 processes are not watched: the reasons differ, and this node has too many such jobs to "
+        "list each. End what is not needed."
+    )
 
 
 def test_every_live_process_of_a_report_is_watched_or_counted_with_a_reason(sim):

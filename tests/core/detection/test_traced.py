@@ -78,11 +78,27 @@ def test_peers_of_a_large_job_are_chosen_quickly():
     assert len(choose_peers(world.gen, [5])) == PEERS
 
 
+def take_due(tracing: Tracing, world: World, now: float) -> dict[str, tuple[int, ...]]:
+    """Return the ranks to order by node, and its launch if there is one."""
+    due = tracing.take_due(world.gen, now)
+    return {f"{key.node} {key.id}".strip(): ranks for key, ranks in due.items()}
+
+
+def test_each_launch_of_a_node_has_an_order_of_its_own():
+    world = a_world()
+    for rank in (0, 3):
+        world.ranks[rank].launch = "l1"
+    world.report()
+    tracing = started(world, 2, 3)
+    due = take_due(tracing, world, 100.0)
+    assert due == {"n1": (2,), "n1 l1": (3,), "n0 l1": (0,), "n2": (4,), "n3": (6,)}
+
+
 def test_every_traced_rank_is_ordered_from_its_node_once():
     world = a_world()
     tracing = started(world, 2, 3)
     assert tracing.is_due(100.0)
-    assert tracing.take_due(world.gen, 100.0) == {"n1": (2, 3), "n0": (0,), "n2": (4,), "n3": (6,)}
+    assert take_due(tracing, world, 100.0) == {"n1": (2, 3), "n0": (0,), "n2": (4,), "n3": (6,)}
     assert not tracing.is_due(100.0 + AGAIN_S - 1)
     tracing.take((2, 3, 0, 4, 6))
     assert not tracing.is_due(1000.0)
@@ -93,7 +109,7 @@ def test_what_does_not_come_is_ordered_again_a_few_times():
     tracing, now, orders = started(world, 2), 100.0, []
     for _ in range(10):
         if tracing.is_due(now):
-            orders.append(tracing.take_due(world.gen, now))
+            orders.append(take_due(tracing, world, now))
             tracing.take((0, 4, 6))
         now += AGAIN_S
     assert orders[1:] == [{"n1": (2,)}] * (MAX_TRIES - 1)
@@ -102,10 +118,10 @@ def test_what_does_not_come_is_ordered_again_a_few_times():
 def test_another_suspect_is_ordered_with_what_its_node_sent_before():
     world = a_world()
     tracing = started(world, 2)
-    tracing.take_due(world.gen, 100.0)
+    take_due(tracing, world, 100.0)
     tracing.take((2, 0, 4, 6))
     tracing.begin("i1", (3,), world.gen)
-    assert tracing.take_due(world.gen, 101.0) == {"n1": (2, 3)}
+    assert take_due(tracing, world, 101.0) == {"n1": (2, 3)}
 
 
 def test_an_incident_whose_verdicts_keep_changing_traces_a_bounded_number_of_ranks():
@@ -133,4 +149,4 @@ def test_a_resumed_incident_is_not_ordered_again():
 def test_ranks_that_no_agent_reports_are_not_ordered():
     world = a_world()
     tracing = started(world, 99)
-    assert "" not in tracing.take_due(world.gen, 100.0)
+    assert "" not in take_due(tracing, world, 100.0)

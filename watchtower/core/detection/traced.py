@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from watchtower.core.fleet.generation import Generation, RankRecord
+from watchtower.core.fleet.generation import Generation, LaunchKey, RankRecord
 from watchtower.wire.series import MAX_TRACED
 from watchtower.wire.verdict import Verdict
 
@@ -102,21 +102,22 @@ class Tracing:
         """Return whether ranks must be ordered now."""
         return bool(self._missing()) and now - self._ordered_at >= AGAIN_S
 
-    def take_due(self, gen: Generation, now: float) -> dict[str, tuple[int, ...]]:
-        """Return the ranks to order by node, and count them as ordered.
+    def take_due(self, gen: Generation, now: float) -> dict[LaunchKey, tuple[int, ...]]:
+        """Return the ranks to order by launch, and count them as ordered.
 
-        An order names all traced ranks of its node, because its answer replaces the earlier one.
+        An order names all traced ranks of its launch, because its answer replaces the earlier one.
+        It names one launch, because another job of the same name may have the same ranks there.
         """
         self._ordered_at = now
-        nodes = dict[str, list[int]]()
+        launches = dict[LaunchKey, list[int]]()
         due = set(self._missing())
         for rank in self.wanted:
             if rank in gen.ranks:
-                nodes.setdefault(gen.ranks[rank].key.node, []).append(rank)
-        nodes = {node: ranks for node, ranks in nodes.items() if due & set(ranks)}
+                launches.setdefault(gen.ranks[rank].launch, []).append(rank)
+        launches = {launch: ranks for launch, ranks in launches.items() if due & set(ranks)}
         for rank in due:
             self.wanted[rank] += 1
-        return {node: tuple(sorted(ranks)) for node, ranks in nodes.items()}
+        return {launch: tuple(sorted(ranks)) for launch, ranks in launches.items()}
 
     def take(self, ranks: Iterable[int]) -> None:
         """Note ranks whose series were stored."""

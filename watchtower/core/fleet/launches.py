@@ -7,7 +7,8 @@ node, and a restart has new launchers: these are one job. The first line that ma
 2. A launch with a process that is known belongs to the job of this process.
 3. A launch that contradicts the live ranks of a job for `CONFIRM_S` seconds is not of this job. It
    contradicts them if it has a live process for the same rank, another world size, another job of
-   the scheduler, or another run.
+   the scheduler, or another run. A launch that has ended when it is first seen does so at once,
+   also with another rendezvous: its ranks are not watched.
 4. A launch by a process that has started ranks of a job before is of this job.
 5. Any other launch is of this job: one more node, or the next attempt.
 

@@ -27,7 +27,8 @@ TEXTS = {
     MANY_ATTEMPTS: "{job} restarts too often. Its next attempt is watched after at most 10 s",
     OVER_LIMIT: "{job} is over a limit: its owner, its node or the tower has too many jobs or "
     "ranks",
-    OTHER: "this node has more jobs with such processes than are listed. End what is not needed",
+    OTHER: "the reasons differ, and this node has too many such jobs to list each. End what is not "
+    "needed",
 }
 """By reason: why a process is not watched, and what to do."""
 
