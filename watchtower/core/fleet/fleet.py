@@ -235,7 +235,7 @@ class Fleet:
                 job.generation.expire_rivals(now)
                 self._count_bytes(job.name)
         for node in self.nodes.values():
-            if node.held and now > node.reporter.silent_from:
+            if (node.held or node.over) and now > node.reporter.silent_from:
                 node.forget_processes()
         old = find_old_nodes(self.nodes, self.jobs.values(), now)
         for name in old:

@@ -5,7 +5,7 @@ It records which launches contradict a job, and since when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +29,6 @@ from watchtower.core.fleet.launches import (
 from watchtower.core.fleet.node import NodeRecord
 from watchtower.core.fleet.quotas import Quota
 from watchtower.wire.dumps import DumpBatch
-from watchtower.wire.launches import Launch
 from watchtower.wire.report import RankVitals, Report
 
 MAX_CONTRADICTIONS = 4096
@@ -142,25 +141,26 @@ class Placing:
         for claim in sorted(claims, key=lambda each: precedence(each.vitals)):
             groups.setdefault(claim.launch, []).append(claim)
         for key in sorted(groups, key=lambda each: self._labels.find_launch(each) is None):
-            found, placed, joined = launches.get(key.id), None, None
+            found, placed = launches.get(key.id), None
+            origin = read_origin(found, key.node, report.boot) if found is not None else None
             for claim in groups[key]:
-                if found is not None and (
-                    placed is None or self._labels.find_launch(key) != joined
-                ):
-                    placed = self._place(found, groups[key], report.boot)
-                    joined = self._labels.find_launch(key)
+                if origin is not None and (placed is None or self._has_left(origin, placed)):
+                    launch = LaunchClaims(key=key, origin=origin, claims=groups[key])
+                    placed = self._place(launch, claim.now)
                 label = placed.label if placed is not None else self._label_of(claim)
                 yield label, claim, placed is None or placed.joins
             self._drop_unseen(key, groups[key][0].now)
 
-    def _place(self, found: Launch, claims: Sequence[Claim], boot: str) -> Placed:
+    def _has_left(self, launch: Origin, placed: Placed) -> bool:
+        """Return whether a launch has been separated from the job that it had joined."""
+        return placed.joins and self._labels.is_apart(placed.label, launch.party)
+
+    def _place(self, launch: LaunchClaims, now: float) -> Placed:
         """Decide which job a launch belongs to, by the table in `launches`."""
-        key, now = claims[0].launch, claims[0].now
+        key, origin = launch.key, launch.origin
         label = self._labels.find_launch(key)
         if label is not None:
             return Placed(label)
-        origin = read_origin(found, key.node, boot)
-        launch = LaunchClaims(key=key, origin=origin, claims=claims)
         label = self._labels.find_origin(key, origin.rendezvous)
         label = label or self._find_known(key, launch.processes, origin.party)
         if label is not None:
