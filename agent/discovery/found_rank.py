@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.discovery.launchers import RankClaim
 from agent.discovery.pages import PageFile
 from agent.discovery.process_table import Process
-from watchtower.wire.launches import Launch
+from watchtower.wire.report import Launch
 
 
 class JobKey(NamedTuple):

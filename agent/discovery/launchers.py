@@ -15,8 +15,7 @@ from watchtower.printable import printable
 from watchtower.toml_tables import read_table
 from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import JobLabels
+from watchtower.wire.report import JobLabels, Launch
 
 SHOWN_OF_VALUE = 32
 """Characters of a variable's value in a sentence."""

@@ -16,8 +16,7 @@ from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
 from watchtower.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import RankVitals
+from watchtower.wire.report import Launch, RankVitals
 
 ENDED_KEPT_S = 3600.0
 """Seconds that an ended rank stays in the reports, so that a tower that starts later receives

@@ -15,8 +15,8 @@ from agent.dumping.dump_slots import DumpSlots
 from agent.dumping.dump_triggers import OrderInbox
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
-from watchtower.wire.launches import Launch
 from watchtower.wire.orders import Order
+from watchtower.wire.report import Launch
 
 LAUNCH = Launch(id="l")
 

@@ -25,8 +25,7 @@ from agent.watching.watchlist import Watchlist
 from tests.properties import examples
 from watchtower.log_limit import BURST, LogLimit
 from watchtower.wire.bounds import MAX_REPORT_BYTES
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import RankVitals, Report
+from watchtower.wire.report import Launch, RankVitals, Report
 
 LAUNCH = Launch(id="l")
 

@@ -21,8 +21,15 @@ from agent.series.reporting import ORDERS, SeriesReporter, encode_series
 from agent.series.ring import Ring
 from tests.properties import examples
 from tests.towers import wait_until
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import Beat, Ending, EndingKind, Movement, ProcessState, RankVitals
+from watchtower.wire.report import (
+    Beat,
+    Ending,
+    EndingKind,
+    Launch,
+    Movement,
+    ProcessState,
+    RankVitals,
+)
 from watchtower.wire.series import MAX_POINTS, Lane, SeriesBatch, SeriesOrder, encode_points
 
 LAUNCH = Launch(id="l")

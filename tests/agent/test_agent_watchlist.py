@@ -10,7 +10,7 @@ from agent.discovery.launchers import RankClaim
 from agent.discovery.process_table import Process
 from agent.procfs import Proc
 from agent.watching.watchlist import Watchlist
-from watchtower.wire.launches import Launch
+from watchtower.wire.report import Launch
 
 LAUNCH = Launch(id="l")
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.launches import CONFIRM_S
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
+from watchtower.wire.report import Beat, Ending, EndingKind, Launch, RankVitals, Report
 
 USER = "uid:1000"
 STEPS = Beat(step=5, age_s=0.1, advanced=1, interval_s=1.0)

@@ -15,7 +15,7 @@ from agent.procfs import Proc
 from agent.watching.watchlist import ENDED_KEPT_S, Watchlist
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
-from watchtower.wire.launches import Launch
+from watchtower.wire.report import Launch
 
 LAUNCH = Launch(id="l")
 

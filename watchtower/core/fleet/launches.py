@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from watchtower.core.fleet.claims import Claim
 from watchtower.core.fleet.generation import Generation, LaunchKey, ProcessKey, RankRecord
-from watchtower.wire.launches import Launch
-from watchtower.wire.report import RankVitals
+from watchtower.wire.report import Launch, RankVitals
 
 CONFIRM_S = 5.0
 """Seconds for which two launches must contradict each other. Ranks of a restarted launcher may need
