@@ -38,7 +38,7 @@ help: ## list the commands
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
-test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
+test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
 	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
 
 # Each interpreter has an environment of its own below $(VENV). Drills do not depend on the interpreter.

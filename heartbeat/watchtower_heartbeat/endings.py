@@ -93,7 +93,7 @@ def type_name(kind: type[BaseException]) -> str:
 
 
 def choose_lines(value: BaseException) -> str:
-    """Return the lines of the message that carry its meaning; "" if there is none.
+    """Return the lines of the message that carry its meaning; "" for an empty message.
 
     The first line, the last one, and as many between them as fit: libraries put the cause into the
     last line, and what they made of it into the first one.

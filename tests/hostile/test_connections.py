@@ -346,7 +346,7 @@ def test_an_agent_that_reports_too_often_costs_only_itself(server):
 
 
 def test_a_sender_without_a_token_holds_no_memory(tmp_path, monkeypatch):
-    """It is refused by its headers: nothing is counted, and nobody waits for its body."""
+    """It is refused by its headers: nothing is counted, and its body is not awaited."""
     monkeypatch.setattr(connections, "DIRECT_BODY_S", 60.0)
     token = "t" * 43
     server = Server(tmp_path, agent_token=token)

@@ -50,7 +50,7 @@ def test_a_pause_seen_before_gets_more_patience():
 
 
 def test_a_gpu_that_was_idle_for_a_while_alone_is_a_pause_that_gets_more_patience():
-    """A copy to the host is no load: another GPU may seem idle until it ends."""
+    """A copy to the host does not count as load: another GPU may seem idle until it ends."""
     story = Story()
     for length in (9, 12):
         story.see(stalled(since=story.now - 6))

@@ -307,7 +307,7 @@ def test_a_gpu_that_only_another_job_uses_separates_none():
 
 def test_what_is_older_than_the_stall_separates_none():
     for kind, what, value in CASES:
-        # A call that has not returned is no event of the past.
+        # A call that has not returned goes on: its age does not matter.
         if what in ("observation", "node") and kind != "GPU driver":
             old = replace(value, age_s=900.0)
             picture = take_picture(make_case(kind, what, old, logged=False))

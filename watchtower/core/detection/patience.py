@@ -38,7 +38,8 @@ CANNOT_GO_ON = frozenset(
 def cannot_go_on(diagnosis: Diagnosis) -> bool:
     """Return whether a job cannot recover by itself.
 
-    A GPU whose load alone shows that it has no work may get work: a copy to its host is no load.
+    It can if only the load of a GPU shows that it has no work: a copy to its host does not count as
+    load.
     """
     return diagnosis.cause in CANNOT_GO_ON and not diagnosis.is_shown_by_gpus
 

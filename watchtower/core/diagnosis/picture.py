@@ -243,7 +243,7 @@ class Picture(Positions):
 
     @property
     def deciding_separations(self) -> tuple[Separation, ...]:
-        """Those while which it is not said that no rank is to blame; others are only shown."""
+        """The separations because of which the verdict is not `symmetric_hang`."""
         return tuple(each for each in self.separations if each.decides)
 
     @cached_property

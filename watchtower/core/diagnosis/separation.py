@@ -62,10 +62,10 @@ LIMITS = ("cpu_limit", "memory_limit")
 
 
 class Strength(Enum):
-    """What a kind of evidence says about ranks that wait."""
+    """What a kind of evidence shows about ranks that wait."""
 
     DECIDES = "decides"
-    """While it separates ranks, it is not said that no rank is to blame."""
+    """While it separates ranks, the verdict is not `symmetric_hang`."""
     SUPPORTS = "supports"
     """The same, unless collective logs show that these ranks have entered their call."""
 
@@ -85,7 +85,7 @@ class Separation:
     words: str
     """As in `Kind`."""
     decides: bool
-    """It is not said that no rank is to blame. Else it is only shown."""
+    """True if the verdict is not `symmetric_hang` because of it. Else it is only shown."""
 
 
 class Kind(NamedTuple):

@@ -290,7 +290,7 @@ class Fleet:
         vitals, key = claim.vitals, claim.key
         job = self.jobs.get(label) or self._new_job(label, claim)
         if job is None:
-            self.labels.drop(label)  # there is no job, so nothing may be stored of its launch
+            self.labels.drop(label)  # the job was refused: its launch must not be stored
             return
         self._note_name(job, vitals.job, vitals.owner)
         gen = job.generation

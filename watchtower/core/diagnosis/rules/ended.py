@@ -95,7 +95,7 @@ def find_ended(cause: Cause, picture: Picture) -> Accusation | None:
         return _accuse_lingering(picture, cause) if cause is Cause.EXCEPTION else None
     if found.deaths[0].kind not in KINDS[cause]:
         return None
-    if found.basis is Basis.NOTHING:
+    if not found.blamed:
         return _accuse_none(picture, found, cause)
     return _accuse(picture, found.deaths, cause, _doubt_first(picture, found))
 
