@@ -55,7 +55,9 @@ test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the sy
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch' --hypothesis-profile thorough
+	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch and not alone' \
+		--hypothesis-profile thorough
+	@$(PYTEST) tests/system -m alone
 
 browser: $(VENV)/.ready-browser $(VENV)/axe/.ready ## install what tests of the pages need, with npm; not Chromium itself
 

@@ -13,7 +13,7 @@ from tests.system.dead_file_server import FileServerOutage
 from tests.system.imagined_agents import get
 from tests.towers import running_tower, wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.alone]
 
 JOBS = 300
 LATER_S = 10.0
