@@ -21,7 +21,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from watchtower.api.metrics import Snapshot, TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.core.policy import Policy
@@ -92,7 +92,7 @@ def measure(ranks: int) -> ScrapeCost:
 
 
 async def _measure(store: SqliteStore, ranks: int) -> ScrapeCost:
-    tower = Tower(Policy(), store, store.recall(), Clock(), InThread)
+    tower = Tower(Policy(), store, store.recall(), Clock(), in_thread)
     try:
         for step in range(1, 6):
             for node in range(ranks // PER_NODE):

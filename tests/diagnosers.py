@@ -2,6 +2,9 @@
 
 from watchtower.diagnoser.messages import Answer, Request, read_answer
 from watchtower.diagnoser.work import answer
+from watchtower.tower.clock import Clock
+from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.inputs import Record
 
 
 class InThread:
@@ -14,3 +17,8 @@ class InThread:
 
     def kill(self) -> None:
         pass
+
+
+def in_thread(clock: Clock, record: Record) -> DiagnosisRunner:
+    """Run the diagnoses of a tower without processes."""
+    return DiagnosisRunner(clock, record, InThread)

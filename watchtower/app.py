@@ -59,9 +59,13 @@ from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
+from watchtower.store.values import StartupState
 from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
+from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state
+from watchtower.tower.inputs import Record, unrecorded
+from watchtower.tower.recording import Header, RecordedClock, Recorder
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
 from watchtower.ui.actions import Actions
@@ -172,23 +176,36 @@ async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S)
 def serve(config: TowerConfig) -> None:
     """Run a tower until SIGTERM or SIGINT.
 
-    Raises StoreError, TokenError, TlsError or OSError if it cannot start.
+    Raises StoreError, RecordingError, TokenError, TlsError or OSError if it cannot start.
     """
     connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
     tower: Tower | None = None
+    recorder: Recorder | None = None
     try:
         shadow = ShadowMode(
             everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
         )
         startup, clock = shadow.settle_all(store.recall()), Clock()
+        if config.record:
+            recorder = _begin_recording(config, shadow, startup, clock)
+            clock = RecordedClock(clock, recorder)
         destinations = make_destinations(config.alerts)
         links = make_links(config.alerts, config.public_url)
         alerts = AlertNotifier(destinations, store, clock, links, is_drill=config.alerts.drill)
         alerts.recall(startup.alerts, startup.incidents)
-        tower = Tower(config.policy, store, startup, clock, DiagnoserProcess, (alerts,), shadow)
+        tower = Tower(
+            config.policy,
+            store,
+            startup,
+            clock,
+            run_in_processes,
+            (alerts,),
+            shadow,
+            recorder.note if recorder is not None else unrecorded,
+        )
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -212,6 +229,23 @@ def serve(config: TowerConfig) -> None:
         store.close()
         if tower is not None:
             tower.store_writer.report_lost()
+        if recorder is not None:
+            recorder.close(Clock().now())
+
+
+def _begin_recording(
+    config: TowerConfig, shadow: ShadowMode, startup: StartupState, clock: Clock
+) -> Recorder:
+    now, wall = clock.now(), clock.wall()
+    header = Header(policy=config.policy, shadow=shadow, startup=startup, now=now, wall=wall)
+    recorder = Recorder(Path(config.record), header)
+    log.info("every input is recorded to %s", config.record)
+    return recorder
+
+
+def run_in_processes(clock: Clock, record: Record) -> DiagnosisRunner:
+    """Run the diagnoses of a tower in processes of their own."""
+    return DiagnosisRunner(clock, record, DiagnoserProcess)
 
 
 def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:

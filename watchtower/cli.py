@@ -116,7 +116,7 @@ def make_parser() -> Parser:
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
     judging.add_feedback(add("feedback", "answer whether the verdict of an incident was right"))
     _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
-    _add_replay(add("replay", "diagnose an exported incident again"))
+    _add_replay(add("replay", "decide again: about an exported incident, or a recording"))
     on_demand.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
     )
@@ -156,12 +156,16 @@ def _add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--public-url", metavar="URL", help="address of the tower for people, shown in alerts"
     )
+    parser.add_argument(
+        "--record", metavar="FILE", help="record every input to a new file, for `watchtower replay`"
+    )
     parser.set_defaults(run=_serve)
 
 
 def _serve(args: argparse.Namespace) -> int:
     from watchtower.app import serve
     from watchtower.store.migrations import StoreError
+    from watchtower.tower.recording import RecordingError
 
     flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)
@@ -170,7 +174,7 @@ def _serve(args: argparse.Namespace) -> int:
         handler.addFilter(LogLimit())
     try:
         serve(config)
-    except StoreError as error:
+    except (StoreError, RecordingError) as error:
         print(f"watchtower: {error}", file=sys.stderr)
         return UNUSABLE
     return DONE
@@ -263,8 +267,10 @@ def _add_calibration(parser: Parser) -> None:
 
 
 def _add_replay(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, help="file that `watchtower export` wrote")
-    parser.add_argument("--json", action="store_true", help="print both verdicts as JSON")
+    parser.add_argument("file", type=Path, help="file of `watchtower export` or `serve --record`")
+    parser.add_argument(
+        "--json", action="store_true", help="print both verdicts, or every effect, as JSON"
+    )
 
     def run(args: argparse.Namespace) -> int:
         from watchtower.commands.replaying import replay

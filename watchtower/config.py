@@ -70,6 +70,8 @@ class TowerConfig:
     """Address of the tower for people, used in alerts; without a slash at its end."""
     allowed_hosts: Hosts = ()
     """More host names that a tower without tokens accepts in requests."""
+    record: File = ""
+    """File to which every input of the tower is recorded, for `watchtower replay`; empty: none."""
     policy: Policy = Policy()
     retention: Retention = Retention()
     alerts: AlertSettings = AlertSettings()

@@ -1,4 +1,4 @@
-"""A thread that runs calls in order and never delays the end of the process."""
+"""Runs calls in order: a thread that never delays the end of the process, or at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,37 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _T = TypeVar("_T")
+
+
+class Executor(Protocol):
+    """Runs calls in order."""
+
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
+        """Queue a call and return its future. Raises RuntimeError after `stop`."""
+
+    def stop(self, patience_s: float) -> bool:
+        """Run the queued calls and accept no more. Return False if they take longer than
+        `patience_s` seconds."""
+
+
+class InlineExecutor:
+    """Runs each call at once, in the thread of its caller."""
+
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
+        """Run a call and return its future, which is done."""
+        future: Future[_T] = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def stop(self, patience_s: float) -> bool:
+        """Return True: no call waits."""
+        return True
 
 
 class DaemonExecutor:

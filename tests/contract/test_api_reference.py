@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from watchtower.api import examples
 from watchtower.api.field_texts import COMMON
 from watchtower.app import make_app
@@ -38,7 +38,7 @@ OF_A_STANDARD = {("Problem", "status")}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory) -> Iterator[TestClient]:
     store = SqliteStore(tmp_path_factory.mktemp("api") / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         yield client
     store.close()
 

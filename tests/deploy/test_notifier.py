@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.listening import ServiceManager
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from watchtower.app import tick_forever
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -120,7 +120,7 @@ class BrokenClock(Clock):
 def test_a_tick_that_fails_does_not_feed_the_watchdog(tmp_path: Path):
     async def story(manager: ServiceManager) -> None:
         store = SqliteStore(tmp_path / "watchtower.db")
-        tower = Tower(Policy(), store, store.recall(), BrokenClock(), InThread)
+        tower = Tower(Policy(), store, store.recall(), BrokenClock(), in_thread)
         ticking = asyncio.create_task(tick_forever(tower, Notifier(manager.environment), 0.02))
         try:
             await asyncio.to_thread(manager.hear_until, "WATCHDOG=1")

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from benchmarks import junk
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
 from watchtower.access.scopes import TokenBook
@@ -44,7 +44,7 @@ class Server:
         self.limit = ConnectionLimit(limit, self.refused.append)
         self.refusals = Refusals()
         self.store = SqliteStore(folder / "watchtower.db")
-        tower = Tower(Policy(), self.store, self.store.recall(), Clock(), InThread)
+        tower = Tower(Policy(), self.store, self.store.recall(), Clock(), in_thread)
         book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": agent_token})
         app = make_app(tower, AccessRules(visitors=Visitors(book), refusals=self.refusals))
         self.tower, self.direct = tower, app.direct

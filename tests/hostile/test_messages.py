@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from benchmarks import junk
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.properties import examples, is_thorough
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.api.intake import RefusedError, decode
@@ -57,7 +57,7 @@ ODD = st.one_of(
 def tower(tmp_path: Path):
     """One for each test: what a test wastes of it is refused to the next."""
     store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(startup_grace_s=0.1), store, store.recall(), Clock(), InThread)
+    yield Tower(Policy(startup_grace_s=0.1), store, store.recall(), Clock(), in_thread)
     store.close()
 
 
@@ -312,7 +312,7 @@ def test_reports_without_end_from_nodes_that_do_not_exist_cost_little(client, to
 def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 3_000_000)
     store = SqliteStore(tmp_path / "watchtower.db", Retention(dumps_mb=10))
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         for number in range(60):
             stacks = [junk.stack(1000 * number + n, 500) for n in range(4)]
             body = junk.dumps(f"nobody-{number}", number, stacks=stacks)

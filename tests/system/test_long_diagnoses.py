@@ -17,6 +17,7 @@ from watchtower.diagnoser.process import DiagnoserProcess, GaveUpError
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
+from watchtower.tower.inputs import unrecorded
 from watchtower.wire.dumps import DumpBatch
 
 STACKS, BODIES, RANKS = 2000, 60, 100
@@ -51,7 +52,7 @@ async def keep_busy(runner: DiagnosisRunner, owner: str, request: Request) -> No
 async def measure_victim(owners: int, times: int) -> list[float]:
     """Return the seconds of the diagnoses of one more owner."""
     runner, small, heavy = (
-        DiagnosisRunner(Clock(), DiagnoserProcess),
+        DiagnosisRunner(Clock(), unrecorded, DiagnoserProcess),
         a_request(8),
         a_heavy_request(),
     )

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import World
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.shared_parts import share_parts
 from tests.tower.simulator import Simulation
 from tests.tower.watching import Watching, without_heartbeats
@@ -62,7 +62,7 @@ def tell_no_heartbeat(tell):
 def tower(tmp_path: Path) -> Iterator[Tower]:
     """A tower with an empty store. Without `client` it does not tick."""
     store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
+    yield Tower(Policy(), store, store.recall(), Clock(), in_thread)
     store.close()
 
 

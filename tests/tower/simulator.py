@@ -17,9 +17,11 @@ from watchtower.core.incident_filter import IncidentFilter
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
-from watchtower.tower.diagnosis_runner import Diagnoser
+from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.incident_events import IncidentListener
+from watchtower.tower.inputs import unrecorded
 from watchtower.tower.live import LiveJob
+from watchtower.tower.recording import Header, RecordedClock, Recorder
 from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
@@ -74,26 +76,34 @@ class Simulation:
         self.targets: dict[int, str] = {}
         """The targets of the system calls of ranks."""
         self._batches = 0
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self, record_to: Path | None = None) -> None:
+        """Start a tower, after the last one was closed."""
         self.store = SqliteStore(self._path)
-        clock = WorldClock(world=self.world)
+        clock: Clock = WorldClock(world=self.world)
         startup = self.shadow.settle_all(self.store.recall())
+        self.recorder: Recorder | None = None
+        if record_to is not None:
+            policy, now, wall = self.world.policy, clock.now(), clock.wall()
+            header = Header(policy=policy, shadow=self.shadow, startup=startup, now=now, wall=wall)
+            self.recorder = Recorder(record_to, header)
+            clock = RecordedClock(clock, self.recorder)
         self.tower = Tower(
             self.world.policy,
             self.store,
             startup,
             clock,
-            self.start_diagnoser,
+            lambda clock, record: DiagnosisRunner(clock, record, self.start_diagnoser),
             self.listeners,
             self.shadow,
+            self.recorder.note if self.recorder is not None else unrecorded,
         )
 
     async def restart_tower(self) -> None:
         """Stop the tower normally, and start another one on the same data."""
         await self.close()
-        self._start()
+        self.start()
 
     async def kill_tower(self) -> None:
         """End the tower as kill -9 would: data that were not written yet are lost."""
@@ -104,7 +114,7 @@ class Simulation:
         await asyncio.gather(*self.tower.effects.tasks, return_exceptions=True)
         self.tower.runner.stop()
         self.store.close()
-        self._start()
+        self.start()
 
     def restart_agent(self, node: str) -> None:
         """Replace the agent of this node. The new agent finds only live processes."""
@@ -116,6 +126,8 @@ class Simulation:
     async def close(self) -> None:
         await self.tower.close()
         self.store.close()
+        if self.recorder is not None:
+            self.recorder.close(self.world.now)
 
     @property
     def live(self) -> LiveJob:

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.simulator import Simulation
 from tests.ui.browsing import get
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
@@ -75,7 +75,7 @@ def test_a_tower_with_a_damaged_store_begins_an_empty_one_and_reports_it(tmp_pat
     path = tmp_path / "watchtower.db"
     path.write_bytes(b"damaged by a disk " * 1000)
     store = SqliteStore(path)
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         ready = client.get("/readyz")
         assert ready.status_code == 200
         assert f"was damaged and is now {path}.damaged-" in ready.json()["store"]

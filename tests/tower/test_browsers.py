@@ -5,7 +5,7 @@ import socket
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
@@ -118,7 +118,7 @@ def test_a_body_of_a_form_is_refused(kind):
 @pytest.fixture
 def tower(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
+    yield Tower(Policy(), store, store.recall(), Clock(), in_thread)
     store.close()
 
 

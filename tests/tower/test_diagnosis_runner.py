@@ -21,6 +21,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
 from watchtower.tower.health import check_health
+from watchtower.tower.inputs import unrecorded
 from watchtower.wire.verdict import Cause
 
 NOTHING = Answer(diagnosis=None, evidence=None)
@@ -64,7 +65,7 @@ class Scripted:
 def run(story) -> None:
     async def whole() -> None:
         clock = HandClock([0.0])
-        runner = DiagnosisRunner(clock, Scripted)
+        runner = DiagnosisRunner(clock, unrecorded, Scripted)
         try:
             await story(runner, clock)
         finally:

@@ -191,7 +191,7 @@ def test_a_tower_that_starts_on_a_full_disk_watches_and_knows_its_open_incident(
         assert ident
         await sim.close()
         with no_room():
-            sim._start()
+            sim.start()
             health = check_health(sim.tower)
             assert health.ready
             assert health.store.startswith("fails since")
@@ -219,7 +219,7 @@ def test_incidents_that_could_not_be_stored_are_logged_at_the_end(tell, caplog):
             caplog.text
         )
         caplog.clear()
-        sim._start()
+        sim.start()
 
     tell(story)
 
@@ -232,7 +232,7 @@ def test_stored_incidents_are_not_reported_as_lost(tell, caplog):
         await sim.close()
         sim.tower.store_writer.report_lost()
         assert "lost" not in caplog.text
-        sim._start()
+        sim.start()
 
     tell(story)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
@@ -85,7 +85,7 @@ def test_an_answer_survives_a_restart_is_exported_and_goes_with_its_incident(
     path = tower.store_writer.store._path
     tower.store_writer.store.close()
     store = SqliteStore(path, Retention(incident_days=1))
-    again = Tower(Policy(), store, store.recall(), Clock(), InThread)
+    again = Tower(Policy(), store, store.recall(), Clock(), in_thread)
     assert again.feedback.find("01A") == tower.feedback.find("01A")
     store.prune(100 * DAY_S).result(20)
     assert store.recall().feedback == ()

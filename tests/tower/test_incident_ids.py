@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.api.problems import problem
@@ -56,7 +56,7 @@ def store(tmp_path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def tower(store) -> Tower:
-    return Tower(Policy(), store, store.recall(), Clock(), InThread)
+    return Tower(Policy(), store, store.recall(), Clock(), in_thread)
 
 
 @pytest.mark.parametrize("text", [FIRST, FIRST[:7], FIRST[:7].lower(), FIRST.lower()])

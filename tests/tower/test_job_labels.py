@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
@@ -29,7 +29,7 @@ def store(tmp_path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def tower(store) -> Tower:
-    return Tower(Policy(), store, store.recall(), Clock(), InThread)
+    return Tower(Policy(), store, store.recall(), Clock(), in_thread)
 
 
 def test_only_an_agent_with_a_rank_of_a_job_labels_it(client):

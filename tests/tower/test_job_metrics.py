@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB, World
-from tests.diagnosers import InThread
+from tests.diagnosers import InThread, in_thread
 from tests.store.test_sqlite import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.api.metric_table import TOWER_METRICS
@@ -234,7 +234,7 @@ def test_a_killed_diagnosis_is_counted(tell):
 
 def test_replies_to_agents_are_timed_by_path(tmp_path: Path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         client.post("/ingest/v1/report", content=b"{}")
         client.post("/ingest/v1/nothing", content=b"{}")
         page = client.get("/metrics").text

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from benchmarks import junk
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.simulator import JOB, Simulation, hang
 from watchtower.api import incident_metrics, metrics
 from watchtower.api.metrics import TowerCollector
@@ -190,7 +190,7 @@ def test_an_ordinary_name_is_its_own_label(name: str):
 
 def test_hostile_names_leave_the_page_readable(tmp_path: Path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
         page = client.get("/metrics").text
     store.close()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.core.detection.scenes import JOB, World
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.properties import examples
 from tests.tower.simulator import WorldClock
 from watchtower.core.detection.detector import Detector
@@ -53,7 +53,7 @@ def tower(store, world):
 
 
 def a_tower(store: SqliteStore, world: World) -> Tower:
-    return Tower(Policy(), store, store.recall(), WorldClock(world=world), InThread)
+    return Tower(Policy(), store, store.recall(), WorldClock(world=world), in_thread)
 
 
 def a_rank(job: str, step: int, interval_s: float, **more) -> RankVitals:

@@ -11,7 +11,7 @@ import pytest
 from starlette.routing import BaseRoute, Route
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.scopes import TokenBook
 from watchtower.api.front import Front
@@ -32,7 +32,7 @@ def app(tmp_path_factory: pytest.TempPathFactory):
     store = SqliteStore(tmp_path_factory.mktemp("store") / "watchtower.db")
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     yield make_app(
-        Tower(Policy(), store, store.recall(), Clock(), InThread),
+        Tower(Policy(), store, store.recall(), Clock(), in_thread),
         AccessRules(visitors=Visitors(TokenBook({}, environment))),
     )
     store.close()
@@ -238,7 +238,7 @@ def test_the_openapi_document_declares_the_bearer_scheme(client):
 
 def test_a_tower_without_tokens_asks_for_none(tmp_path: Path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         assert client.get("/api/v1/jobs").status_code == 200
         assert client.post("/ingest/v1/report", content=recorded("report.json")).is_success
         assert client.get("/readyz", headers={"Authorization": "Bearer x"}).json()["ready"]

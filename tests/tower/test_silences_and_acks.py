@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
@@ -35,7 +35,7 @@ def store(tmp_path: Path):
 
 @pytest.fixture
 def client(store):
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         client.post("/ingest/v1/report", content=recorded("report.json"))
         yield client
 
@@ -123,7 +123,7 @@ def test_silences_are_bounded_and_past_ones_are_dropped(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
     silences = tuple(a_silence(f"j{n}") for n in range(MAX_SILENCES))
     startup = replace(store.recall(), silences=silences)
-    full = Tower(Policy(), store, startup, Clock(), InThread)
+    full = Tower(Policy(), store, startup, Clock(), in_thread)
     with TestClient(make_app(full)) as client:
         assert_problem(silence_job(client, "x"), 422, "1000 silences")
         full.silences._known[SilenceKind.JOB, "j1"] = a_silence("j1", until=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
@@ -26,7 +26,7 @@ ALERTMANAGER = Alertmanager("http://127.0.0.1:9")
 def scrape(tmp_path: Path, destinations, headers=SCRAPE, shadow=NO_SHADOW) -> list[str]:
     """Scrape a tower twice; returns the notes of /readyz."""
     store = SqliteStore(tmp_path / "watchtower.db")
-    tower = Tower(Policy(), store, store.recall(), Clock(), InThread, shadow=shadow)
+    tower = Tower(Policy(), store, store.recall(), Clock(), in_thread, shadow=shadow)
     alerts = AlertNotifier(destinations, store, Clock())
     with TestClient(make_app(tower, alerts=alerts)) as client:
         for _ in range(2):

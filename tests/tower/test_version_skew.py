@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests.core.builders import as_sent
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.wire.record import MESSAGES, describe_messages
 from watchtower.commands.replaying import diagnose_again, read_bundle
 from watchtower.core.policy import Policy
@@ -101,7 +101,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
     """Send each message to a tower of this release at its time. Returns its verdict and replies."""
     store = SqliteStore(folder / "watchtower.db")
     clock = Replayed([0.0])
-    tower = Tower(POLICY, store, store.recall(), clock, InThread)
+    tower = Tower(POLICY, store, store.recall(), clock, in_thread)
     replies = []
     try:
         next_tick = 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.shared_parts import share_parts
 from watchtower.access.scopes import TokenBook
 from watchtower.api.security import AccessRules
@@ -45,7 +45,7 @@ def tower_for(
     save_incident(store)
     environment = {f"WATCHTOWER_{name.upper()}_TOKEN": token for name, token in TOKENS.items()}
     book = TokenBook({}, environment if with_tokens else {})
-    tower = Tower(Policy(), store, store.recall(), Clock(), InThread)
+    tower = Tower(Policy(), store, store.recall(), Clock(), in_thread)
     app = make_app(tower, AccessRules(visitors=Visitors(book, people), hosts=hosts))
     with TestClient(app, base_url=ORIGIN, follow_redirects=False) as client:
         yield client

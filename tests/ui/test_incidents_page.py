@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.store.test_incident_filter import naming
 from tests.ui.browsing import Page
 from watchtower.app import make_app
@@ -29,7 +29,7 @@ def client(tmp_path, monkeypatch):
         store.save_incident(one).result(20)
     hung = naming((EVIL, None), id="02A", opened_at=1.1e9, cause=Cause.GPU_FAULT)
     store.save_incident(hung).result(20)
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         yield client
     store.close()
 

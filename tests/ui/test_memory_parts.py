@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.store.test_incident_filter import naming
 from tests.ui.browsing import Page
 from tests.ui.logins import INCIDENT, OPEN, OWN, form_token_of, log_in, tower_for
@@ -86,7 +86,7 @@ def test_earlier_incidents_are_shown_with_what_is_the_same(tmp_path):
     for number, ident in enumerate(("01A", "01B", "01Z")):
         one = naming((node, EVIL), id=ident, opened_at=1e9 + number, closed_at=2e9, job=EVIL)
         store.save_incident(one).result(20)
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), InThread))) as client:
+    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         page = Page(client.get("/incidents/01Z").text)
         assert f"{node}: 2 earlier incidents in 30 days, 2 at the same line." in page.text
         assert [name for name in page.ids if name.startswith("earlier-01")] == [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread
+from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
 from tests.ui.test_parts_of_pages import HEALTH, a_job_overview, render
@@ -31,7 +31,7 @@ PATHS = ("/", "/nodes", "/incidents", f"/incidents/{UNKNOWN}", "/jobs/unknown")
 @pytest.fixture
 def tower(tmp_path):
     store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), InThread)
+    yield Tower(Policy(), store, store.recall(), Clock(), in_thread)
     store.close()
 
 

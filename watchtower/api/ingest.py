@@ -31,7 +31,6 @@ from watchtower.api.security import AccessRules, client_of, is_usual_agent
 from watchtower.core.fleet.fleet import MAX_NODES, FleetFullError
 from watchtower.core.fleet.report_interval import ReportPaces, report_interval_s
 from watchtower.tower.counters import Durations
-from watchtower.tower.job_labels import note_labels
 from watchtower.tower.order_book import Agent
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
@@ -162,7 +161,6 @@ class Reports:
             return last[1]
         report = decode(body, _reports)
         reply = self._tower.take_report(report, last[0].deadlines if last is not None else ())
-        note_labels(self._tower, report)
         return self._replies.encode(agent, reply)
 
     def _may_report(self, agent: Agent, is_last: bool) -> bool:

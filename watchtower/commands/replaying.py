@@ -1,4 +1,7 @@
-"""`watchtower replay`: diagnoses an exported incident again, with the rules of this release."""
+"""`watchtower replay`: decides again, with the rules of this release.
+
+From an exported incident it makes the verdict again; from a recording all that the tower did.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -16,6 +20,7 @@ from watchtower.core.case import CASE_SCHEMA
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.verdict_text import render_text
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle
+from watchtower.tower.recording import RecordingError, is_recording
 from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Verdict
 
@@ -26,7 +31,12 @@ _BUNDLES = msgspec.json.Decoder(Bundle)
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Print both verdicts; return 1 if they name other ranks or causes."""
+    """Print both verdicts of an export; return 1 if they name other ranks or causes.
+
+    Of a recording, print what the tower logs, and the verdict of each incident at the end.
+    """
+    if is_recording(args.file):
+        return _replay_recording(args)
     bundle = read_bundle(args.file)
     now = diagnose_again(bundle)
     if args.json:
@@ -36,6 +46,29 @@ def replay(args: argparse.Namespace) -> int:
         print(f"then, by watchtower {bundle.watchtower}:\n\n{then}")
         print(f"now, by watchtower {__version__}:\n\n{again}", end="")
     return DONE if _names(bundle.verdict) == _names(now) else TROUBLE
+
+
+def _replay_recording(args: argparse.Namespace) -> int:
+    from watchtower.tower.replay import replay as replay_recording  # noqa: PLC0415 -- a whole tower
+
+    try:
+        with TemporaryDirectory() as folder:
+            effects = replay_recording(args.file, Path(folder))
+    except RecordingError as error:
+        raise ClientError(str(error)) from None
+    verdicts: dict[str, Verdict] = {}
+    for effect in effects:
+        if args.json:
+            print(msgspec.json.encode(effect).decode())
+            continue
+        if "incident" in effect:
+            verdict = msgspec.convert(effect["state"]["verdict"], Verdict)
+            verdicts[effect["state"]["id"]] = verdict
+        if text := effect.get("log") or effect.get("refused"):
+            print(f"{effect['at']:8.1f} s  {text}")
+    for verdict in verdicts.values():
+        print(f"\n{render_text(verdict)}", end="")
+    return DONE
 
 
 def read_bundle(path: Path) -> Bundle:

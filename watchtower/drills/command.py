@@ -65,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the environment",
     )
     parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="record the inputs of the drill's tower to FOLDER/tower-1.gz, for `watchtower "
+        "replay`; a restarted tower records to tower-2.gz",
+    )
+    parser.add_argument(
         "--stay",
         action="store_true",
         help="on a terminal: keep the hung job and the tower, print the address of its page, and "
@@ -114,6 +121,7 @@ def _run(args: argparse.Namespace) -> Result:
         rank=args.rank,
         backend=args.backend,
         notify=notify,
+        record=args.record,
         stay=args.stay and not args.json and is_attended(sys.stdout, os.environ),
         config=config,
     )

@@ -44,6 +44,8 @@ class Environment:
         """Null: agents read the GPUs of this machine. Others need `kernel_logs`, too."""
         self.agent_options: Sequence[str] = ()
         """Further options of the agents."""
+        self.recordings: Path | None = None
+        """The folder in which each tower records its inputs, if any."""
         self.shared = shared
         self.tower_url = ""
         self._nodes = nodes
@@ -138,6 +140,10 @@ class Environment:
         if self._detection or self.alerts:
             command += ["--config", str(self._write_config())]
         self._tower_starts += 1
+        if self.recordings is not None:
+            self.recordings.mkdir(parents=True, exist_ok=True)
+            recording = self.recordings.absolute() / f"tower-{self._tower_starts}.gz"
+            command += ["--record", str(recording)]
         self._tower = self._start_child(
             f"tower-{self._tower_starts}", "watchtower", command, self.secrets
         )

@@ -57,6 +57,8 @@ class Request:
     backend: str = "auto"
     notify: Notify | None = None
     """The destination that receives the alert of the drill."""
+    record: Path | None = None
+    """The folder for recordings of the tower."""
     stay: bool = False
     """Show the result while the job, the agents and the tower still run, and end them on Ctrl-C."""
     config: Config
@@ -153,6 +155,7 @@ def make_environment(request: Request, folder: Path, *, shared: bool = False) ->
     if drill.own_gpus:
         environment.kernel_logs = KernelLogs(folder)
         environment.gpus = Gpus(folder)
+    environment.recordings = request.record
     if request.notify:
         environment.alerts, environment.secrets = request.notify.table, request.notify.secrets
     return environment

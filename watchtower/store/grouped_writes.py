@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from watchtower.daemon_executor import DaemonExecutor
+from watchtower.daemon_executor import Executor
 from watchtower.token_bucket import TokenBucket
 
 MAX_GROUP = 256
@@ -57,13 +57,21 @@ _T = TypeVar("_T")
 class GroupedWrites:
     """Accepts writes from any thread. The writer thread executes them in order."""
 
-    def __init__(self, thread: DaemonExecutor, find_file: Callable[[], sqlite3.Connection]) -> None:
-        """`find_file` returns the database to the writer thread, or raises if it is missing."""
+    def __init__(
+        self,
+        thread: Executor,
+        find_file: Callable[[], sqlite3.Connection],
+        commits: TokenBucket | None = None,
+    ) -> None:
+        """`find_file` returns the database to the writer thread, or raises if it is missing.
+
+        `commits`: how many commits may follow each other without a wait for more writes.
+        """
         self._thread, self._find_file = thread, find_file
         self._groups: deque[list[_Write]] = deque()
         """Waiting groups. For each of them one `_commit` is queued on the thread."""
-        self._lock = threading.Lock()
-        self._commits = TokenBucket(COMMITS, COMMITS_PER_S)
+        self._lock = threading.RLock()  # a call may be executed at once, by the same thread
+        self._commits = commits or TokenBucket(COMMITS, COMMITS_PER_S)
 
     def add(self, call: Callable[[sqlite3.Connection], _T]) -> Future[_T]:
         """Queue a write. The future is done when the write is on the disk.
@@ -83,10 +91,15 @@ class GroupedWrites:
     def _add(self, future: Future[Any], write: Call | Insert) -> None:
         # The lock keeps the order: the group is queued before any later call of this thread.
         with self._lock:
-            if not self._groups or len(self._groups[-1]) >= MAX_GROUP:
+            if self._groups and len(self._groups[-1]) < MAX_GROUP:
+                self._groups[-1].append((future, write))
+                return
+            self._groups.append([(future, write)])
+            try:
                 self._thread.submit(self._commit)
-                self._groups.append([])
-            self._groups[-1].append((future, write))
+            except RuntimeError:
+                self._groups.pop()
+                raise
 
     def _gather(self) -> None:
         """Wait for more writes if there were many commits and no other group waits."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import TextIO
 import msgspec
 
 from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
-from watchtower.daemon_executor import DaemonExecutor
+from watchtower.daemon_executor import DaemonExecutor, Executor, InlineExecutor
 from watchtower.store import rows, series_rows
 from watchtower.store.deliveries import read_deliveries
 from watchtower.store.feedback_rows import save_feedback
@@ -41,6 +42,7 @@ from watchtower.store.values import (
     Silence,
     StartupState,
 )
+from watchtower.token_bucket import TokenBucket
 from watchtower.wire.dumps import SentBatch
 
 log = logging.getLogger("watchtower.store")
@@ -61,10 +63,11 @@ PAGE_BYTES = 16 * MB
 class SqliteStore:
     """The store. Its methods return futures, and the writer thread executes the calls in order."""
 
-    def __init__(self, path: Path, keep: Retention | None = None) -> None:
+    def __init__(self, path: Path, keep: Retention | None = None, *, inline: bool = False) -> None:
         """Open the file, create it, or migrate an older one. Raises StoreError.
 
         On a full disk the file is opened later, with the first write or read that succeeds.
+        `inline`: there is no thread, and every call is done when it returns.
         """
         self.failure: Exception | None = None
         """The error if the file could not be opened at the start, else None."""
@@ -76,8 +79,9 @@ class SqliteStore:
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
         self._lock: TextIO | None = None
-        self._thread = DaemonExecutor("store")
-        self._writes = GroupedWrites(self._thread, self._find_file)
+        self._thread: Executor = InlineExecutor() if inline else DaemonExecutor("store")
+        commits = TokenBucket(math.inf, 0.0) if inline else None
+        self._writes = GroupedWrites(self._thread, self._find_file, commits)
         try:
             self._lock = lock_file(path)
             self._thread.submit(self._begin).result()

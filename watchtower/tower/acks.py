@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from watchtower.store.values import Ack
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.incident_events import Change, IncidentFeed
+from watchtower.tower.inputs import Acknowledged, Record
 from watchtower.tower.live import LiveJob
 from watchtower.tower.request_checks import check_texts
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
@@ -26,9 +27,11 @@ class AckView:
 class Acks:
     """Stores acknowledgements."""
 
-    def __init__(self, store_writer: StoreWriter, feed: IncidentFeed, clock: Clock) -> None:
+    def __init__(
+        self, store_writer: StoreWriter, feed: IncidentFeed, clock: Clock, record: Record
+    ) -> None:
         self._store_writer, self._feed = store_writer, feed
-        self._clock = clock
+        self._clock, self._record = clock, record
         self.changes = 0
         """Number of acknowledgements so far."""
 
@@ -37,6 +40,7 @@ class Acks:
 
         Raises RequestRefusedError, StoreFailedError.
         """
+        self._record(Acknowledged(at=self._clock.now(), incident=incident, by=by, note=note))
         check_texts(by=(by, MAX_NAME), note=(note, MAX_TEXT))
         writer = self._store_writer
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())

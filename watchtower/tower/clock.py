@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
 STEADY_S = 1.0
@@ -13,7 +12,6 @@ STEADY_S = 1.0
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-@dataclass(frozen=True, slots=True)
 class Clock:
     """Reads both clocks."""
 
@@ -24,6 +22,10 @@ class Clock:
     def wall(self) -> float:
         """Return UNIX seconds."""
         return time.time()
+
+    def new_id(self) -> str:
+        """Return a new ULID."""
+        return make_id(self.wall())
 
 
 class SteadyWall:

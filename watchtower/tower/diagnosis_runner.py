@@ -21,6 +21,7 @@ from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
+from watchtower.tower.inputs import Diagnosed, Record
 from watchtower.tower.turns import Turns
 
 log = logging.getLogger("watchtower.tower")
@@ -66,6 +67,10 @@ class Diagnoser(Protocol):
 
     def kill(self) -> None:
         """End the process at once."""
+
+
+MakeRunner = Callable[[Clock, Record], "DiagnosisRunner"]
+"""Makes what runs the diagnoses of a tower."""
 
 
 class NotDiagnosedError(Exception):
@@ -140,8 +145,9 @@ class _WorkerPool:
 class DiagnosisRunner:
     """Runs diagnoses. Not thread-safe: call it only from its event loop."""
 
-    def __init__(self, clock: Clock, start: Callable[[], Diagnoser]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, record: Record, start: Callable[[], Diagnoser]) -> None:
+        """`start` returns a new diagnoser."""
+        self._clock, self._record = clock, record
         self._brief = _WorkerPool(BRIEF_WORKERS, clock, start)
         self._long = _WorkerPool(LONG_WORKERS, clock, start)
         # The second process starts with the first diagnosis, so that the tower starts quickly.
@@ -166,6 +172,27 @@ class DiagnosisRunner:
         the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
         jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
         """
+        frozen_at = self._clock.now()
+        why_not = ""
+
+        def freeze_now() -> Callable[[], Request]:
+            nonlocal frozen_at
+            frozen_at = self._clock.now()
+            return freeze()
+
+        try:
+            return await self._take_turns(job, owner, founder, freeze_now, again=again)
+        except NotDiagnosedError as error:
+            why_not = str(error)
+            raise
+        finally:
+            self._record(
+                Diagnosed(at=self._clock.now(), job=job, frozen_at=frozen_at, why_not=why_not)
+            )
+
+    async def _take_turns(
+        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool
+    ) -> Answer:
         for worker in self._brief.all:
             worker.warm_up()
         ticket = object()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Mapping
 from functools import partial
 
@@ -28,7 +27,7 @@ from watchtower.core.outages import Outages
 from watchtower.core.ranksets import name_ranks
 from watchtower.core.text import clean, format_percent, name_nodes
 from watchtower.store.values import Incident, JobFacts
-from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
@@ -117,7 +116,9 @@ class Effects:
         wall = self._clock.wall()
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(now, wall, self.outages, sharer, facts)
+                incident = live.open_incident(
+                    self._clock.new_id(), now, wall, self.outages, sharer, facts
+                )
                 self._counters.count_incident(incident)
                 return Change.OPENED, incident
             case IncidentUpdated():
@@ -138,7 +139,7 @@ class Effects:
         self.orders.place(
             asked,
             gen.job,
-            make_id(self._clock.wall()),
+            self._clock.new_id(),
             now,
             sample=wanted.sample,
             jitter_s=max(wanted.spread_s, jitter_s(len(gen.ranks))),
@@ -151,19 +152,20 @@ class Effects:
         if live.may_be_over(gen, now):
             return
         live.is_diagnosing, live.is_asked_again = True, False
-        live.collected_at = time.monotonic()
+        live.collected_at = asyncio.get_running_loop().time()
         self.start(self._diagnose(live, gen, self._fleet.jobs[live.name]))
 
     def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
         nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
         live.is_asked_again = False  # dumps that arrived during the wait are included
-        live.collected_at = time.monotonic()
+        live.collected_at = asyncio.get_running_loop().time()
         return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
 
     async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
         try:
             await self._diagnose_once(live, gen, job)
-            await asyncio.sleep(REST * (time.monotonic() - live.collected_at))
+            took_s = asyncio.get_running_loop().time() - live.collected_at
+            await asyncio.sleep(REST * took_s)
         finally:
             live.is_diagnosing = False
         if live.is_asked_again and self._live.get(live.name) is live:

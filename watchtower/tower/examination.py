@@ -24,6 +24,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.effects import Effects
+from watchtower.tower.inputs import Examined, Record
 from watchtower.tower.live import LiveJob
 from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.turns import Turns
@@ -100,10 +101,11 @@ class Examinations:
         natives: NativeOrders,
         runner: DiagnosisRunner,
         live: Mapping[str, LiveJob],
+        record: Record,
     ) -> None:
         self._fleet, self._detector, self._clock = fleet, detector, clock
         self._effects, self._natives, self._runner = effects, natives, runner
-        self._live = live
+        self._live, self._record = live, record
         self._turns = Turns(AT_ONCE, clock)
         self._running: dict[Subject, asyncio.Task[Examination]] = {}
         self._quota = Quota()
@@ -116,6 +118,7 @@ class Examinations:
         `native`: dump only this rank, with its native functions. Raises ExaminationRefusedError,
         and RankNotReportedError if no agent reports `rank`: now, or ever if not `native`.
         """
+        self._record(Examined(at=self._clock.now(), job=name, rank=rank, native=native))
         job, live = self._fleet.jobs.get(name), self._live.get(name)
         if job is None or live is None or not any(job.generation.live()):
             return None

@@ -14,6 +14,7 @@ from watchtower.core.calibration import Band, Judged, calibrate
 from watchtower.store.feedback_rows import MAX_RECALLED
 from watchtower.store.values import Feedback, Incident
 from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.inputs import Answered, Record
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
@@ -82,9 +83,11 @@ class Answer:
 class Feedbacks:
     """The newest answer about each incident."""
 
-    def __init__(self, writer: StoreWriter, stored: Iterable[Feedback], clock: Clock) -> None:
+    def __init__(
+        self, writer: StoreWriter, stored: Iterable[Feedback], clock: Clock, record: Record
+    ) -> None:
         """`stored` are the answers of earlier runs, oldest first."""
-        self._writer, self._clock = writer, clock
+        self._writer, self._clock, self._record = writer, clock, record
         self._given = {given.incident: given for given in stored}
         self.changes = 0
         """Number of answers that this run of the tower got."""
@@ -98,6 +101,17 @@ class Feedbacks:
 
         Raises RequestRefusedError, StoreFailedError.
         """
+        self._record(
+            Answered(
+                at=self._clock.now(),
+                incident=incident.id,
+                right=answer.right,
+                rank=answer.rank,
+                cause=answer.cause,
+                by=answer.by,
+                note=answer.note,
+            )
+        )
         _check(answer, verdict, incident.facts.ranks)
         given = Feedback(
             incident=incident.id,

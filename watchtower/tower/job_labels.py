@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.tower.tower import Tower
 from watchtower.wire.report import Report
 
 
-def note_labels(tower: Tower, report: Report) -> None:
+def note_labels(fleet: Fleet, report: Report) -> None:
     """Store the labels of the jobs in a report. The first labels of a live job do not change.
 
     Only an agent that reports a rank of a job may label it. Alerts go to the user in the labels.
     """
-    fleet = tower.fleet
     reported = find_reported_jobs(fleet, report) if report.jobs else frozenset()
     for each in report.jobs:
         label = fleet.placing.find_label(report.node, each.job, each.owner, each.launch)

@@ -20,7 +20,7 @@ from watchtower.core.kill_text import find_timeout_at
 from watchtower.core.outages import Outages
 from watchtower.core.policy import Policy
 from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
-from watchtower.tower.clock import make_id, rfc3339
+from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.shadow import NO_SHADOW, ShadowMode
@@ -73,7 +73,7 @@ class LiveJob:
     is_diagnosing: bool = False
     """Whether a diagnosis waits, runs, or has just run (see `effects.REST`)."""
     collected_at: float = 0.0
-    """When the evidence of that diagnosis was collected (`time.monotonic()`)."""
+    """When the evidence of that diagnosis was collected (the time of the event loop)."""
     is_asked_again: bool = False
     """New evidence arrived during a diagnosis."""
     ended_at: float | None = None
@@ -237,7 +237,7 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(
-        self, now: float, wall: float, outages: Outages, sharer: str, facts: JobFacts
+        self, ident: str, now: float, wall: float, outages: Outages, sharer: str, facts: JobFacts
     ) -> Incident:
         """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
         store it uses.
@@ -247,7 +247,7 @@ class LiveJob:
         """
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
-        ident, status = make_id(wall), self.watch.status
+        status = self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
         identity = _identify(status, verdict, facts.user)
         if status is Status.HUNG:

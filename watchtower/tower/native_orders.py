@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from watchtower.core.detection.native_reads import NativeReads
 from watchtower.core.fleet.generation import Generation, LaunchKey
 from watchtower.core.policy import Policy
-from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import Agent, OrderBook, find_asked
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_NATIVE_RANKS, Order
@@ -51,7 +51,7 @@ class NativeOrders:
             self._book.place(
                 [each],
                 gen.job,
-                make_id(self._clock.wall()),
+                self._clock.new_id(),
                 now,
                 sample=False,
                 native=tuple(sorted(of_launch)[:MAX_NATIVE_RANKS]),

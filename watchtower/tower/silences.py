@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from watchtower.core.fleet.job import Job
 from watchtower.core.text import format_duration
 from watchtower.store.values import Incident, Silence, SilenceKind
-from watchtower.tower.clock import Clock, make_id, rfc3339
+from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.inputs import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
@@ -65,10 +66,14 @@ class Silences:
     """The silences in force."""
 
     def __init__(
-        self, store_writer: StoreWriter, silences: Iterable[Silence], clock: Clock
+        self,
+        store_writer: StoreWriter,
+        silences: Iterable[Silence],
+        clock: Clock,
+        record: Record,
     ) -> None:
         self._store_writer = store_writer
-        self._clock = clock
+        self._clock, self._record = clock, record
         self._known = {(silence.kind, silence.name): silence for silence in silences}
         self.changes = 0
         """Number of silences that were set or removed so far."""
@@ -92,6 +97,17 @@ class Silences:
         It need not be known yet: a silence may be set before maintenance begins. Raises
         RequestRefusedError, StoreFailedError.
         """
+        self._record(
+            Silenced(
+                at=self._clock.now(),
+                job=named.job,
+                node=named.node,
+                user=named.user,
+                for_s=for_s,
+                reason=reason,
+                by=by,
+            )
+        )
         kind, name = _find_named(named)
         if not 1 <= for_s <= MAX_SILENCE_S:
             most = format_duration(MAX_SILENCE_S)
@@ -107,7 +123,7 @@ class Silences:
             )
         now = self._clock.wall()
         silence = Silence(
-            id=earlier.id if earlier else make_id(now),
+            id=earlier.id if earlier else self._clock.new_id(),
             kind=kind,
             name=name,
             since=now,
@@ -122,6 +138,7 @@ class Silences:
 
     async def remove(self, ident: str) -> Silence | None:
         """End a silence and return it; None if the id is unknown. Raises StoreFailedError."""
+        self._record(Unsilenced(at=self._clock.now(), silence=ident))
         found = next((silence for silence in self.all() if silence.id == ident), None)
         if found is None:
             return None

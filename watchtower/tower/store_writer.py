@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from msgspec import Raw
+
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, PastGeneration
 from watchtower.core.fleet.job import Job
@@ -19,6 +21,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import DumpRow, GenerationRow, Incident, PauseRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.tower.inputs import Recalled, Record
 from watchtower.tower.live import LiveJob
 from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
 from watchtower.tower.pending_rows import PendingRows
@@ -69,7 +72,7 @@ class StoreFailedError(Exception):
 
 
 async def recall_dumps(
-    store_writer: StoreWriter, clock: Clock, fleet: Fleet, gen: Generation
+    store_writer: StoreWriter, clock: Clock, fleet: Fleet, gen: Generation, record: Record
 ) -> None:
     """Add missing dumps of the current stall from the store to an attempt.
 
@@ -81,6 +84,7 @@ async def recall_dumps(
         return
     now, wall = clock.now(), clock.wall()
     async for stored in store_writer.read_dumps(gen.job, wall - (now - last_beat)):
+        record(Recalled(at=now, job=gen.job, taken_at=stored.taken_at, batch=Raw(stored.sent.body)))
         job = fleet.jobs.get(gen.job)
         if job is None or job.generation is not gen:
             return

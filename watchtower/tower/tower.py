@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Raw
+
 from watchtower.core.detection.aftermath import Loss, find_losses
 from watchtower.core.detection.condition import Condition, ConditionKind
 from watchtower.core.detection.detector import Detector
@@ -28,15 +30,17 @@ from watchtower.core.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower.acks import Acks
-from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
-from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
+from watchtower.tower.diagnosis_runner import MakeRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
+from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, unrecorded
 from watchtower.tower.job_facts import find_job_facts
+from watchtower.tower.job_labels import note_labels
 from watchtower.tower.learned_pauses import LearnedPauses
 from watchtower.tower.left_incidents import LeftIncidents
 from watchtower.tower.live import CASES, STEPS, LiveJob
@@ -85,11 +89,16 @@ class Tower:
         store: SqliteStore,
         startup: StartupState,
         clock: Clock,
-        start_diagnoser: Callable[[], Diagnoser],
+        make_runner: MakeRunner,
         listeners: Sequence[IncidentListener] = (),
         shadow: ShadowMode = NO_SHADOW,
+        record: Record = unrecorded,
     ) -> None:
-        """`listeners` receive the events of incidents after the writer of the store."""
+        """`listeners` receive the events of incidents after the writer of the store.
+
+        `record` takes every input first.
+        """
+        self._record = record
         self.shadow = shadow
         self.notes: list[str] = list(filter(None, [shadow.describe()]))
         """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
@@ -101,23 +110,23 @@ class Tower:
         self.node_incidents = NodeIncidents(startup.blames, startup.named)
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self._left = LeftIncidents(startup.incidents, self.feed, clock)
-        self.silences = Silences(self.store_writer, startup.silences, clock)
+        self.silences = Silences(self.store_writer, startup.silences, clock, record)
         self.similar = RecentAnswers[Any]()
         """Which earlier incidents are like one, by incident and what is compared."""
         self.drawings = RecentAnswers[Any]()
         """The drawn series of incidents, with about 20 kB each. The same messages and suspects
         always give the same drawing."""
-        self.feedback = Feedbacks(self.store_writer, startup.feedback, clock)
-        self.acks = Acks(self.store_writer, self.feed, clock)
+        self.feedback = Feedbacks(self.store_writer, startup.feedback, clock, record)
+        self.acks = Acks(self.store_writer, self.feed, clock, record)
         self.clock = clock
-        self.id = make_id(clock.wall())
+        self.id = clock.new_id()
         self.live: dict[str, LiveJob] = {}
         self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
         self._recalls = Turns(1, clock)
-        self.runner = DiagnosisRunner(clock, start_diagnoser)
+        self.runner = make_runner(clock, record)
         self.effects = Effects(
             self.fleet,
             self.detector,
@@ -129,9 +138,16 @@ class Tower:
             self.counters,
         )
         self.natives = NativeOrders(policy, clock)
-        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock)
+        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock, record)
         self.examinations = Examinations(
-            self.fleet, self.detector, clock, self.effects, self.natives, self.runner, self.live
+            self.fleet,
+            self.detector,
+            clock,
+            self.effects,
+            self.natives,
+            self.runner,
+            self.live,
+            record,
         )
         self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
@@ -165,12 +181,14 @@ class Tower:
         `last`: the deadlines in the reply to the agent's report before this one.
         """
         now = self.clock.now()
+        self._record(Reported(at=now, report=report))
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
         node = self.fleet.nodes[report.node]
         for name in {label for label, _ in node.ranks} | failed.keys():
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
+        note_labels(self.fleet, report)
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
@@ -200,6 +218,7 @@ class Tower:
         agent sends it again.
         """
         now, batch = self.clock.now(), sent.batch
+        self._record(Dumped(at=now, batch=Raw(sent.body)))
         name = self.fleet.placing.find_label_of_dumps(batch)
         if batch.glance:
             self._take_sample(name, batch, now)
@@ -227,6 +246,7 @@ class Tower:
     def tick(self) -> None:
         """Check every job. An error in one job does not stop the checks of the others."""
         now = self.clock.now()
+        self._record(Ticked(at=now))
         for job in list(self.fleet.jobs.values()):
             self._guard(job, "taking its step times", partial(job.generation.end_tick, now))
             self._tick_job(job, now)
@@ -351,7 +371,7 @@ class Tower:
         try:
             # One job at a time: what a read returns is decoded, and many times as large as stored.
             async with self._recalls.take(job.sharer, job.founder):
-                await recall_dumps(self.store_writer, self.clock, self.fleet, gen)
+                await recall_dumps(self.store_writer, self.clock, self.fleet, gen, self._record)
         except Exception as error:
             log.warning("job %s: cannot read its dumps from the store: %s", live.name, error)
         finally:

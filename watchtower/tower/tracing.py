@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Raw
+
 from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation, ProcessKey
-from watchtower.tower.clock import Clock, make_id
+from watchtower.tower.clock import Clock
+from watchtower.tower.inputs import Record, Traced
 from watchtower.tower.live import LiveJob
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.dumps import DumpReceipt
@@ -29,10 +32,15 @@ class TraceOrders:
     """Orders that wait for the next report of their agents."""
 
     def __init__(
-        self, fleet: Fleet, live: Mapping[str, LiveJob], store_writer: StoreWriter, clock: Clock
+        self,
+        fleet: Fleet,
+        live: Mapping[str, LiveJob],
+        store_writer: StoreWriter,
+        clock: Clock,
+        record: Record,
     ) -> None:
         self._fleet, self._live, self._store_writer = fleet, live, store_writer
-        self._clock = clock
+        self._clock, self._record = clock, record
         self._waiting: dict[Agent, dict[tuple[str, str], tuple[float, SeriesOrder]]] = {}
         """By agent, and by job and launch, with the time of the order. A newer order of a launch
         replaces the older one."""
@@ -51,7 +59,7 @@ class TraceOrders:
             self._place(tracing, gen, now)
 
     def _place(self, tracing: Tracing, gen: Generation, now: float) -> None:
-        ident = make_id(self._clock.wall())
+        ident = self._clock.new_id()
         self._waiting = {
             agent: waiting
             for agent, waiting in self._waiting.items()
@@ -88,6 +96,7 @@ class TraceOrders:
         Series of another incident, or of a process that is none of its ranks, are dropped: the
         agent need not send them again. Raises StoreFailedError.
         """
+        self._record(Traced(at=self._clock.now(), batch=Raw(body)))
         live, receipt = self._find_live(batch), DumpReceipt(id=batch.id)
         if live is not None:
             sharer = self._fleet.jobs[live.name].sharer

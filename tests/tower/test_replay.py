@@ -1,0 +1,202 @@
+"""A recorded tower and its replay: the same incidents, orders and acts."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tower.simulator import Simulation, hang
+from watchtower.cli import main
+from watchtower.core.policy import Policy
+from watchtower.store.values import StartupState
+from watchtower.tower import recording
+from watchtower.tower import tower as tower_module
+from watchtower.tower.feedback import Answer
+from watchtower.tower.inputs import Ticked
+from watchtower.tower.recording import Header, Recorder, RecordingError, read_recording
+from watchtower.tower.replay import TORN, replay
+from watchtower.tower.shadow import NO_SHADOW
+from watchtower.tower.silences import Subject
+from watchtower.wire.verdict import Verdict
+
+NOTHING = StartupState(pauses={}, generations={}, incidents=())
+
+
+def header() -> Header:
+    return Header(policy=Policy(), shadow=NO_SHADOW, startup=NOTHING, now=5.0, wall=1.7e9)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> tuple[list[Verdict], list[Path]]:
+    """Verdicts and recordings of two towers: a job hangs, people act, the tower is restarted, the
+    hang goes on and ends."""
+    folder = tmp_path_factory.mktemp("told")
+    verdicts, files = [], [folder / "first.gz", folder / "second.gz"]
+
+    async def story() -> None:
+        sim = Simulation(folder / "watchtower.db")
+        await sim.close()
+        sim.start(files[0])
+        await hang(sim)
+        verdicts.append(sim.verdict)
+        incident = sim.live.incident
+        assert incident is not None
+        await sim.tower.acks.ack(incident.id, "ada", "I look", sim.tower.live.values())
+        await sim.tower.silences.add(Subject(node="n1"), 600, "repair", "ada")
+        (stored,) = await sim.incidents()
+        await sim.tower.feedback.give(stored, sim.verdict, Answer(right=True, by="ada"))
+        await sim.close()
+        sim.start(files[1])
+        await sim.report(4)
+        await sim.settle()
+        verdicts.append(sim.verdict)
+        await sim.step(4)
+        await sim.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tower_module, "JUDGE_WITHIN_S", 3600)  # as `tell` has it
+        asyncio.run(story())
+    return verdicts, files
+
+
+def effects_of(file: Path, tmp_path: Path) -> list[dict]:
+    tmp_path.mkdir(exist_ok=True)
+    return replay(file, tmp_path)
+
+
+def test_a_replay_names_the_same_rank_in_an_incident_of_the_same_id(told, tmp_path):
+    (first, _), (file, _) = told
+    incidents = [e["state"] for e in effects_of(file, tmp_path / "a") if "incident" in e]
+    assert {one["id"] for one in incidents} == {first.incident}
+    assert incidents[0]["verdict"]["cause"] == first.cause.value
+    assert [s["rank"] for s in incidents[0]["verdict"]["suspects"]] == [2]
+
+
+def test_what_people_did_is_replayed(told, tmp_path):
+    (first, _), (file, _) = told
+    effects = effects_of(file, tmp_path / "a")
+    assert "acknowledged" in [e.get("incident") for e in effects]
+    kept = effects[-1]["kept"]
+    assert [(one["name"], one["by"]) for one in kept["silences"]] == [("n1", "ada")]
+    assert [(one["incident"], one["right"]) for one in kept["feedback"]] == [(first.incident, True)]
+
+
+def test_the_recording_of_a_restarted_tower_goes_on_with_the_incident(told, tmp_path):
+    (first, second), (_, file) = told
+    assert second.incident == first.incident
+    incidents = [e for e in effects_of(file, tmp_path / "a") if "incident" in e]
+    assert incidents[-1]["incident"] == "closed"
+    assert incidents[-1]["state"]["id"] == first.incident
+    assert incidents[-1]["state"]["ack"]["by"] == "ada"
+
+
+def test_a_second_replay_has_the_same_effects(told, tmp_path):
+    for number, file in enumerate(told[1]):
+        once, again = (effects_of(file, tmp_path / f"{number}{part}") for part in "ab")
+        assert once == again
+
+
+def test_a_replay_waits_for_nothing_and_leaves_the_log_as_it_was(told, tmp_path):
+    logger = logging.getLogger("watchtower")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    effects = effects_of(told[1][0], tmp_path / "a")
+    assert effects[-1]["at"] > 20  # seconds of the tower: the tests have 60 for all of them
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+def test_the_command_prints_what_happened_and_the_verdict(told, capsys):
+    assert main(["replay", str(told[1][0])]) == 0
+    text = capsys.readouterr().out
+    assert "suspect -> hung" in text
+    assert "suspect: rank 2" in text
+    assert main(["replay", str(told[1][0]), "--json"]) == 0
+    effects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"reply", "incident", "log", "job", "kept"} <= {key for e in effects for key in e}
+
+
+def test_a_torn_recording_is_replayed_up_to_its_end(told, tmp_path):
+    whole = told[1][0].read_bytes()
+    torn = tmp_path / "torn.gz"
+    torn.write_bytes(whole[: len(whole) * 2 // 3])
+    effects = effects_of(torn, tmp_path / "a")
+    assert [e["log"] for e in effects if "log" in e][-1] == TORN
+    assert effects[-1]["at"] < effects_of(told[1][0], tmp_path / "b")[-1]["at"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is not a recording of watchtower"),
+        (gzip.compress(b""), "is not a recording of watchtower"),
+        (gzip.compress(b"[1]\n"), "is not a recording of watchtower"),
+        (gzip.compress(b'{"format": 1}\n'), "is not a recording of watchtower"),
+        (b"\x1f\x8b not gzip", "read"),
+    ],
+    ids=["empty", "nothing in it", "another JSON", "no header", "not gzip"],
+)
+def test_a_file_that_is_no_recording_is_refused(tmp_path, content, words):
+    file = tmp_path / "x.gz"
+    file.write_bytes(content)
+    with pytest.raises(RecordingError, match=words):
+        read_recording(file)
+
+
+def test_the_line_of_a_broken_input_is_named(tmp_path, capsys):
+    file = tmp_path / "x.gz"
+    recorder = Recorder(file, header())
+    recorder.note(Ticked(at=5.5))
+    recorder.close(6.0)
+    lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+    file.write_bytes(gzip.compress(b"".join([*lines[:2], b'{"input": "tock", "at": 6}\n'])))
+    assert main(["replay", str(file)]) == 2
+    assert f"{file}, line 3: Invalid value 'tock'" in capsys.readouterr().err
+
+
+def test_a_recording_of_another_format_names_its_release(tmp_path):
+    file = tmp_path / "x.gz"
+    newer = header()
+    newer.format, newer.watchtower = 99, "7.0"
+    Recorder(file, newer).close(6.0)
+    with pytest.raises(RecordingError, match=r"written by watchtower 7\.0: replay it with that"):
+        read_recording(file)
+
+
+def test_only_its_owner_may_read_a_recording_and_none_is_overwritten(tmp_path):
+    file = tmp_path / "x.gz"
+    Recorder(file, header()).close(6.0)
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(RecordingError, match="File exists"):
+        Recorder(file, header())
+
+
+def test_a_recording_with_its_largest_size_ends_and_the_tower_goes_on(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(recording, "MAX_BYTES", 2000)
+    recorder = Recorder(tmp_path / "x.gz", header())
+    for number in range(500):
+        recorder.note(Ticked(at=number + os.urandom(4)[0] / 7))
+    recorder.close(600.0)
+    assert (tmp_path / "x.gz").stat().st_size < 4000
+    assert [r.message for r in caplog.records].count(caplog.records[0].message) == 1
+    assert "ends here: it has" in caplog.text
+    _, inputs = read_recording(tmp_path / "x.gz")
+    assert len(list(inputs)) > 50
+
+
+def test_a_disk_that_is_too_slow_ends_the_recording_and_holds_little_memory(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 1000)
+    recorder = Recorder(tmp_path / "x.gz", header())
+    for number in range(100_000):
+        recorder.note(Ticked(at=float(number)))
+    recorder.close(1e6)
+    assert "ends here: the disk is too slow" in caplog.text
+    read_recording(tmp_path / "x.gz")
