@@ -173,6 +173,13 @@ class TestAnErrorThatMayFollow:
         rest = [a_dead_rank(rank, signal=6, age_s=2.4) for rank in range(8) if rank != 3]
         assert answer(self.everywhere(error, *rest)) == ("exception", [3])
 
+    @pytest.mark.parametrize("values", [{"code": 3}, {"signal": 6}, {"signal": 11}])
+    @pytest.mark.parametrize("rest", ["lost", "wait"])
+    def test_is_first_hand_clearly_before_a_crash_on_another_node(self, error, values, rest):
+        first, second = a_dead_rank(3, error=error, age_s=4.2), a_dead_rank(6, **values)
+        alone = ranks_in(8) if rest == "wait" else self.everywhere(REMOTE, age_s=3.5)
+        assert answer(with_rank(alone, first, second)) == ("exception", [3])
+
     def test_does_not_follow_a_death_that_the_others_stepped_over(self, error):
         dead = [a_dead_rank(3, error=error), a_dead_rank(6, code=3, age_s=90)]
         assert answer(with_rank(ranks_in(8), *dead)) == ("exception", [3])

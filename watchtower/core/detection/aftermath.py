@@ -58,7 +58,8 @@ class Loss:
     rank: int
     at: float
     kind: DeathKind | None
-    """None if it is no longer reported: the state of the rank is not known then."""
+    """None if it is no longer reported: the state of the rank is not known then. By its text alone:
+    the diagnosis that names a rank decides whether its error may follow another death."""
     text: str
     """A description such as "ended by SIGTERM"."""
 

@@ -25,7 +25,7 @@ from watchtower.core.diagnosis.deaths import (
 )
 from watchtower.core.diagnosis.position import Position
 from watchtower.core.diagnosis.waits.positions import Positions
-from watchtower.core.reading.exits import SAME_MOMENT_S, DeathKind
+from watchtower.core.reading.exits import DeathKind
 
 STRENGTH = {
     DeathKind.OOM: 1,
@@ -41,9 +41,6 @@ STRENGTH = {
     DeathKind.CLEAN: 11,
 }
 """Lower is the likelier culprit; equal ones are ordered by time."""
-
-MAY_FOLLOW = 5
-"""Strength of an own error that a rank may also raise because another one has ended."""
 
 FIRST_TERMINATED = 4
 """Strength of a termination of few ranks that came before whatever it could follow from."""
@@ -130,7 +127,9 @@ def find_first_hand(
         return FirstHand()  # the peer they lost left with code 0, or it is not known how it ended
     if alike[0].kind is DeathKind.TERMINATED:
         return FirstHand(tuple(alike))
-    leading = tuple(death for death in alike if _is_first_hand(death, alike))
+    leading = tuple(
+        death for death in alike if not is_before(alike[0], death) or death.shares_fault(alike[0])
+    )
     if not is_over:
         return FirstHand(leading)
     return _separate(positions, leading, alike, everyone)
@@ -241,8 +240,6 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
     terminated = [death for death in deaths if death.kind is DeathKind.TERMINATED]
     strength = {death.rank: STRENGTH[death.kind] for death in deaths}
     for death in deaths:
-        if death.kind is DeathKind.OWN_EXCEPTION and death.error.has_order:
-            strength[death.rank] = MAY_FOLLOW
         if death.kind is DeathKind.KILLED and death.rank in together:
             strength[death.rank] = MANY_KILLS
     for death in terminated:
@@ -252,9 +249,3 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
         if is_first and 2 * len(terminated) <= ranks:
             strength[death.rank] = FIRST_TERMINATED
     return strength
-
-
-def _is_first_hand(death: Death, alike: Sequence[Death]) -> bool:
-    first = alike[0]
-    margin_s = JITTER_S if death.node == first.node else SAME_MOMENT_S
-    return first.age_s - death.age_s <= margin_s or death.shares_fault(first)
