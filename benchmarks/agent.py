@@ -46,10 +46,10 @@ def read_pss_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def find_reader(agent: int) -> int | None:
-    """Return the pid of the agent's reader of GPUs, if it has one."""
-    for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split():
-        if b"gpu_reader" in Path(f"/proc/{child}/cmdline").read_bytes():
+def find_child(parent: int, word: str) -> int | None:
+    """Return the pid of the child with this word in its command line, if there is one."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if word in Path(f"/proc/{child}/cmdline").read_text():
             return int(child)
     return None
 
@@ -87,7 +87,7 @@ def measure(ranks: int, gpus: int, seconds: float, *, heartbeat: bool) -> None:
                     addresses = [f"127.0.0.1:{port}", *(peer.address for peer in peers)]
                     with scraping(addresses) as answers:
                         time.sleep(5.0)
-                        _print(environment.agent_pid(0), peers, seconds)
+                        _print(find_child(os.getpid(), f"--port\0{port}"), peers, seconds)
                     for address, count in answers.items():
                         if not count:
                             print(f"  {address} answered no scrape", flush=True)
@@ -105,7 +105,7 @@ def _wait_for_steps(job: TrainingJob) -> None:
 
 
 def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
-    own = {"agent": agent, "reader of GPUs": find_reader(agent)}
+    own = {"agent": agent, "reader of GPUs": find_child(agent, "gpu_reader")}
     own = {what: pid for what, pid in own.items() if pid is not None}
     pids = own | {peer.name: peer.pid for peer in peers}
     before = {what: read_cpu_s(pid) for what, pid in pids.items()}

@@ -151,8 +151,30 @@ def test_an_acknowledgement_has_its_person_and_note():
 
 @pytest.mark.parametrize("cause", Cause)
 def test_every_cause_has_a_fix_and_a_prevention(cause):
-    assert explain_fix(cause)
-    assert explain_prevention(cause)
+    assert explain_fix(cause, {})
+    assert explain_prevention(cause, {})
+
+
+@pytest.mark.parametrize(
+    ("node", "other", "shown"),
+    [
+        ("gpu-042", "gpu-042", "gpu-042"),
+        ("a; reboot", "a; reboot", "'a; reboot'"),
+        ("a\x1b[31m", "a\x1b[31m", "NODE"),
+        ("gpu-042", "gpu-043", "NODE"),
+    ],
+)
+def test_commands_name_the_node_of_the_suspects_and_the_job(node, other, shown):
+    found = an_incident().verdict
+    suspects = [
+        replace(found.suspects[0], rank=rank, node=n) for rank, n in ((1, node), (2, other))
+    ]
+    verdict = replace(found, job="it's", cause=Cause.NODE_LOST, suspects=tuple(suspects))
+    lost = replace(facts_of(an_incident()), verdict=verdict)
+    drain = f"scontrol update NodeName={shown} State=DRAIN Reason=lost"
+    assert drain in write_markdown(write_postmortem(lost))
+    frozen = replace(lost, verdict=replace(verdict, cause=Cause.PROCESS_FROZEN))
+    assert """--job 'it'"'"'s' --for""" in write_markdown(write_postmortem(frozen))
 
 
 def test_the_packaged_runbooks_are_those_of_the_documents():

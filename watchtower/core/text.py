@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 
 from watchtower.printable import fit_line
@@ -12,6 +14,10 @@ short enough for an alert."""
 
 MAX_NODES = 4
 """Nodes named in one sentence; of a whole cluster without py-spy the others are counted."""
+
+_PLAIN = re.compile(r"[ -~]{1,128}")
+"""Printable ASCII: neither a line end nor an escape sequence, and no letter that imitates another
+one."""
 
 
 def clean(text: str, limit: int = MAX_WORDS) -> str:
@@ -31,6 +37,15 @@ def clean_sentence(text: str, limit: int) -> str:
     line = fit_line(text, limit)
     is_ours = line.count("`") % 2 == 0 and "``" not in line
     return line if is_ours else line.replace("`", "'")
+
+
+def quote_name(name: str) -> str:
+    """Return a name for the shell; empty for a name that makes no command.
+
+    A name that begins with a dash would be an option.
+    """
+    is_usable = _PLAIN.fullmatch(name) is not None and not name.startswith("-")
+    return shlex.quote(name) if is_usable else ""
 
 
 def format_duration(seconds: float) -> str:

@@ -104,10 +104,6 @@ class Environment:
         """Start the tower again with the same data, on the port that the agents use."""
         self._start_tower(int(self.tower_url.rpartition(":")[2]))
 
-    def agent_pid(self, node: int) -> int:
-        """Return the pid of the agent of a node."""
-        return self._agents[node].pid
-
     def kill_agent(self, node: int) -> None:
         """Kill the agent of a node without a warning: kill -9."""
         self._kill(self._agents[node])

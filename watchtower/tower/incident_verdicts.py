@@ -11,12 +11,6 @@ from watchtower.tower.views import live_verdict
 from watchtower.wire.verdict import Verdict
 
 
-async def incident_verdict(tower: Tower, incident_id: str) -> Verdict | None:
-    """Return the verdict of one incident; None if the id is unknown."""
-    found = await owned_verdict(tower, incident_id)
-    return found.verdict if found else None
-
-
 async def owned_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | None:
     """Return the verdict of one incident and the owner of its job; None if the id is unknown."""
     incident = await read_incident(tower, incident_id, with_case=False)

@@ -6,17 +6,12 @@ characters that a terminal might interpret makes no command.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from watchtower.core.text import quote_name
 from watchtower.store.values import JobFacts
 from watchtower.wire.verdict import Domain
-
-_PLAIN = re.compile(r"[ -~]{1,128}")
-"""Printable ASCII: neither a line end nor an escape sequence, and no letter that imitates another
-one."""
 
 NAMESPACE = "NAMESPACE"
 """Stands in a command for a namespace that is not known. No namespace of Kubernetes has capital
@@ -145,21 +140,12 @@ def write_commands(facts: JobFacts, domain: Domain | None, node: str) -> list[Co
     `node` is the one node of all suspects; empty if there is none.
     """
     names = _Names(
-        job=_quote(facts.scheduler_id),
-        namespace=_quote(facts.namespace),
-        avoided=_quote(node) if domain in _ELSEWHERE else "",
-        drained=_quote(node) if domain in _OF_THE_NODE else "",
+        job=quote_name(facts.scheduler_id),
+        namespace=quote_name(facts.namespace),
+        avoided=quote_name(node) if domain in _ELSEWHERE else "",
+        drained=quote_name(node) if domain in _OF_THE_NODE else "",
     )
     write = _SCHEDULERS.get(facts.scheduler)
     if write is not None:
         return list(write(names)) if names.job else []
     return list(_kubernetes(names)) if names.namespace else []
-
-
-def _quote(name: str) -> str:
-    """Return a name for the shell; empty for a name that makes no command.
-
-    A name that begins with a dash would be an option.
-    """
-    is_usable = _PLAIN.fullmatch(name) is not None and not name.startswith("-")
-    return shlex.quote(name) if is_usable else ""

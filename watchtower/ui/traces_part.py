@@ -62,8 +62,6 @@ class TraceChart:
     """"690 -> 88 W"; empty without a suspect."""
     peers: str
     """"684 W", of the median."""
-    high: str
-    """Value at the upper edge."""
     lines: list[Line]
     bands: list[Band]
 
@@ -153,7 +151,6 @@ def _draw(
         title=TITLES[name],
         suspect=_write_own(name, own, unit, split) if name in mine else "",
         peers=_write_value(_find_now(peers, split), unit),
-        high=_write_value(high, unit),
         lines=[line for line in lines if line.pieces],
         bands=[] if split is None else [_shade(split, columns)],
     )

@@ -4,11 +4,18 @@ them. `make docs` copies them into `runbooks.toml`, because an installed tower h
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from watchtower.core.documents import Code, Paragraph, Part
+from watchtower.core.text import quote_name
 from watchtower.toml_tables import read_table
 from watchtower.wire.verdict import Cause
 
 _PAGES: dict[str, dict[str, str]] = read_table("watchtower.core.postmortem", "runbooks")
+
+Names = Mapping[str, str]
+"""Names by the word that stands for them in a command: `NODE`, `JOB`. Empty: not known."""
 
 SIMILAR_DRILLS = {
     Cause.BEHIND_COLLECTIVE: "kernel_without_end",
@@ -40,22 +47,29 @@ SIMILAR_DRILLS = {
 """The drill that hangs a job in a similar way, by cause. Other causes have no drill."""
 
 
-def explain_fix(cause: Cause) -> tuple[Part, ...]:
+def explain_fix(cause: Cause, names: Names) -> tuple[Part, ...]:
     """Return how a cause is fixed."""
-    return _read(cause, "fix")
+    return _read(cause, "fix", names)
 
 
-def explain_prevention(cause: Cause) -> tuple[Part, ...]:
+def explain_prevention(cause: Cause, names: Names) -> tuple[Part, ...]:
     """Return how a cause is prevented."""
-    return _read(cause, "prevent")
+    return _read(cause, "prevent", names)
 
 
-def _read(cause: Cause, part: str) -> tuple[Part, ...]:
+def _read(cause: Cause, part: str, names: Names) -> tuple[Part, ...]:
     """Return the text and the commands of one part of a page."""
     text, _, rest = _PAGES[cause.value][part].partition("```console\n")
-    commands = rest.partition("```")[0].strip("\n")
+    commands = _fill(rest.partition("```")[0].strip("\n"), names)
     after = rest.partition("```")[2].strip()
     parts: list[Part] = [Paragraph(" ".join(text.split()))]
     parts += [Code(tuple(commands.split("\n")))] if commands else []
     parts += [Paragraph(" ".join(after.split()))] if after else []
     return tuple(parts)
+
+
+def _fill(commands: str, names: Names) -> str:
+    """Put names into commands. A word stays if its name is not known, or makes no command."""
+    return re.sub(
+        r"\b[A-Z]+\b", lambda word: quote_name(names.get(word[0], "")) or word[0], commands
+    )

@@ -240,9 +240,11 @@ def _advice(facts: PostmortemFacts) -> Iterator[Part]:
     if steps:
         yield Paragraph("The advice of the verdict:")
         yield Listing(tuple(map(_sentence, steps[:MAX_ITEMS])))
-    yield from explain_fix(cause)
+    nodes = {item.node for item in verdict.suspects}
+    names = {"JOB": verdict.job, "NODE": nodes.pop() if len(nodes) == 1 else ""}
+    yield from explain_fix(cause, names)
     yield Heading("Prevention")
-    yield from explain_prevention(cause)
+    yield from explain_prevention(cause, names)
     drill = SIMILAR_DRILLS.get(cause)
     yield Heading("Reproduce")
     if drill is None:
