@@ -101,7 +101,7 @@ def _find_unwatched(proc: Proc, settings: config.Settings) -> tuple[str, ...]:
         own_pid=os.getpid(),
     )
     discovery.find_all()
-    return discovery.unwatched_texts()
+    return tuple(each.text for each in discovery.unwatched)
 
 
 def _check_stacks(py_spy: str, limit: str) -> Finding:

@@ -268,7 +268,6 @@ class Agent:
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
                 spool=self._keeper.trouble() if self._keeper else "",
-                ranks=self._discovery.trouble(),
                 owners=self._discovery.owners.trouble(),
                 collectors=self._observer.gap(),
             ),

@@ -32,7 +32,7 @@ LIMITED = gauge(
     "watchtower_agent_limited",
     "source",
     "1 if the agent cannot do all of this on its node, by source: python_stacks, process, "
-    "spool, ranks, owners, collectors, native_places. The log of the agent and `/readyz` of the "
+    "spool, owners, collectors, native_places. The log of the agent and `/readyz` of the "
     "tower contain the reason.",
 )
 SOURCE_LAST_SUCCESS = gauge(

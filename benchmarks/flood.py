@@ -81,7 +81,7 @@ class Tower(http.server.BaseHTTPRequestHandler):
         report: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         good = [r for r in report["ranks"] if r["job"] == "good" and r["beat"] and not r["ended"]]
         self.seen.append((time.monotonic(), len(good), report["limits"]["ranks"]))
-        answer = b'{"version": 1, "tower_id": "t"}'
+        answer = b'{"version": 1}'
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -28,15 +28,14 @@ from agent.discovery.unwatched import (
     HIDDEN_ENVIRONMENT,
     NO_RANK,
     NOT_READABLE,
-    OVER_LIMIT,
     WRONG_RANK,
     UnwatchedProcess,
     count_unwatched,
 )
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire import drills
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.report import JobLabels, Unwatched
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.report import OVER_LIMIT, JobLabels, Unwatched
 
 CONSIDER_FOR_S = 0.25
 """Seconds per tick for new processes. All processes of a usual node fit into one tick. Ten thousand
@@ -286,40 +285,17 @@ class Discovery:
             found.append(rank)
         return found
 
-    def mistakes(self) -> str:
-        """Return the processes whose rank variables are wrong, watched or not; "" if none is."""
-        wrong = [
-            UnwatchedProcess(
-                pid=pid, owner=owner, job="", reason=WRONG_RANK, detail=self._mistake_of(pid)
-            )
-            for pid, owner in self._signs.items()
-            if self._candidates[pid].mistake
-        ]
-        return "; ".join(each.text for each in count_unwatched(wrong))[:MAX_TEXT]
-
-    def unwatched_texts(self) -> tuple[str, ...]:
-        """Return sentences about the processes that are not watched, and about wrong ranks."""
-        texts = [each.text for each in self.unwatched if each.reason != WRONG_RANK]
-        return tuple(filter(None, (self.mistakes(), *texts)))
-
-    def trouble(self) -> str:
-        """Return which ranks are missing in the reports or wrong; empty if none is known."""
-        over = [each.text for each in self.unwatched if each.reason == OVER_LIMIT]
-        return "; ".join(filter(None, (*over, self.mistakes())))[:MAX_TEXT]
-
-    def _mistake_of(self, pid: int) -> str:
-        return f"pid {pid}: {self._candidates[pid].mistake}"
-
     def _find_unwatched(self) -> Iterator[UnwatchedProcess]:
         for rank in self._left_out:
             yield UnwatchedProcess(
                 pid=rank.pid, owner=rank.job.owner, job=rank.job.name, reason=OVER_LIMIT
             )
         left_out = {rank.pid for rank in self._left_out}
+        watched = {rank.pid for rank in self._ranks if rank.claim.is_possible}
         for pid, owner in self._signs.items():
             candidate = self._candidates[pid]
             age_s = _find_age_s(candidate.process)
-            if pid in self._rank_pids or pid in left_out or not candidate.matches:
+            if pid in watched or pid in left_out or not candidate.matches:
                 continue
             reason, detail = self._find_reason(candidate)
             if reason and (age_s >= YOUNG_S or reason == WRONG_RANK):
@@ -328,11 +304,11 @@ class Discovery:
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
         """Return why a process that seems to be a rank is not one, with details; else "", ""."""
-        if candidate.mistake:
-            return WRONG_RANK, self._mistake_of(candidate.process.pid)
+        above = self._rank_above(candidate)
+        if candidate.mistake and above is None:  # helpers inherit the environment of their rank
+            return WRONG_RANK, f"pid {candidate.process.pid}: {candidate.mistake}"
         if not candidate.takes_part and not self._is_launched_on_gpu(candidate):
             return "", ""
-        above = self._rank_above(candidate)
         if above is not None and above.is_confirmed:
             return "", ""  # a helper of a rank with a process group of its own
         if not candidate.is_readable:

@@ -37,6 +37,11 @@ class RankClaim:
     starts_others: bool = False
     """Its launcher is rank 0 itself, which starts the other ranks of its node (Lightning)."""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether a job of this size has this rank, as far as the size is known."""
+        return self.world_size is None or self.rank < self.world_size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRule:
@@ -147,7 +152,7 @@ def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
 def find_rank_mistake(environment: Mapping[str, str]) -> str:
     """Return what is wrong with the rank in an environment, or "" if nothing is wrong."""
     claim = claim_rank(environment)
-    if claim is not None and (claim.world_size is None or claim.rank < claim.world_size):
+    if claim is not None and claim.is_possible:
         return ""
     for rank, _, world_size in LAUNCHERS:
         text, size = (environment.get(name, "").strip() for name in (rank, world_size))

@@ -15,32 +15,38 @@ from agent.discovery.rank_quota import MAX_LIVING
 from watchtower.fair_order import by_turns
 from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.report import MAX_UNWATCHED, MAX_UNWATCHED_PIDS, Unwatched
+from watchtower.wire.report import (
+    MAX_UNWATCHED,
+    MAX_UNWATCHED_PIDS,
+    OTHER_REASONS,
+    OVER_LIMIT,
+    Unwatched,
+)
 
-OVER_LIMIT, WRONG_RANK, NO_RANK = "over_limit", "wrong_rank", "no_rank"
+WRONG_RANK, NO_RANK = "wrong_rank", "no_rank"
 HIDDEN_ENVIRONMENT, NOT_READABLE = "hidden_environment", "not_readable"
-REST = "more"
-"""The last entry if there are more than a report may have."""
 
 NAMED_PIDS, SHOWN_OF_NAME = 3, 64
 
 HEARTBEAT_HELP = "or call Heartbeat(rank=..., world_size=...) of watchtower_heartbeat"
 SENTENCES = {
-    OVER_LIMIT: f"the limit is {MAX_LIVING} on one node",
-    WRONG_RANK: "wrong rank variables: {detail}. Correct them where the job starts",
-    NO_RANK: "the threads show collectives or a GPU, but no variable of the environment names a "
-    f"rank. Set RANK and WORLD_SIZE in the program, {HEARTBEAT_HELP}",
-    HIDDEN_ENVIRONMENT: "a title was written over the environment, and the present one cannot be "
-    f"read: {{detail}}. Let the program set no title, {HEARTBEAT_HELP}",
-    NOT_READABLE: "the agent may not read the environment. Give it CAP_SYS_PTRACE and "
+    OVER_LIMIT: f"not watched: the limit is {MAX_LIVING} on one node",
+    WRONG_RANK: "not watched under the right rank: {detail}. Correct the variables of the rank "
+    "where the job starts",
+    NO_RANK: "not watched: the threads show collectives or a GPU, but no variable of the "
+    f"environment names a rank. Set RANK and WORLD_SIZE in the program, {HEARTBEAT_HELP}",
+    HIDDEN_ENVIRONMENT: "not watched: a title was written over the environment, and the present "
+    f"one cannot be read: {{detail}}. Let the program set no title, {HEARTBEAT_HELP}",
+    NOT_READABLE: "not watched: the agent may not read the environment. Give it CAP_SYS_PTRACE and "
     "CAP_DAC_READ_SEARCH",
-    REST: "there are too many to list",
+    OTHER_REASONS: "not watched: there are too many to list",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnwatchedProcess:
-    """One process that seems to be a rank and is not watched."""
+    """One process that seems to be a rank and is not watched, or under a rank that cannot be
+    right."""
 
     pid: int
     owner: str
@@ -61,7 +67,9 @@ def count_unwatched(processes: Iterable[UnwatchedProcess]) -> tuple[Unwatched, .
     if len(turns) <= MAX_UNWATCHED:
         return tuple(map(_describe, turns))
     rest = [each for group in turns[MAX_UNWATCHED - 1 :] for each in group]
-    others = [UnwatchedProcess(pid=each.pid, owner="", job="", reason=REST) for each in rest]
+    others = [
+        UnwatchedProcess(pid=each.pid, owner="", job="", reason=OTHER_REASONS) for each in rest
+    ]
     return (*map(_describe, turns[: MAX_UNWATCHED - 1]), _describe(others))
 
 
@@ -80,5 +88,5 @@ def _describe(group: Sequence[UnwatchedProcess]) -> Unwatched:
         job=first.job[:MAX_NAME],
         count=count,
         pids=pids[:MAX_UNWATCHED_PIDS],
-        text=printable(f"{subject} ({named}) {verb} not watched: {why}", MAX_TEXT),
+        text=printable(f"{subject} ({named}) {verb} {why}", MAX_TEXT),
     )

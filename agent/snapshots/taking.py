@@ -80,7 +80,7 @@ class SnapshotTaker:
     @property
     def unwatched_texts(self) -> tuple[str, ...]:
         """Sentences about processes that seem to be ranks and are not dumped."""
-        return self._discovery.unwatched_texts()
+        return tuple(each.text for each in self._discovery.unwatched)
 
     @property
     def gaps(self) -> AgentGaps:
@@ -123,11 +123,7 @@ class SnapshotTaker:
             jobs=self._discovery.job_labels(),
             launches=self._watchlist.launches(),
             contained=read_pid_namespace(self._proc) != HOST_PID_NAMESPACE,
-            limits=replace(
-                self._gaps,
-                ranks=self._discovery.trouble(),
-                owners=self._discovery.owners.trouble(),
-            ),
+            limits=replace(self._gaps, owners=self._discovery.owners.trouble()),
             unwatched=self._discovery.unwatched,
         )
 

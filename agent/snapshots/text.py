@@ -37,11 +37,7 @@ def describe(snapshot: Snapshot) -> str:
         f"dumped twice in {snapshot.gap_s:.0f} s"
     ]
     lines += [f"limit: {_line(sentence, 400)}" for sentence in report.limits.sentences()]
-    lines += [
-        f"limit: {_line(each.text, 400)}"
-        for each in report.unwatched
-        if each.text not in report.limits.ranks
-    ]
+    lines += [f"limit: {_line(each.text, 400)}" for each in report.unwatched]
     sizes: dict[JobName, int] = {}
     for rank in report.ranks:
         key = (rank.job, rank.owner)

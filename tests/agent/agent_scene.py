@@ -66,7 +66,7 @@ class RecordingTower:
         self.missing: list[dict[str, Any]] = []
         self.dump_answers: list[tuple[int, bytes]] = []
         self.report_answers: list[tuple[int, bytes]] = []
-        self.get_answer = b'{"version": 1, "tower_id": "t"}'
+        self.get_answer = b'{"version": 1}'
         self.connections: list[socket.socket] = []
         tower = self
 
@@ -131,7 +131,6 @@ class RecordingTower:
         ]
         return {
             "version": 1,
-            "tower_id": "t",
             "deadlines": deadlines,
             "orders": orders,
             "report_interval_s": self.report_interval_s,

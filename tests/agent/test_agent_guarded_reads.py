@@ -203,12 +203,28 @@ def test_an_error_of_a_read_is_raised_and_the_next_read_works(node: Node) -> Non
     assert reader.read(7) is not None
 
 
-def test_a_process_with_a_wrong_rank_is_named(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("rank", "mistake", "watched"),
+    [("7", "is not below WORLD_SIZE=2", [7]), ("abc", "is not a number", []), ("1", "", [7])],
+)
+def test_a_process_with_a_wrong_rank_is_named(
+    node: Node, rank: str, mistake: str, watched: list[int]
+) -> None:
     node.start(7)
-    (Path(node.proc.path) / "7/environ").write_text("RANK=7\0WORLD_SIZE=2\0")
+    (Path(node.proc.path) / "7/environ").write_text(f"RANK={rank}\0WORLD_SIZE=2\0")
+    discovery = Discovery(node.proc, ProcessTable(node.proc), match={}, host="gpu-1", own_pid=-1)
+    assert [each.pid for each in discovery.tick(0.0)] == watched
+    found = [(each.reason, each.pids, mistake in each.text) for each in discovery.unwatched]
+    assert found == ([("wrong_rank", (7,), True)] if mistake else [])
+
+
+def test_a_helper_of_a_process_with_a_wrong_rank_is_not_counted(node: Node) -> None:
+    for pid, parent in ((7, 1), (8, 7)):
+        node.start(pid, parent)
+        (Path(node.proc.path) / f"{pid}/environ").write_text("RANK=7\0WORLD_SIZE=2\0")
     discovery = Discovery(node.proc, ProcessTable(node.proc), match={}, host="gpu-1", own_pid=-1)
     discovery.tick(0.0)
-    assert "pid 7: RANK=7 is not below WORLD_SIZE=2" in discovery.mistakes()
+    assert [each.pids for each in discovery.unwatched] == [(7,)]
 
 
 def test_a_rank_that_hangs_delays_no_check_of_the_others(node: Node) -> None:

@@ -363,6 +363,6 @@ def test_a_reply_is_one_or_is_refused(raw: bytes) -> None:
 
 @pytest.mark.parametrize("after_s", ["-1", "1e11", "NaN", "1e999", '"x"', "null"])
 def test_a_deadline_that_is_no_age_is_refused(after_s: str) -> None:
-    raw = '{"version": 1, "tower_id": "t", "deadlines": [{"job": "j", "rank": 0, "after_s": %s}]}'
+    raw = '{"version": 1, "deadlines": [{"job": "j", "rank": 0, "after_s": %s}]}'
     with pytest.raises(msgspec.MsgspecError):
         msgspec.json.decode((raw % after_s).encode(), type=ReportReply)

@@ -156,8 +156,8 @@ def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:
     "answer",
     [
         (200, b"<html>"),
-        (200, b'{"version": 99, "tower_id": "t"}'),
-        (200, b'{"version": 1, "tower_id": "t", "deadlines": [{"job": "j"}]}'),
+        (200, b'{"version": 99}'),
+        (200, b'{"version": 1, "deadlines": [{"job": "j"}]}'),
         (200, b" " * (REPLY_LIMITS.max_bytes + 1)),
         (500, b""),
         (422, PROBLEM),

@@ -7,15 +7,13 @@ from hypothesis import strategies as st
 
 from agent.discovery.unwatched import (
     NO_RANK,
-    OVER_LIMIT,
-    REST,
     SENTENCES,
     WRONG_RANK,
     UnwatchedProcess,
     count_unwatched,
 )
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.report import MAX_UNWATCHED, MAX_UNWATCHED_PIDS
+from watchtower.wire.report import MAX_UNWATCHED, MAX_UNWATCHED_PIDS, OTHER_REASONS, OVER_LIMIT
 
 
 def a_process(pid: int, owner: str = "uid:1", job: str = "", **words: str) -> UnwatchedProcess:
@@ -34,8 +32,8 @@ def test_processes_of_one_reason_owner_and_job_are_one_entry() -> None:
 def test_the_mistake_is_in_the_sentence() -> None:
     (entry,) = count_unwatched([a_process(7, reason=WRONG_RANK, detail="pid 7: RANK=abc is bad")])
     assert entry.text == (
-        "1 process of uid:1 (pid 7) is not watched: wrong rank variables: "
-        "pid 7: RANK=abc is bad. Correct them where the job starts"
+        "1 process of uid:1 (pid 7) is not watched under the right rank: "
+        "pid 7: RANK=abc is bad. Correct the variables of the rank where the job starts"
     )
 
 
@@ -45,13 +43,13 @@ def test_one_owner_s_many_jobs_do_not_hide_another_owner() -> None:
     assert len(found) == MAX_UNWATCHED
     assert "uid:2" in {entry.owner for entry in found}
     assert sum(entry.count for entry in found) == 1001
-    assert found[-1].reason == REST
+    assert found[-1].reason == OTHER_REASONS
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([name for name in SENTENCES if name != REST]),
+            st.sampled_from([name for name in SENTENCES if name != OTHER_REASONS]),
             st.text(max_size=400),
             st.text(max_size=400),
             st.text(max_size=2000),

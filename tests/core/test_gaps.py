@@ -57,6 +57,13 @@ def test_what_an_agent_may_not_see_is_told_when_a_rank_was_never_seen():
     assert "gpu-00: io is closed" in text
 
 
+def test_processes_that_are_not_watched_are_told_when_a_rank_was_never_seen():
+    sentence = "2 processes (pid 7, 8) are not watched: wrong rank variables"
+    nodes = (NodeEvidence(node="gpu-01", silent_for_s=0, unwatched=(sentence,)),)
+    assert f"gpu-01: {sentence}" in gaps(a_missing_rank(3), nodes=nodes)
+    assert gaps(nodes=nodes) == []
+
+
 def test_what_an_agent_cannot_do_is_no_gap_where_nothing_is_missing():
     assert gaps(nodes=limited("gpu-00")) == []
 

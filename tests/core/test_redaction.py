@@ -159,7 +159,7 @@ def a_whole_case() -> Case:
         first, dumps=(whole,), wchan="w", beat=beat, ended=ended, rivals=("node 12345",)
     )
     gaps = AgentGaps(**{each.name: "gap" for each in fields(AgentGaps)})
-    nodes = tuple(replace(node, limits=gaps) for node in case.nodes)
+    nodes = tuple(replace(node, limits=gaps, unwatched=("gap",)) for node in case.nodes)
     record = CollectiveRecord(number=1, operation="all_reduce", signature="float32[1]")
     log = make_group_log(group="g", called=1, entered=1, completed=0, records=(record,))
     group = ProcessGroup(id="g", members="0-1", name="tensor")

@@ -309,7 +309,7 @@ def test_a_usual_report_is_answered_by_the_connection_itself(server, monkeypatch
     usual, last = post_of(body), post_of(body, *LAST)
     replies = exchange(server, usual, usual[:100], usual[100:-9], usual[-9:], usual + last)
     assert replies.count(b"HTTP/1.1 200 OK") == 4
-    assert replies.count(b'"tower_id"') == 4
+    assert replies.count(b'"deadlines"') == 4
     assert len([each for each in answered if each]) == 3, "all but the last of a connection"
     assert server.tower.counters.reports == 4
 

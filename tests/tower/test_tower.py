@@ -15,7 +15,7 @@ from watchtower.core.detection.dump_timing import DiagnosisTiming
 from watchtower.core.fleet.generation import DumpBody
 from watchtower.store.rows import read_case
 from watchtower.tower.store_writer import StoreFailedError
-from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report
+from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched
 from watchtower.wire.verdict import Cause
 
 
@@ -199,6 +199,32 @@ def test_a_verdict_names_a_node_whose_agent_lacks_the_rights_to_see_ranks(tell):
         sim.world.size = 6  # two ranks more than anybody reports
         await hang(sim)
         assert sim.verdict.missing_evidence == (f"blind: {blind}",)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("size", "missing"),
+    [(6, ("wrong: 2 processes are not watched: wrong rank variables",)), (4, ())],
+)
+def test_a_verdict_on_missing_ranks_names_what_agents_do_not_watch_of_the_job(tell, size, missing):
+    def skipped(job: str, owner: str = "", text: str = "") -> Unwatched:
+        return Unwatched(
+            reason="wrong_rank", owner=owner, job=job, count=2, pids=(7, 8), text=text or job
+        )
+
+    async def story(sim: Simulation) -> None:
+        of_job = skipped(JOB, text="2 processes are not watched: wrong rank variables")
+        for node, entries in (
+            ("wrong", (of_job, skipped("another"), skipped("", "uid:7", "of another user"))),
+            ("busy", (skipped("another"),)),
+        ):
+            sim.tower.take_report(
+                Report(version=1, node=node, agent_id=node, interval_s=1.0, unwatched=entries)
+            )
+        sim.world.size = size
+        await hang(sim)
+        assert sim.verdict.missing_evidence == missing
 
     tell(story)
 

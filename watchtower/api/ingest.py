@@ -190,7 +190,7 @@ class Ingest:
 
     async def _get_report(self, _: Request) -> bytes:
         """Confirm to `watchtower-agent --check` that the agent's token is valid."""
-        return _encode(ReportReply(version=PROTOCOL_VERSION, tower_id=self._tower.id))
+        return _encode(ReportReply(version=PROTOCOL_VERSION))
 
     async def _post_dumps(self, request: Request) -> bytes:
         async with self._dumps.receive(request, _read_dumps, MAX_DUMPS_BYTES) as received:

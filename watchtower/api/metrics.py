@@ -41,7 +41,6 @@ from watchtower.core.fleet.shares import (
     Contender,
     rank_fairly,
 )
-from watchtower.core.fleet.unwatched import OVER_LIMIT
 from watchtower.printable import label
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
@@ -51,6 +50,7 @@ from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
 from watchtower.tower.unwatched import MAX_REASONS, count_unwatched
 from watchtower.wire.drills import is_drill
+from watchtower.wire.report import OVER_LIMIT
 from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
 
 MAX_JOBS_SHOWN = 1000

@@ -101,6 +101,9 @@ class NodeEvidence:
     interval_s: float = 1.0
     """Seconds between two reports of its agent."""
     limits: AgentGaps = AgentGaps()
+    unwatched: tuple[str, ...] = ()
+    """Sentences about its processes that may be ranks of the job and are not watched, if the job
+    lacks ranks."""
     observations: tuple[Observation, ...] = ()
     """Observations of its collectors, with their ages at the moment of the case."""
 

@@ -119,7 +119,6 @@ class Tower:
         self.feedback = Feedbacks(self.store_writer, startup.feedback, clock, record)
         self.acks = Acks(self.store_writer, self.feed, clock, record)
         self.clock = clock
-        self.id = clock.new_id()
         self.live: dict[str, LiveJob] = {}
         self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
@@ -192,7 +191,6 @@ class Tower:
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
-            tower_id=self.id,
             deadlines=find_deadlines(
                 report, self.fleet, self.detector, self._pauses.by_job, self.troubles, last
             ),

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.core.fleet.node import UnwatchedRanks
-from watchtower.core.fleet.unwatched import OTHER
 from watchtower.fair_order import by_turns
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
+from watchtower.wire.report import OTHER_REASONS
 
 MAX_SHOWN = 100
 """Entries in one answer. Owners take turns. The others are counted."""
@@ -78,10 +78,10 @@ def count_unwatched(tower: Tower) -> dict[str, int]:
     for _, each in _find(tower):
         if not is_drill(each.job):
             known = _REASON.fullmatch(each.reason) is not None
-            counts[each.reason if known else OTHER] += each.count
+            counts[each.reason if known else OTHER_REASONS] += each.count
     most = dict(counts.most_common(MAX_REASONS))
     rest = counts.total() - sum(most.values())
-    return {**most, OTHER: most.get(OTHER, 0) + rest} if rest else most
+    return {**most, OTHER_REASONS: most.get(OTHER_REASONS, 0) + rest} if rest else most
 
 
 def _find(tower: Tower) -> Iterator[tuple[str, UnwatchedRanks]]:

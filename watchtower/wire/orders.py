@@ -95,8 +95,8 @@ class ReportReply:
     """Answer to a report."""
 
     version: int
-    tower_id: str
-    """Random per tower run."""
+    tower_id: str = ""
+    """Not used. Earlier agents accept no reply without this field."""
     deadlines: tuple[Deadline, ...] = ()
     orders: tuple[Order, ...] = ()
     report_interval_s: float = 0.0
@@ -109,7 +109,6 @@ class ReportReply:
 
     def __post_init__(self) -> None:
         """Check the bounds."""
-        check_text("tower_id", self.tower_id)
         check_age("report_interval_s", self.report_interval_s)
         check_count("deadlines", len(self.deadlines), MAX_DEADLINES)
         check_count("orders", len(self.orders), MAX_ORDERS)

@@ -316,8 +316,6 @@ class AgentGaps:
     """The parts of /proc that the agent cannot read; empty if it can read all."""
     spool: str = ""
     """Why the spool does not preserve dumps if the agent ends; empty if it does."""
-    ranks: str = ""
-    """The ranks that are missing in the reports because there are too many; else empty."""
     owners: str = ""
     """Why the owner of some ranks may be wrong; else empty."""
     collectors: str = ""
@@ -330,14 +328,13 @@ class AgentGaps:
         check_text("python_stacks", self.python_stacks, MAX_TEXT)
         check_text("process", self.process, MAX_TEXT)
         check_text("spool", self.spool, MAX_TEXT)
-        check_text("ranks", self.ranks, MAX_TEXT)
         check_text("owners", self.owners, MAX_TEXT)
         check_text("collectors", self.collectors, MAX_TEXT)
         check_text("native_places", self.native_places, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
         """Return the sentences that are not empty."""
-        every = (self.python_stacks, self.process, self.spool, self.ranks, self.owners)
+        every = (self.python_stacks, self.process, self.spool, self.owners)
         return tuple(filter(None, (*every, self.collectors, self.native_places)))
 
 
@@ -347,13 +344,19 @@ MAX_UNWATCHED = 32
 MAX_UNWATCHED_PIDS = 8
 """Processes that one entry names. The entry counts the others."""
 
+OVER_LIMIT = "over_limit"
+"""The reason of processes that exceed a limit, of an agent or of the tower."""
+
+OTHER_REASONS = "other"
+"""The reason of an entry that counts the processes of all entries left out."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwatched:
     """Processes of a node that seem to be ranks and that its agent does not watch."""
 
     reason: str
-    """A short word in lower case for metrics and grouping: "over_limit", "wrong_rank", ..."""
+    """A short word in lower case for metrics and grouping: `OVER_LIMIT`, "wrong_rank", ..."""
     owner: str
     """As in `RankVitals`; empty if it is not known."""
     job: str

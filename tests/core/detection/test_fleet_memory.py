@@ -218,7 +218,7 @@ def sentences(fleet: Fleet) -> int:
             python_stacks=words[0],
             process=words[1],
             spool=words[2],
-            ranks=words[3],
+            collectors=words[3],
             owners=words[4],
         )
         fleet.take_report(report(f"m{number}", gaps=gaps), 1.0)

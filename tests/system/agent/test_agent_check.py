@@ -77,7 +77,7 @@ def test_what_is_no_tower_takes_no_reports(tower: RecordingTower, answer: bytes)
 
 
 def test_another_release_is_said(tower: RecordingTower) -> None:
-    tower.get_answer = b'{"version": 7, "tower_id": "t"}'
+    tower.get_answer = b'{"version": 7}'
     assert "speaks version 7, this agent 1" in check("--tower", tower.url)[1]["!!  tower"]
 
 

@@ -111,7 +111,7 @@ def test_an_agents_token_reads_nothing_and_a_readers_posts_nothing(place, ask):
     status, _, err = ask("jobs", "--token-file", place.agent_token)
     assert status == 2
     assert "but the token is for agent" in err
-    assert b"tower_id" in post(place, place.agent_token)
+    assert b'"version"' in post(place, place.agent_token)
     with pytest.raises(TowerError, match=r"HTTP 403 .*but the token is for reader") as raised:
         post(place, place.reader_token)
     assert not raised.value.permanent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
@@ -111,9 +111,10 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
     ranks = tuple([_rank_evidence(rank, by_rank.get(rank), reporting, inputs) for rank in known])
     last = find_last_reports(inputs.records, nodes)
     if inputs.missing:
-        # An agent without rights cannot see ranks of other users. Missing ranks may run there.
+        # Missing ranks may run where an agent does not watch them, or cannot see them because it
+        # has not the rights.
         for name, node in nodes.items():
-            if node.gaps.process:
+            if node.gaps.process or any(each.job == inputs.job for each in node.unwatched):
                 last.setdefault(name, node.reporter)
     return Case(
         job=inputs.job,
@@ -125,7 +126,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
         moving_cpu_cores=inputs.detector.policy.moving_cpu_cores,
         ranks=ranks,
         nodes=tuple(
-            _node_evidence(name, last[name], nodes.get(name), now) for name in sorted(last)
+            _node_evidence(name, last[name], nodes.get(name), inputs) for name in sorted(last)
         ),
         slowdown=inputs.slowdown,
     )
@@ -179,15 +180,24 @@ def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> En
 
 
 def _node_evidence(
-    name: str, reporter: Reporter | None, node: NodeRecord | None, now: float
+    name: str, reporter: Reporter | None, node: NodeRecord | None, inputs: CaseInputs
 ) -> NodeEvidence:
     """Return the evidence about a node. `reporter`: the last report about its ranks."""
     if reporter is None or node is None:
         return NodeEvidence(node=name, silent_for_s=0.0)
     return NodeEvidence(
         node=name,
-        silent_for_s=now - reporter.seen_at,
+        silent_for_s=inputs.now - reporter.seen_at,
         interval_s=reporter.interval_s,
         limits=node.gaps,
-        observations=node.observations.aged(now),
+        unwatched=tuple(_find_unwatched(node, inputs)),
+        observations=node.observations.aged(inputs.now),
     )
+
+
+def _find_unwatched(node: NodeRecord, inputs: CaseInputs) -> Iterator[str]:
+    """Yield what the node does not watch of this job, or of its owner if the job is not known."""
+    owners = {record.vitals.owner for record in inputs.records}
+    for each in node.unwatched if inputs.missing else ():
+        if each.job == inputs.job or (not each.job and each.owner in owners):
+            yield each.text

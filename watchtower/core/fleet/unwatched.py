@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from watchtower.core.fleet.claims import Claim
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.node import UnwatchedRanks
-from watchtower.wire.report import MAX_UNWATCHED, MAX_UNWATCHED_PIDS, Report
+from watchtower.wire.report import (
+    MAX_UNWATCHED,
+    MAX_UNWATCHED_PIDS,
+    OTHER_REASONS,
+    OVER_LIMIT,
+    Report,
+)
 
 SECOND_CLAIM = "second_claim"
 EARLIER_ATTEMPT = "earlier_attempt"
 MANY_ATTEMPTS = "many_attempts"
-OVER_LIMIT = "over_limit"
-OTHER = "other"
 
 TEXTS = {
     SECOND_CLAIM: "another process has the same rank of {job}. A job of its own needs another "
@@ -27,8 +31,8 @@ TEXTS = {
     MANY_ATTEMPTS: "{job} restarts too often. Its next attempt is watched after at most 10 s",
     OVER_LIMIT: "{job} is over a limit: its owner, its node or the tower has too many jobs or "
     "ranks",
-    OTHER: "the reasons differ, and this node has too many such jobs to list each. End what is not "
-    "needed",
+    OTHER_REASONS: "the reasons differ, and this node has too many such jobs to list each. End "
+    "what is not needed",
 }
 """By reason: why a process is not watched, and what to do."""
 
@@ -53,7 +57,7 @@ class SkippedClaims:
         most_first = sorted(self._found.items(), key=lambda item: -len(item[1]))
         found = [_describe(*key, pids) for key, pids in most_first[: MAX_UNWATCHED - 1]]
         rest = [pid for _, pids in most_first[MAX_UNWATCHED - 1 :] for pid in pids]
-        return (*found, _describe(OTHER, "", "", rest)) if rest else tuple(found)
+        return (*found, _describe(OTHER_REASONS, "", "", rest)) if rest else tuple(found)
 
 
 def find_reason(claim: Claim, job: Job | None) -> str:

@@ -108,6 +108,7 @@ RULES: dict[tuple[type, str], Rule] = {
     (RankEvidence, "wchan"): _of_text,
     (RankEvidence, "rivals"): _rivals,
     (NodeEvidence, "node"): _named("node"),
+    (NodeEvidence, "unwatched"): _all_removed,
     **{(AgentGaps, each.name): _removed for each in fields(AgentGaps)},
     (Observation, "source"): _of_text,
     (Observation, "subject"): _only(_SUBJECT),

@@ -95,8 +95,8 @@ def _agent_gaps(picture: Picture) -> Iterable[str]:
             found.setdefault(clean(limits.python_stacks, 240), []).append(node.node)
         if limits.process and (has_missing or node.node in no_stack):
             found.setdefault(clean(limits.process, 240), []).append(node.node)
-        if limits.ranks and has_missing:
-            found.setdefault(clean(limits.ranks, 240), []).append(node.node)
+        for text in node.unwatched if has_missing else ():
+            found.setdefault(clean(text, 240), []).append(node.node)
         if limits.collectors and node.node in killed:
             found.setdefault(clean(limits.collectors, 240), []).append(node.node)
         if limits.native_places and node.node in no_place:
