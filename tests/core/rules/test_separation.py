@@ -10,7 +10,7 @@ from tests.core.recording import a_recorded_case, calls
 from watchtower.core.diagnosis import separation
 from watchtower.core.diagnosis.diagnosis import diagnose
 from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.diagnosis.separation import KINDS, Strength
+from watchtower.core.diagnosis.separation import KINDS, ORDINARY_RANKS, Strength
 from watchtower.toml_tables import read_table
 from watchtower.wire.observations import NODE, Observation
 from watchtower.wire.report import Movement, ProcessState
@@ -89,12 +89,14 @@ EVIDENCE = {
     ],
     "GPU state": [
         of_gpu("gpu_errors.ecc_uncorrected"),
-        of_gpu("gpu_errors.pcie_replays"),
-        of_gpu("gpu_errors.nvlink_integrity"),
         of_gpu("gpu_fabric", age_s=1.0),
         of_gpu("gpu_recovery", age_s=1.0, value=1.0),
         of_gpu("gpu_frozen"),
         of_gpu("pcie_error", source="kernel_log"),
+    ],
+    "GPU retries": [
+        of_gpu("gpu_errors.pcie_replays"),
+        of_gpu("gpu_errors.nvlink_integrity"),
     ],
     "link": [
         of_gpu("gpu_nvlink_lost"),
@@ -106,11 +108,14 @@ EVIDENCE = {
     "kernel log": [
         of_process(name) for name in ("hung_task", "soft_lockup", "segfault", "oom_kill")
     ],
+    "ended helper": [
+        of_gpu(name, subject="pid:9000", source="kernel_log") for name in ("segfault", "oom_kill")
+    ],
     "node": [
-        of_node("machine_check"),
         of_node("pcie_error", "pci:0000:5e:00"),
         of_node("gpu_errors.ecc_uncorrected", "pci:0000:5e:00"),
     ],
+    "machine check": [of_node("machine_check")],
     "cgroup limit": [of_process("cpu_limit"), of_process("memory_limit")],
     "process state": [
         a_host(state="D"),
@@ -140,26 +145,26 @@ def alike(kind):
     return RUNS if kind in ("Python run", "native place", "sleeping") else {}
 
 
-def make_case(kind, what, value, *, logged):
+def make_case(kind, what, value, *, logged, size=8):
     """Make a job of 8 ranks in which this evidence alone separates one."""
     values = alike(kind)
-    built = ranks_in(8, IN_ALL_REDUCE, **values)
+    built = ranks_in(size, IN_ALL_REDUCE, **values)
     if what == "host":
         built = with_rank(built, a_rank(ODD, IN_ALL_REDUCE, **(values | value)))
     if logged or what == "unlogged":
-        made = {rank: {"w": calls("all_reduce", before=3, open=1)} for rank in range(8)}
+        made = {rank: {"w": calls("all_reduce", before=3, open=1)} for rank in range(size)}
         if what == "unlogged":
             del made[ODD]
-        case = a_recorded_case(built, {"w": list(range(8))}, made)
+        case = a_recorded_case(built, {"w": list(range(size))}, made)
     else:
         case = a_case(built)
-    first, second = case.nodes
+    first, second, *others = case.nodes
     if what == "patterns":
         odd, others = value
         return replace(case, nodes=tuple(of_gpus(case, node, odd, others) for node in case.nodes))
     if what in ("observation", "node"):
         second = replace(second, observations=(value,))
-    return replace(case, nodes=(first, second))
+    return replace(case, nodes=(first, second, *others))
 
 
 def of_gpus(case, node, odd, others):
@@ -238,6 +243,44 @@ def test_what_a_host_does_beside_a_call_that_all_have_entered_is_only_shown(kind
     assert (diagnosis.cause.value, diagnosis.confidence) == ("symmetric_hang", 0.95)
     assert (diagnosis.domain, diagnosis.alternatives) == (Domain.NETWORK, ())
     assert found[0].words.format(ranks="rank 5") in " ".join(e.text for e in diagnosis.evidence)
+
+
+ORDINARY = {kind.name for kind in KINDS if kind.is_ordinary}
+LARGE = 2 * ORDINARY_RANKS
+
+
+@pytest.mark.parametrize("logged", [False, True], ids=["stacks", "logs"])
+@of_kinds(ORDINARY)
+def test_what_many_healthy_machines_show_hides_no_fault_of_the_network_in_a_large_job(
+    kind, what, value, logged
+):
+    case = make_case(kind, what, value, logged=logged, size=LARGE)
+    found = [each for each in take_picture(case).separations if each.kind == kind]
+    assert ODD in [item.rank for each in found for item in each.ranks]
+    diagnosis = diagnose(case)
+    assert diagnosis.cause.value == "symmetric_hang"
+    assert diagnosis.confidence == (0.95 if logged else 0.6)
+    assert (diagnosis.domain, diagnosis.alternatives) == (Domain.NETWORK, ())
+    assert [e for e in diagnosis.evidence if " only: what happened" in e.text]
+
+
+@pytest.mark.parametrize("logged", [False, True], ids=["stacks", "logs"])
+@of_kinds(ORDINARY)
+def test_on_more_machines_than_chance_explains_it_does(kind, what, value, logged):
+    case = make_case(kind, what, value, logged=logged, size=LARGE)
+    pids = {each.node: each.pid for each in case.ranks}
+    nodes = [
+        replace(node, observations=(replace(value, pid=value.pid and pids[node.node]),))
+        for node in case.nodes[:3]
+    ]
+    diagnosis = diagnose(replace(case, nodes=(*nodes, *case.nodes[3:])))
+    assert diagnosis.cause.value == "unknown"
+
+
+@of_kinds({"GPU error", "GPU pattern", "GPU memory", "GPU state", "kernel log", "node"})
+def test_what_healthy_machines_do_not_show_decides_in_a_job_of_any_size(kind, what, value):
+    diagnosis = diagnose(make_case(kind, what, value, logged=True, size=LARGE))
+    assert diagnosis.cause.value in ("unknown", "gpu_fault")
 
 
 def test_a_missing_log_makes_no_rank_with_a_log_one_that_is_behind():
@@ -322,7 +365,9 @@ def test_every_family_of_observations_separates_ranks_or_has_a_reason_why_not():
     names |= set(SEPARATE_NO_RANK)
     asked = (
         *separation.GPU_EVENTS,
+        *separation.GPU_RETRIES,
         *separation.NODE_EVENTS,
+        *separation.NODE_LINES,
         *separation.PROCESS_EVENTS,
         *separation.LIMITS,
         *("xid", "gpu_lost", "gpu_reset_required", "nvml_stuck"),

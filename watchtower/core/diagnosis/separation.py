@@ -11,8 +11,9 @@ separate its ranks from those of other nodes.
 
 Each kind has a strength. What a host does beside its wait (an upload, a logger, a full cgroup) may
 mean that its rank is elsewhere. If the collective log of the rank shows that it has entered its
-call, this is only shown. An error of a GPU, a link or a process always counts. But no such rank is
-accused of being behind: its log disproves it.
+call, this is only shown. An error of a GPU, a link or a process always counts, unless its kind is
+ordinary: many healthy machines show it, so that in a large job some rank has it at any time. But no
+rank whose log shows that it has entered is accused of being behind: its log disproves it.
 """
 
 from __future__ import annotations
@@ -47,18 +48,32 @@ STATE_FRESH_S = 30.0
 
 GPU_EVENTS = (
     *("gpu_nvlink_lost", "gpu_fabric", "gpu_recovery", "gpu_frozen"),
-    *("gpu_errors.ecc_uncorrected", "gpu_errors.nvlink", "gpu_errors.pcie", "pcie_error"),
+    *("gpu_errors.ecc_uncorrected", "pcie_error"),
 )
-"""Beginnings of names of observations that something is wrong with a GPU or its links."""
+"""Beginnings of names of observations that something is wrong with a GPU."""
 
-NODE_EVENTS = ("machine_check", "pcie_error", "gpu_errors.ecc_uncorrected")
+GPU_RETRIES = ("gpu_errors.nvlink", "gpu_errors.pcie")
+"""Counters of the links of a GPU. Most errors that they count are repaired by another try."""
+
+NODE_EVENTS = ("pcie_error", "gpu_errors.ecc_uncorrected")
 """Errors of the hardware of a node, where no process shows whose device it is."""
+
+NODE_LINES = ("machine_check",)
+"""Errors of the hardware of a node, most of which were corrected."""
 
 PROCESS_EVENTS = ("hung_task", "soft_lockup", "segfault", "oom_kill")
 """Lines of the kernel log about a process."""
 
+PROCESS_ENDS = ("segfault", "oom_kill")
+"""Those about a process that ends."""
+
 LIMITS = ("cpu_limit", "memory_limit")
 """Limits of a cgroup that a rank has reached."""
+
+
+ORDINARY_RANKS = 64
+"""Of so many healthy ranks, one may have evidence of an ordinary kind around the time of any stall:
+an estimate, on the safe side for jobs of one or two nodes."""
 
 
 class Strength(Enum):
@@ -99,6 +114,8 @@ class Kind(NamedTuple):
     words: str
     """A sentence in which `{ranks}` stands for one or several ranks."""
     strength: Strength = Strength.DECIDES
+    is_ordinary: bool = False
+    """Many healthy machines show it: in a large job, that one rank has it separates none."""
     is_mutual: bool = False
     """It holds for the other ranks the other way round, so that of two halves none differs."""
 
@@ -135,14 +152,21 @@ def _ask(picture: Picture, kind: Kind) -> Separation | None:
         return None
     items = [found[rank] for rank in sorted(found)]
     entered = picture.entered.issuperset(found)
+    is_chance = kind.is_ordinary and _is_chance(items, len(picture.live))
     return Separation(
         kind=kind.name,
         cause=None if entered and kind.cause is Cause.BEHIND_COLLECTIVE else kind.cause,
         ranks=tuple(position for position, _ in items),
         observation=items[0][1],
         words=kind.words,
-        decides=kind.strength is Strength.DECIDES or not entered,
+        decides=not is_chance and (kind.strength is Strength.DECIDES or not entered),
     )
+
+
+def _is_chance(items: Sequence[tuple[Position, Observation | None]], ranks: int) -> bool:
+    """Return whether so many healthy ranks may show as much. All ranks of a node show one event."""
+    events = {(position.evidence.node, seen and seen.subject) for position, seen in items}
+    return len(events) * ORDINARY_RANKS <= ranks
 
 
 def _is_of_stall(picture: Picture, observation: Observation) -> bool:
@@ -205,21 +229,34 @@ def _find_memory_errors(picture: Picture) -> Iterator[tuple[Position, Observatio
 # Events
 
 
-def _find_gpu_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
-    return _find_events(picture, GPU_EVENTS)
+def _events(
+    names: tuple[str, ...],
+) -> Callable[[Picture], Iterator[tuple[Position, Observation]]]:
+    """Return a function that yields the ranks about which such an event was observed."""
+
+    def find(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+        for item in picture.live:
+            for each in picture.observed(item.rank):
+                if each.name.startswith(names) and _is_of_stall(picture, each):
+                    yield item, each
+
+    return find
 
 
 def _find_process_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
-    return _find_events(picture, PROCESS_EVENTS)
+    events = _events(PROCESS_EVENTS)(picture)
+    return ((item, seen) for item, seen in events if not _is_end_of_helper(item, seen))
 
 
-def _find_events(
-    picture: Picture, names: tuple[str, ...]
-) -> Iterator[tuple[Position, Observation]]:
-    for item in picture.live:
-        for each in picture.observed(item.rank):
-            if each.name.startswith(names) and _is_of_stall(picture, each):
-                yield item, each
+def _find_ended_helpers(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+    events = _events(PROCESS_ENDS)(picture)
+    return ((item, seen) for item, seen in events if _is_end_of_helper(item, seen))
+
+
+def _is_end_of_helper(position: Position, seen: Observation) -> bool:
+    """Return whether a process below the rank has ended. The rank itself may still be dying."""
+    is_end = seen.name.startswith(PROCESS_ENDS)
+    return is_end and seen.subject != f"pid:{position.evidence.pid}"
 
 
 def _find_links(picture: Picture) -> Iterator[tuple[Position, Observation]]:
@@ -228,22 +265,29 @@ def _find_links(picture: Picture) -> Iterator[tuple[Position, Observation]]:
     return _of_nodes(picture, failed)
 
 
-def _find_node_events(picture: Picture) -> Iterator[tuple[Position, Observation]]:
-    """Yield the ranks of nodes with errors of hardware, except of a GPU that others use."""
-    events: dict[str, Observation] = {}
-    pids: dict[str, set[int | None]] = {}
-    for item in picture.live:
-        pids.setdefault(item.evidence.node, set()).add(item.evidence.pid)
-    for node in picture.case.nodes:
-        found = [each for each in node.observations if each.name.startswith(NODE_EVENTS)]
-        if not found:
-            continue
-        gpus = JobGpus(node.observations, pids.get(node.node, set()))
-        for each in found:
-            is_foreign = each.pid is not None or gpus.is_of_others(each.subject)
-            if not is_foreign and _is_of_stall(picture, each):
-                events.setdefault(node.node, each)
-    return _of_nodes(picture, events)
+def _node_events(
+    names: tuple[str, ...],
+) -> Callable[[Picture], Iterator[tuple[Position, Observation]]]:
+    """Return a function that yields the ranks of nodes with such errors, except of a GPU that
+    others use."""
+
+    def find(picture: Picture) -> Iterator[tuple[Position, Observation]]:
+        events: dict[str, Observation] = {}
+        pids: dict[str, set[int | None]] = {}
+        for item in picture.live:
+            pids.setdefault(item.evidence.node, set()).add(item.evidence.pid)
+        for node in picture.case.nodes:
+            found = [each for each in node.observations if each.name.startswith(names)]
+            if not found:
+                continue
+            gpus = JobGpus(node.observations, pids.get(node.node, set()))
+            for each in found:
+                is_foreign = each.pid is not None or gpus.is_of_others(each.subject)
+                if not is_foreign and _is_of_stall(picture, each):
+                    events.setdefault(node.node, each)
+        return _of_nodes(picture, events)
+
+    return find
 
 
 def _of_nodes(
@@ -353,18 +397,39 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "GPU state",
         _GPU,
-        _find_gpu_events,
+        _events(GPU_EVENTS),
         "the state or an error counter of the GPU changed for {ranks} only",
+    ),
+    Kind(
+        "GPU retries",
+        _GPU,
+        _events(GPU_RETRIES),
+        "an error counter of the links of the GPU changed for {ranks} only",
+        is_ordinary=True,
     ),
     Kind("link", _FABRIC, _find_links, "a link failed on the node of {ranks} only"),
     Kind(
         "kernel log", _BEHIND, _find_process_events, "the kernel log has an error of {ranks} only"
     ),
     Kind(
+        "ended helper",
+        _BEHIND,
+        _find_ended_helpers,
+        "the kernel log has the end of a helper of {ranks} only",
+        is_ordinary=True,
+    ),
+    Kind(
         "node",
         _BEHIND,
-        _find_node_events,
+        _node_events(NODE_EVENTS),
         "hardware errors were logged on the node of {ranks} only",
+    ),
+    Kind(
+        "machine check",
+        _BEHIND,
+        _node_events(NODE_LINES),
+        "hardware errors were logged on the node of {ranks} only",
+        is_ordinary=True,
     ),
     Kind(
         "cgroup limit",
