@@ -150,7 +150,8 @@ class Tower:
         )
         self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
         self._restore_outages(startup)
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}
+        """Jobs to judge, in the order of their dumps: a replay judges them in the same order."""
         self._judging: asyncio.TimerHandle | None = None
         self._judge_again_at = float("-inf")
 
@@ -184,7 +185,7 @@ class Tower:
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
         node = self.fleet.nodes[report.node]
-        for name in {label for label, _ in node.ranks} | failed.keys():
+        for name in sorted({label for label, _ in node.ranks} | failed.keys()):
             begin = partial(self._begin_to_monitor, name, failed.get(name))
             self.troubles.guard(name, "reading its ranks from a report", begin)
         note_labels(self.fleet, report)
@@ -262,13 +263,14 @@ class Tower:
             loop = asyncio.get_running_loop()
             wait_s = max(JUDGE_WITHIN_S, self._judge_again_at - self.clock.now())
             self._judging = loop.call_later(wait_s, self._judge_dirty)
-        self._dirty.add(name)
+        self._dirty[name] = None
 
     def _judge_dirty(self) -> None:
-        names, self._dirty, self._judging = self._dirty, set(), None
+        names, self._dirty, self._judging = self._dirty, {}, None
         began = self.clock.now()
-        for name in names & self.fleet.jobs.keys():
-            self._tick_job(self.fleet.jobs[name], self.clock.now())
+        for name in names:
+            if name in self.fleet.jobs:
+                self._tick_job(self.fleet.jobs[name], self.clock.now())
         now = self.clock.now()
         self._judge_again_at = now + (now - began) * (1 / JUDGE_SHARE - 1)
 
