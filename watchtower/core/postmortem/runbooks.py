@@ -12,6 +12,9 @@ from watchtower.core.text import quote_name
 from watchtower.toml_tables import read_table
 from watchtower.wire.verdict import Cause
 
+_WORD = re.compile(r"\b[A-Z]+\b")
+"""A word in capital letters: it may stand for a name."""
+
 _PAGES: dict[str, dict[str, str]] = read_table("watchtower.core.postmortem", "runbooks")
 
 Names = Mapping[str, str]
@@ -70,6 +73,4 @@ def _read(cause: Cause, part: str, names: Names) -> tuple[Part, ...]:
 
 def _fill(commands: str, names: Names) -> str:
     """Put names into commands. A word stays if its name is not known, or makes no command."""
-    return re.sub(
-        r"\b[A-Z]+\b", lambda word: quote_name(names.get(word[0], "")) or word[0], commands
-    )
+    return _WORD.sub(lambda word: quote_name(names.get(word[0], "")) or word[0], commands)
