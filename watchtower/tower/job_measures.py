@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 from watchtower.core.detection.progress import is_judged
-from watchtower.core.detection.totals import JobTotals
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
 from watchtower.store.values import Incident, IncidentKind
@@ -141,7 +140,7 @@ def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeas
     gen, has_ended = job.generation, watch.status is Status.ENDED
     died = has_died(live.incident, tower.clock.wall())
     incident = live.incident if is_open(live) or died else None
-    totals, pace = tower.totals.get(live.name, JobTotals()), gen.pace("")
+    totals, pace = live.totals, gen.pace("")
     return JobMeasure(
         name=live.name,
         labels=job.labels,

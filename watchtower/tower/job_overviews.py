@@ -83,7 +83,6 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
     step, patience = gen.step(), watch.patience
     is_waiting = patience is not None and watch.hung_in_s(now) is not None
     silence = tower.silences.find(job_subject(job, live.slow_node))
-    totals = tower.totals.get(name)
     limit_s = tower.detector.step_limit_s(gen)
     progress = view_progress(gen, watch.kind, watch.diagnosis, limit_s=limit_s, now=now)
     alive = [record.vitals.beat for record in gen.live()]
@@ -101,7 +100,7 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
         unwatched=list_unwatched(tower, name),
         evidence=find_evidence(tower, live, gen),
         waits=_find_waits(live),
-        trained_share=totals.trained_share if totals else None,
+        trained_share=live.totals.trained_share,
         nodes=_list_nodes(tower, gen, wall, now),
         silence=view_silence(silence) if silence else None,
         hung_at=wall.of(watch.suspect_since + patience.length_s)

@@ -12,6 +12,7 @@ from watchtower.core.detection.incidents import JobWatch
 from watchtower.core.detection.native_reads import NativeReads
 from watchtower.core.detection.stall_context import StallContext
 from watchtower.core.detection.step_history import StepHistory, find_phase
+from watchtower.core.detection.totals import JobTotals
 from watchtower.core.detection.traced import Tracing, choose_suspects
 from watchtower.core.diagnosed import Diagnosis
 from watchtower.core.fleet.generation import Generation
@@ -64,6 +65,8 @@ class LiveJob:
     """Time at which an accused rank first stepped although the incident is open."""
     steps: StepHistory = field(default_factory=StepHistory)
     """The steps of the job, also of its earlier attempts."""
+    totals: JobTotals = field(default_factory=JobTotals)
+    """The totals of the job, also of its earlier attempts."""
     tracing: Tracing = field(default_factory=Tracing)
     """Which series of the incident were ordered."""
     native_reads: NativeReads = field(default_factory=NativeReads)

@@ -21,7 +21,6 @@ from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.effects import DumpsWanted
 from watchtower.core.detection.no_heartbeat import wants_sample
 from watchtower.core.detection.stall_context import StallContext, stall_context_of
-from watchtower.core.detection.totals import JobTotals
 from watchtower.core.fleet.fleet import Fleet
 from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
@@ -120,7 +119,6 @@ class Tower:
         self.acks = Acks(self.store_writer, self.feed, clock, record)
         self.clock = clock
         self.live: dict[str, LiveJob] = {}
-        self.totals: dict[str, JobTotals] = {}
         self.troubles = Troubles()
         self.counters = Counters(last_tick_at=clock.now())
         self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
@@ -288,9 +286,9 @@ class Tower:
             return
         if live.note_steps(gen, now):
             self.fleet.count_kept(STEPS, job.name, live.steps)
-        totals, stall = self.totals.setdefault(job.name, JobTotals()), live.watch.stall
+        stall = live.watch.stall
         since = stall.since if stall else None
-        lost_s = totals.advance(gen.number, gen.step(), live.watch.status, since, now)
+        lost_s = live.totals.advance(gen.number, gen.step(), live.watch.status, since, now)
         if lost_s and not is_drill(job.name):
             self.counters.lost_rank_seconds += lost_s * gen.world_size
 
@@ -304,7 +302,8 @@ class Tower:
         pauses = self._pauses.of(job.name)
         begun = LiveJob.begin(job.name, number, pauses, self.policy)
         begun.shadow_mode = self.shadow
-        begun.steps = live.steps if live is not None else begun.steps
+        if live is not None:
+            begun.steps, begun.totals = live.steps, live.totals
         left = self._left.claim(job.name, number)
         if left is not None:
             begun.resume(left, self.clock.now(), self.clock.wall())
@@ -419,4 +418,3 @@ class Tower:
             self.fleet.account.remove((CASES, job.name))
             self.fleet.account.remove((STEPS, job.name))
             del self.live[job.name]
-            self.totals.pop(job.name, None)
