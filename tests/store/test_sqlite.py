@@ -13,13 +13,11 @@ import pytest
 
 from tests.core.builders import as_sent
 from watchtower.core.case import Case
-from watchtower.core.fleet.generation import PastGeneration, ProcessKey
-from watchtower.core.fleet.pace import Pause
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.core.fleet.generation import PastGeneration
 from watchtower.store.migrations import StoreError
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, Incident, PauseRow
+from watchtower.store.values import GenerationRow, Incident
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 
@@ -83,82 +81,12 @@ def a_batch(ident: str, **values) -> SentBatch:
     return as_sent(replace(batch, **values))
 
 
-def test_an_incident_comes_back_as_it_was_saved(store):
-    incident = an_incident(evidence=EVIDENCE)
-    store.save_incident(incident).result()
-    assert store.incident("01A").result() == incident
-    assert store.incident("01B").result() is None
-
-
-def test_a_summary_changes_with_its_case_only(store):
-    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"one")).result()
-    store.save_incident(an_incident(status=Status.RECOVERED, summary=b"two")).result()
-    assert store.summary("01A").result() == b"one"
-    store.save_incident(an_incident(evidence=EVIDENCE, summary=b"three")).result()
-    assert store.summary("01A").result() == b"three"
-    store.save_incident(an_incident(evidence=EVIDENCE)).result()
-    assert store.summary("01A").result() is None, "it is of an earlier case"
-
-
-def test_an_update_without_a_case_keeps_the_stored_one(store):
-    store.save_incident(an_incident(evidence=EVIDENCE)).result()
-    store.save_incident(an_incident(status=Status.RECOVERED, closed_at=130.0)).result()
-    stored = store.incident("01A").result()
-    assert stored.status is Status.RECOVERED
-    assert stored.closed_at == 130.0
-    assert read_case(stored) == a_case()
-
-
-def test_incidents_are_listed_newest_first_and_by_job(store):
-    for number, job in enumerate(["llama", "gpt", "llama"]):
-        store.save_incident(an_incident(id=f"0{number}", job=job, opened_at=number)).result()
-    assert [i.id for i in store.incidents().result()] == ["02", "01", "00"]
-    assert [i.id for i in store.incidents(IncidentFilter(job="llama")).result()] == ["02", "00"]
-    assert [i.id for i in store.incidents(limit=1).result()] == ["02"]
-
-
-def test_what_was_saved_is_there_after_opening_again(path):
-    store = SqliteStore(path)
-    store.save_rows(
-        [PauseRow("llama", Pause(phase="", frame_class="user", length_s=20.0))]
-    ).result()
-    store.save_rows(
-        [PauseRow("llama", Pause(phase="", frame_class="user", length_s=30.0))]
-    ).result()
-    past = PastGeneration(
-        number=3,
-        typical_step_s=1.5,
-        processes=frozenset({ProcessKey("n0", 4711, 99)}),
-        owner="uid:1000",
-    )
-    store.save_rows([GenerationRow("llama", past, 5.0)]).result()
-    store.save_incident(an_incident()).result()
-    store.save_incident(an_incident(id="02", closed_at=1.0)).result()
-    store.close()
-    again = SqliteStore(path)
-    startup = again.recall()
-    again.close()
-    assert startup.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
-    assert startup.generations == {"llama": past}
-    assert [incident.id for incident in startup.incidents] == ["01A"]
-
-
 def test_a_batch_that_arrives_twice_is_kept_once(store, path):
     for _ in range(2):
         store.save_dumps("llama", a_batch("b1"), 5.0).result()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
     db.close()
-
-
-def test_dumps_of_two_owners_jobs_of_one_name_are_kept_apart(store):
-    store.save_dumps("llama", a_batch("b1", owner="uid:1"), 5.0).result()
-    store.save_dumps("llama@uid:2", a_batch("b2", owner="uid:2"), 5.0).result()
-    kept = {job: store.dumps(job, 0.0).result() for job in ("llama", "llama@uid:2")}
-    assert {job: [row.sent.batch.id for row in rows] for job, rows in kept.items()} == {
-        "llama": ["b1"],
-        "llama@uid:2": ["b2"],
-    }
 
 
 def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):

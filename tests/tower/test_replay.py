@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.core.policy import Policy
+from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower import recording
 from watchtower.tower import tower as tower_module
@@ -67,7 +69,8 @@ def told(tmp_path_factory) -> tuple[list[Verdict], list[Path]]:
 
 def effects_of(file: Path, tmp_path: Path) -> list[dict]:
     tmp_path.mkdir(exist_ok=True)
-    return replay(file, tmp_path)
+    with closing(SqliteStore(tmp_path / "x.db", inline=True)) as store:
+        return replay(file, store)
 
 
 def test_a_replay_names_the_same_rank_in_an_incident_of_the_same_id(told, tmp_path):

@@ -21,7 +21,7 @@ from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.daemon_executor import DaemonExecutor
-from watchtower.store.sqlite import SqliteStore
+from watchtower.store.protocol import Store
 from watchtower.store.values import AlertRow, Incident
 from watchtower.timeouts import timeout
 from watchtower.tower.clock import Clock
@@ -45,7 +45,7 @@ later one. The documented Alertmanager route has the same `group_wait` and `grou
 class _Sender:
     """One destination with its outbox and its thread."""
 
-    def __init__(self, destination: Destination, store: SqliteStore, clock: Clock) -> None:
+    def __init__(self, destination: Destination, store: Store, clock: Clock) -> None:
         self.destination = destination
         most = destination.most if isinstance(destination, ListDestination) else 1
         self.outbox = Outbox(destination.repeat_s, most)
@@ -60,7 +60,7 @@ class AlertNotifier:
     def __init__(
         self,
         destinations: Sequence[Destination],
-        store: SqliteStore,
+        store: Store,
         clock: Clock,
         links: AlertLinks = NO_LINKS,
         *,

@@ -16,7 +16,7 @@ import msgspec
 
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.outbox import Entry, Outbox
-from watchtower.store.sqlite import SqliteStore
+from watchtower.store.protocol import Store
 from watchtower.store.values import AlertRow
 from watchtower.timeouts import timeout
 from watchtower.tower.clock import Clock
@@ -32,7 +32,7 @@ _ALERTS = msgspec.json.Decoder(Alert)
 class OutboxWrites:
     """The writes of one outbox. Call it from the tower's event loop only."""
 
-    def __init__(self, destination: str, outbox: Outbox, store: SqliteStore, clock: Clock) -> None:
+    def __init__(self, destination: str, outbox: Outbox, store: Store, clock: Clock) -> None:
         self._destination, self._outbox = destination, outbox
         self._store, self._clock = store, clock
         self._unsaved: set[str] = set()

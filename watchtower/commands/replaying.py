@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,11 +50,16 @@ def replay(args: argparse.Namespace) -> int:
 
 
 def _replay_recording(args: argparse.Namespace) -> int:
-    from watchtower.tower.replay import replay as replay_recording  # noqa: PLC0415 -- a whole tower
+    # A whole tower is not imported for an export.
+    from watchtower.store.sqlite import SqliteStore  # noqa: PLC0415
+    from watchtower.tower.replay import replay as replay_recording  # noqa: PLC0415
 
     try:
-        with TemporaryDirectory() as folder:
-            effects = replay_recording(args.file, Path(folder))
+        with (
+            TemporaryDirectory() as folder,
+            closing(SqliteStore(Path(folder) / "watchtower.db", inline=True)) as store,
+        ):
+            effects = replay_recording(args.file, store)
     except RecordingError as error:
         raise ClientError(str(error)) from None
     verdicts: dict[str, Verdict] = {}

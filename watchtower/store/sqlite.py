@@ -27,6 +27,7 @@ from watchtower.store.file_state import advise, inode_of, is_damaged, lacks_room
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.incident_filter import as_sql
 from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
+from watchtower.store.protocol import Store
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.store.series_rows import SeriesRow
 from watchtower.store.startup_state import recall_state
@@ -60,7 +61,7 @@ PAGE_BYTES = 16 * MB
 """Bytes in one read, at least one batch: a decoded batch is many times as large."""
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """The store. Its methods return futures, and the writer thread executes the calls in order."""
 
     def __init__(self, path: Path, keep: Retention | None = None, *, inline: bool = False) -> None:

@@ -44,7 +44,7 @@ class Acks:
         check_texts(by=(by, MAX_NAME), note=(note, MAX_TEXT))
         writer = self._store_writer
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
-        is_there = await writer.wait(writer.store.save_ack(incident, ack), "the ack")
+        is_there = await writer.save_ack(incident, ack)
         known = [one for one in writer.unsaved(None) if one.id == incident]
         if known and not is_there:
             raise StoreFailedError(

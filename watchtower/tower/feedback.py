@@ -125,7 +125,7 @@ class Feedbacks:
             verdict_cause=verdict.cause or Cause.UNKNOWN,
             confidence=verdict.confidence,
         )
-        await self._writer.wait(self._writer.store.save_feedback(given), "the answer")
+        await self._writer.save_feedback(given)
         self.changes += 1
         self._given.pop(incident.id, None)  # the order of the answers is that of their times
         self._given[incident.id] = given

@@ -50,8 +50,7 @@ async def _find(tower: Tower, prefix: str) -> dict[str, str]:
         one.id: one.job for one in tower.store_writer.unsaved(None) if one.id.startswith(prefix)
     }
     try:
-        store = tower.store_writer.store
-        stored = await tower.store_writer.read(store.incident_ids(prefix, MAX_CANDIDATES + 1))
+        stored = await tower.store_writer.incident_ids(prefix, MAX_CANDIDATES + 1)
     except StoreFailedError:
         if not unsaved:
             raise

@@ -71,7 +71,7 @@ async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
 
 async def read_rows(tower: Tower, incident_id: str) -> list[SeriesRow]:
     """Return the stored messages of an incident with its series. Raises StoreFailedError."""
-    return await tower.store_writer.read(tower.store_writer.store.series(incident_id))
+    return await tower.store_writer.series(incident_id)
 
 
 def view_series(

@@ -37,8 +37,7 @@ def decode_rows(rows: Iterable[SeriesRow]) -> list[Received]:
 async def list_outputs(tower: Tower, incident_id: str) -> list[OutputView]:
     """Return the stored lines of an incident; none while the store cannot be read."""
     try:
-        store_writer = tower.store_writer
-        rows = await store_writer.read(store_writer.store.series(incident_id))
+        rows = await tower.store_writer.series(incident_id)
         return list(view_outputs(decode_rows(rows)))
     except StoreFailedError:
         return []

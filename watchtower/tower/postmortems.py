@@ -37,7 +37,7 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
     if incident is None:
         return None
     summary = await read_summary(tower, incident_id)
-    sent = await tower.store_writer.read(tower.store_writer.store.deliveries(incident_id))
+    sent = await tower.store_writer.deliveries(incident_id)
     verdict, now = verdict_of(tower, incident), tower.clock.wall()
 
     def write() -> Document:

@@ -24,7 +24,7 @@ import msgspec
 from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.diagnoser.messages import Answer, Request, read_answer
 from watchtower.diagnoser.work import answer as answer_request
-from watchtower.store.sqlite import SqliteStore
+from watchtower.store.protocol import Store
 from watchtower.store.values import Incident, StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, Freeze, NotDiagnosedError
@@ -68,10 +68,10 @@ Effect = dict[str, Any]
 `examination`, `job` and `kept`, with a value for JSON."""
 
 
-def replay(path: Path, folder: Path) -> list[Effect]:
+def replay(path: Path, store: Store) -> list[Effect]:
     """Return what a tower does with the inputs of a recording, in order.
 
-    Its store is made in `folder`, which must be empty. Raises RecordingError.
+    `store` is empty. Each of its calls must be done when it returns. Raises RecordingError.
     """
     header, inputs = read_recording(path)
     chance = _Chance(inputs)
@@ -81,7 +81,7 @@ def replay(path: Path, folder: Path) -> list[Effect]:
     try:
         with effects.catching_logs():
             loop.run_until_complete(
-                _replay(header, read_recording(path)[1], chance, clock, effects, folder)
+                _replay(header, read_recording(path)[1], chance, clock, effects, store)
             )
     finally:
         loop.close()
@@ -94,9 +94,8 @@ async def _replay(
     chance: _Chance,
     clock: ReplayClock,
     effects: Effects,
-    folder: Path,
+    store: Store,
 ) -> None:
-    store = SqliteStore(folder / "watchtower.db", inline=True)
     for incident in header.startup.incidents:
         store.save_incident(incident)
     for each in chance.recalled:
@@ -119,16 +118,15 @@ async def _replay(
         effects.add(log=TORN)
     await asyncio.sleep(SETTLE_S)
     await player.close()
-    player.show()
+    player.show(tower.live)
     await tower.close()
     effects.add(kept=_shorten(store.recall()))
-    store.close()
 
 
 class ReplayClock(Clock):
     """A clock that the event loop moves. Its ids are those of the recording."""
 
-    def __init__(self, now: float, wall: float, ids: deque[str]) -> None:
+    def __init__(self, now: float, wall: float, ids: dict[str, deque[str]]) -> None:
         self.at, self.began, self._offset_s, self._ids = now, now, wall - now, ids
         self._made = 0
 
@@ -140,10 +138,10 @@ class ReplayClock(Clock):
         """Return recorded UNIX seconds."""
         return self.at + self._offset_s
 
-    def new_id(self) -> str:
+    def new_id(self, of: str) -> str:
         """Return the next id of the recording; after the last one, an id of the same form."""
-        if self._ids:
-            return self._ids.popleft()
+        if recorded := self._ids.get(of):
+            return recorded.popleft()
         self._made += 1
         return f"REPLAYED{self._made:018}"
 
@@ -153,13 +151,13 @@ class _Chance:
     recorded after it."""
 
     def __init__(self, inputs: Iterable[Input]) -> None:
-        self.ids = deque[str]()
+        self.ids: dict[str, deque[str]] = {}
         self.diagnosed: dict[str, deque[Diagnosed]] = {}
         self.recalled: list[Recalled] = []
         for one in inputs:
             match one:
-                case Drawn(id=made):
-                    self.ids.append(made)
+                case Drawn(id=made, of=of):
+                    self.ids.setdefault(of, deque()).append(made)
                 case Diagnosed(job=job):
                     self.diagnosed.setdefault(job, deque()).append(one)
                 case Recalled():
@@ -258,16 +256,16 @@ class _Player:
             case Acknowledged() | Silenced() | Unsilenced() | Answered() | Examined():
                 self._start(self._act(one))
 
-    def show(self) -> None:
-        """Add what is shown of every job."""
-        for name in sorted(self._tower.live):
-            self._effects.add(job=view_job(self._tower, name))
+    def show(self, jobs: Iterable[str]) -> None:
+        """Add what is shown of jobs, if they are live."""
+        for name in sorted(jobs):
+            if (shown := view_job(self._tower, name)) is not None:
+                self._effects.add(job=shown)
 
     def _show_changed(self) -> None:
-        """Show the jobs if something about a job or an incident has happened."""
+        """Show the jobs whose incidents have changed since the last check."""
         new = self._effects.all[self._seen :]
-        if any("log" in effect or "incident" in effect for effect in new):
-            self.show()
+        self.show({effect["state"]["job"] for effect in new if "incident" in effect})
         self._seen = len(self._effects.all)
 
     async def close(self) -> None:

@@ -123,7 +123,7 @@ class Silences:
             )
         now = self._clock.wall()
         silence = Silence(
-            id=earlier.id if earlier else self._clock.new_id(),
+            id=earlier.id if earlier else self._clock.new_id(f"silence of {name}"),
             kind=kind,
             name=name,
             since=now,
@@ -131,7 +131,7 @@ class Silences:
             reason=reason.strip(),
             by=by.strip(),
         )
-        await self._store_writer.wait(self._store_writer.store.save_silence(silence), "the silence")
+        await self._store_writer.save_silence(silence)
         self._known[kind, name] = silence
         self.changes += 1
         return silence
@@ -142,8 +142,7 @@ class Silences:
         found = next((silence for silence in self.all() if silence.id == ident), None)
         if found is None:
             return None
-        removing = self._store_writer.store.remove_silence(ident)
-        await self._store_writer.wait(removing, "the end of the silence")
+        await self._store_writer.remove_silence(ident)
         self._known.pop((found.kind, found.name), None)
         self.changes += 1
         return found

@@ -25,9 +25,7 @@ async def read_incident(
         return unsaved
     store_writer = tower.store_writer
     try:
-        stored = await store_writer.read(
-            store_writer.store.incident(incident_id, with_case=with_case)
-        )
+        stored = await store_writer.incident(incident_id, with_case=with_case)
     except StoreFailedError:
         if unsaved is None:
             raise
@@ -45,8 +43,7 @@ async def read_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> li
     unsaved = tower.store_writer.unsaved(None)
     try:
         # A stored incident may not meet the conditions any more: its new state is not stored yet.
-        found = tower.store_writer.store.incidents(chosen, limit + len(unsaved))
-        stored = await tower.store_writer.read(found)
+        stored = await tower.store_writer.incidents(chosen, limit + len(unsaved))
     except StoreFailedError:
         if not any(accepts(chosen, one) for one in unsaved):
             raise
@@ -62,7 +59,7 @@ async def read_summary(tower: Tower, incident_id: str) -> CaseSummary | None:
     body = unsaved.summary if unsaved is not None else None
     if body is None:
         store_writer = tower.store_writer
-        body = await store_writer.read(store_writer.store.summary(incident_id))
+        body = await store_writer.summary(incident_id)
     return read_summary_text(body) if body is not None else None
 
 

@@ -26,7 +26,7 @@ from watchtower.core.fleet.generation import Generation
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.report_interval import report_interval_s
 from watchtower.core.policy import Policy
-from watchtower.store.sqlite import SqliteStore
+from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.acks import Acks
 from watchtower.tower.clock import Clock
@@ -85,7 +85,7 @@ class Tower:
     def __init__(
         self,
         policy: Policy,
-        store: SqliteStore,
+        store: Store,
         startup: StartupState,
         clock: Clock,
         make_runner: MakeRunner,
