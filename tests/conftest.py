@@ -28,6 +28,20 @@ TOGETHER = {
 """Files of the system tier whose tests share what costs much to make: one process runs them all."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for goldens."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the texts of all goldens and the effects of recordings; never a truth.json",
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return request.config.getoption("--update-golden")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tiers apart, and let the processes compile different files."""
     config.pluginmanager.register(failures)

@@ -23,8 +23,8 @@ class Clock:
         """Return UNIX seconds."""
         return time.time()
 
-    def new_id(self) -> str:
-        """Return a new ULID."""
+    def new_id(self, of: str) -> str:
+        """Return a new ULID. `of` is what it names, such as "incident of JOB", for recordings."""
         return make_id(self.wall())
 
 

@@ -117,7 +117,12 @@ class Effects:
         match effect:
             case IncidentOpened():
                 incident = live.open_incident(
-                    self._clock.new_id(), now, wall, self.outages, sharer, facts
+                    self._clock.new_id(f"incident of {live.name}"),
+                    now,
+                    wall,
+                    self.outages,
+                    sharer,
+                    facts,
                 )
                 self._counters.count_incident(incident)
                 return Change.OPENED, incident
@@ -139,7 +144,7 @@ class Effects:
         self.orders.place(
             asked,
             gen.job,
-            self._clock.new_id(),
+            self._clock.new_id(f"dumps of {gen.job}"),
             now,
             sample=wanted.sample,
             jitter_s=max(wanted.spread_s, jitter_s(len(gen.ranks))),

@@ -57,6 +57,8 @@ class Drawn(_Input, tag="id"):
     """The tower made an id."""
 
     id: str
+    of: str
+    """What it names."""
 
 
 class Diagnosed(_Input, tag="diagnosed"):

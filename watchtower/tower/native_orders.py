@@ -51,7 +51,7 @@ class NativeOrders:
             self._book.place(
                 [each],
                 gen.job,
-                self._clock.new_id(),
+                self._clock.new_id(f"native functions of {gen.job}"),
                 now,
                 sample=False,
                 native=tuple(sorted(of_launch)[:MAX_NATIVE_RANKS]),

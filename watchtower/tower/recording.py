@@ -143,10 +143,10 @@ class RecordedClock(Clock):
         self._clock, self._recorder = clock, recorder
         self.now, self.wall = clock.now, clock.wall  # type: ignore[method-assign]
 
-    def new_id(self) -> str:
+    def new_id(self, of: str) -> str:
         """Return a new ULID and record it."""
-        made = self._clock.new_id()
-        self._recorder.note(Drawn(at=self.now(), id=made))
+        made = self._clock.new_id(of)
+        self._recorder.note(Drawn(at=self.now(), id=made, of=of))
         return made
 
 

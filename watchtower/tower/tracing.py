@@ -59,7 +59,7 @@ class TraceOrders:
             self._place(tracing, gen, now)
 
     def _place(self, tracing: Tracing, gen: Generation, now: float) -> None:
-        ident = self._clock.new_id()
+        ident = self._clock.new_id(f"series of {gen.job}")
         self._waiting = {
             agent: waiting
             for agent, waiting in self._waiting.items()
