@@ -40,12 +40,13 @@ from watchtower.garbage import put_off_full_collections
 from watchtower.wire.dumps import DumpBatch, SentBatch
 
 LAYOUTS = {
+    "64": Layout(tensor=2, data=8, pipeline=4),
     "1024": Layout(tensor=8, data=16, pipeline=8),
     "16384": Layout(tensor=8, data=128, pipeline=16),
     "131072": Layout(tensor=8, data=1024, pipeline=16),
 }
 NOW = 1000.0
-LIMITS_S = {"1024": 1.0, "16384": 1.0, "131072": 10.0}
+LIMITS_S = {"64": 1.0, "1024": 1.0, "16384": 1.0, "131072": 10.0}
 
 
 TWO_ORDERS = "two orders"
@@ -175,7 +176,7 @@ def _fleet_of(case: Case) -> Fleet:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default=",".join(LAYOUTS), help="comma-separated")
+    parser.add_argument("--sizes", default="1024,16384,131072", help=f"of {list(LAYOUTS)}")
     parser.add_argument("--check", action="store_true", help="exit 1 when one is over its limit")
     args = parser.parse_args()
     slow = False

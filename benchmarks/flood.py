@@ -68,7 +68,6 @@ time.sleep(3600)
 }
 GOOD_RANKS = 4
 IN_TIME_S = 60.0
-WATCH_S = 20.0
 
 
 class Tower(http.server.BaseHTTPRequestHandler):
@@ -80,7 +79,8 @@ class Tower(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         report: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         good = [r for r in report["ranks"] if r["job"] == "good" and r["beat"] and not r["ended"]]
-        self.seen.append((time.monotonic(), len(good), report["limits"]["ranks"]))
+        says = "; ".join(each["text"] for each in report["unwatched"])
+        self.seen.append((time.monotonic(), len(good), says))
         answer = b'{"version": 1}'
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
@@ -91,7 +91,7 @@ class Tower(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def run_flood(kind: str, count: int) -> dict[str, Any]:
+def run_flood(kind: str, count: int, watch_s: float) -> dict[str, Any]:
     """Run one flood. Every process that it starts has ended afterwards."""
     Tower.seen = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tower)
@@ -133,7 +133,7 @@ def run_flood(kind: str, count: int) -> dict[str, Any]:
             for rank in range(GOOD_RANKS):
                 start(sys.executable, "-c", TRAINER, str(rank))
             found_s = wait_for_good(began)
-            time.sleep(WATCH_S)
+            time.sleep(watch_s)
             assert metrics is not None
             return {
                 "flood": kind,
@@ -167,7 +167,7 @@ def measure(url: str, since: float) -> dict[str, Any]:
         text = response.read().decode()
     value = {
         name: float(number)
-        for name, number in re.findall(r"^(\w+) ([\d.e+]+)$", text, re.MULTILINE)
+        for name, number in re.findall(r"^(\w+)\{node=\"n1\"\} ([\d.e+]+)$", text, re.MULTILINE)
     }
     tick = "watchtower_agent_tick_duration_seconds"
     times = [at for at, _, _ in Tower.seen if at >= since]
@@ -185,6 +185,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--floods", default=",".join(FLOODS), help="comma-separated names")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of watching afterwards")
     parser.add_argument("--check", action="store_true", help="exit 1 when a good rank is lost")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the flood ends too
@@ -192,7 +193,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     lost = False
     for kind in args.floods.split(","):
-        row = run_flood(kind, args.count)
+        row = run_flood(kind, args.count, args.seconds)
         lost |= row["good_found_s"] is None or row["good_lost"] > 0
         print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
     return 1 if args.check and lost else 0

@@ -27,7 +27,6 @@ from benchmarks.imagined_job import ImaginedJob
 from tests.towers import RunningTower, running_tower
 from watchtower.commands.client import ClientError, TowerClient
 
-WARMUP_S = 14.0
 VERDICT_DEADLINE_S = 120.0
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -82,7 +81,9 @@ def verdict_of(client: TowerClient) -> dict:
         return {}
 
 
-def watch(tower: RunningTower, clients: int, per_s: float, duration_s: float) -> Outcome:
+def watch(
+    tower: RunningTower, clients: int, per_s: float, warmup_s: float, duration_s: float
+) -> Outcome:
     before, cpu_before, began = tower.resident_bytes, cpu_s(tower.process.pid), time.monotonic()
     counters = [SPAWN.Value("Q", 0) for _ in range(clients)]
     senders = [
@@ -94,7 +95,7 @@ def watch(tower: RunningTower, clients: int, per_s: float, duration_s: float) ->
     for sender in senders:
         sender.start()
     try:
-        job.run(max(WARMUP_S, duration_s - WARMUP_S))
+        job.run(max(warmup_s, duration_s - warmup_s))
         job.hang()
         seen: dict = {}
 
@@ -127,6 +128,7 @@ def watch(tower: RunningTower, clients: int, per_s: float, duration_s: float) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--warmup", type=float, default=14.0, help="least seconds before the hang")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--per-s", type=float, default=1.0, help="of each client")
     parser.add_argument("--json", action="store_true")
@@ -136,7 +138,7 @@ def main() -> int:
     for clients in (0, args.clients):
         with tempfile.TemporaryDirectory() as folder, running_tower(Path(folder) / "t") as tower:
             seconds = args.seconds if clients else 0.0
-            outcomes.append(watch(tower, clients, args.per_s, seconds))
+            outcomes.append(watch(tower, clients, args.per_s, args.warmup, seconds))
             if not args.json:
                 print("  ".join(f"{k}={v}" for k, v in asdict(outcomes[-1]).items()), flush=True)
     ratio = outcomes[1].fault_to_verdict_s / outcomes[0].fault_to_verdict_s

@@ -188,12 +188,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument(
+        "--only", default=",".join(CONDITIONS), help="names of conditions; `alone` is always one"
+    )
     parser.add_argument("--step", type=float, default=0.02, help="length of a step in seconds")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="exit 1 when the job was harmed")
     args = parser.parse_args()
-    outcomes = {name: Outcome() for name in CONDITIONS}
-    names = list(CONDITIONS)
+    wanted = {"alone", *args.only.split(",")}
+    if unknown := wanted - CONDITIONS.keys():
+        parser.error(f"unknown condition: {', '.join(sorted(unknown))}")
+    names = [name for name in CONDITIONS if name in wanted]
+    outcomes = {name: Outcome() for name in names}
     for number in range(args.rounds):
         # Another order in each round, so that other load on the machine affects all conditions
         # equally.

@@ -8,6 +8,7 @@ The numbers are medians. The cost of the .pth file itself is measured inside one
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -21,7 +22,6 @@ from time import perf_counter_ns
 
 HEARTBEAT = Path(__file__).parents[1] / "heartbeat"
 SWITCH = "watchtower_heartbeat_auto.pth"
-ROUNDS = 301
 LINE_ALONE = """
 import site, sys, time
 def once():
@@ -34,6 +34,9 @@ print(sorted(once() for _ in range(2001))[1000] / 1e3)
 
 def main() -> None:
     """Measure and print one JSON object."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=301)
+    rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         bare, with_client = (make_environment(Path(folder) / name) for name in ("bare", "client"))
         packages = install_client(with_client)
@@ -43,7 +46,7 @@ def main() -> None:
             "auto": (with_client, "auto"),
         }
         times: dict[str, list[float]] = {name: [] for name in subjects}
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name in random.sample(list(subjects), len(subjects)):
                 times[name].append(time_start(*subjects[name]))
         line_us = subprocess.check_output([bare, "-c", LINE_ALONE, packages, SWITCH], env=clean())

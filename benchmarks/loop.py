@@ -35,9 +35,9 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from watchtower.api.intake import decode
+from watchtower.app import run_in_processes
 from watchtower.core.case import Case
 from watchtower.core.policy import Policy
-from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
@@ -46,6 +46,7 @@ from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.report import Beat, Report
 
 LAYOUTS = {
+    "64": Layout(tensor=2, data=8, pipeline=4),
     "1024": Layout(tensor=8, data=16, pipeline=8),
     "16384": Layout(tensor=8, data=128, pipeline=16),
     "131072": Layout(tensor=8, data=1024, pipeline=16),
@@ -188,7 +189,7 @@ async def play(case: Case, path: Path) -> tuple[Holds, str]:
     """Run the job's last seconds on a tower; return the times and its verdict."""
     store = SqliteStore(path)
     clock = MovedClock()
-    tower = Tower(Policy(), store, store.recall(), clock, DiagnoserProcess)
+    tower = Tower(Policy(), store, store.recall(), clock, run_in_processes)
     try:
         with timing() as holds:
             feed = Feed(tower, clock, holds)

@@ -31,7 +31,6 @@ from agent.dumpers.python_stacks import find_py_spy
 from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 
-RANKS = 8
 SAMPLE_EVERY_S = 0.2
 IN_A_ROW = 20
 """Steps alone or sampled, before the other."""
@@ -81,10 +80,12 @@ def targets(code: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
             process.__exit__(None, None, None)
 
 
-def measure_cost(places: NativePlaces, code: str, rounds: int) -> tuple[float, float, int]:
+def measure_cost(
+    places: NativePlaces, code: str, ranks: int, rounds: int
+) -> tuple[float, float, int]:
     """Return the child's CPU and the duration of a round in ms, and how many places it found."""
     cpu, took, found = [], [], 0
-    with targets(code, RANKS) as processes:
+    with targets(code, ranks) as processes:
         pids = [process.pid for process in processes]
         time.sleep(0.5)
         for _ in range(rounds):
@@ -183,12 +184,16 @@ def print_tools(code: str, name: str, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument(
+        "--steps", type=int, default=400, help=f"in turns of {IN_A_ROW}, every other one sampled"
+    )
     arguments = parser.parse_args()
+    ranks = arguments.ranks
     places = NativePlaces(Proc(), ChildRunner(MAX_NATIVE_OUTPUT_BYTES))
     for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
-        cpu, took, found = measure_cost(places, code, arguments.rounds)
-        print(f"{name}: {found} of {RANKS} ranks, {cpu:.0f} ms CPU and {took:.0f} ms per round")
+        cpu, took, found = measure_cost(places, code, ranks, arguments.rounds)
+        print(f"{name}: {found} of {ranks} ranks, {cpu:.0f} ms CPU and {took:.0f} ms per round")
     for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
         print_tools(code, name, arguments.rounds)
     alone, sampled = measure_harm(places, arguments.steps)

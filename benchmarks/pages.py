@@ -1,4 +1,4 @@
-"""Measures the pages of one hung job: python -m benchmarks.pages [--ranks N]
+"""Measures the pages of one hung job: python -m benchmarks.pages [--ranks N] [--seconds S]
 
 Two things are measured, with a real tower and imagined agents:
 
@@ -22,7 +22,6 @@ from tests.system.ui.imagined_fleet import JOB, LAYOUTS, hung_fleet
 from tests.towers import RunningTower, running_tower, wait_until
 
 OPEN_PAGES, EVERY_S = 200, 2.0
-IDLE_S, POLLED_S = 20.0, 40.0
 CONNECTIONS = 8
 """Browsers have one each. The tower limits those of one address."""
 
@@ -49,7 +48,7 @@ class Browser:
         return reply.status, reply.headers["ETag"] or "", body, time.perf_counter() - began
 
 
-def measure_page(tower: RunningTower, path: str, times: int = 5) -> tuple[str, int]:
+def measure_page(tower: RunningTower, path: str, times: int) -> tuple[str, int]:
     """Print the size and the time of a page and of what its script loads. Returns its HTML."""
     browser, used = Browser(tower), []
     sizes, seconds, html = [], [], ""
@@ -82,20 +81,20 @@ def cpu_s(tower: RunningTower) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure_idle(tower: RunningTower) -> float:
+def measure_idle(tower: RunningTower, seconds: float) -> float:
     """Return the share of a core that the tower uses without pages."""
     before = cpu_s(tower)
-    time.sleep(IDLE_S)
-    return (cpu_s(tower) - before) / IDLE_S
+    time.sleep(seconds)
+    return (cpu_s(tower) - before) / seconds
 
 
-def measure_open_pages(tower: RunningTower, path: str) -> tuple[float, int, int]:
+def measure_open_pages(tower: RunningTower, path: str, seconds: float) -> tuple[float, int, int]:
     """Return the share of a core, and the numbers of answers 304 and of other answers."""
     browsers = [Browser(tower) for _ in range(CONNECTIONS)]
     etags = [browsers[n % CONNECTIONS].load(path)[1] for n in range(OPEN_PAGES)]
     unchanged = changed = 0
     began, before = time.monotonic(), cpu_s(tower)
-    for turn in range(int(POLLED_S / EVERY_S) * OPEN_PAGES):
+    for turn in range(int(seconds / EVERY_S) * OPEN_PAGES):
         wait_s = began + turn * EVERY_S / OPEN_PAGES - time.monotonic()
         if wait_s > 0:
             time.sleep(wait_s)
@@ -109,6 +108,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=16_384, choices=tuple(LAYOUTS))
+    parser.add_argument("--seconds", type=float, default=40.0, help="of open pages; half without")
+    parser.add_argument("--times", type=int, default=5, help="loads of each page")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "tower"
@@ -116,12 +117,12 @@ def main() -> None:
             browser, path = Browser(tower), f"/incidents/{incident}"
             wait_until(lambda: b'id="traces"' in browser.load(path)[2], "the series arrive", 120)
             print(f"{args.ranks} ranks; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-            html, size = measure_page(tower, path)
+            html, size = measure_page(tower, path, args.times)
             missing = [name for name in PARTS if f'<section id="{name}"' not in html]
-            measure_page(tower, f"/jobs/{JOB}")
+            measure_page(tower, f"/jobs/{JOB}", args.times)
         with running_tower(folder) as tower:
-            idle = measure_idle(tower)
-            share, unchanged, changed = measure_open_pages(tower, path)
+            idle = measure_idle(tower, args.seconds / 2)
+            share, unchanged, changed = measure_open_pages(tower, path, args.seconds)
         print(
             f"{OPEN_PAGES} open pages of it: {share - idle:.1%} of a core ({share:.1%}, without "
             f"pages {idle:.1%}); {unchanged} answers 304, {changed} others"

@@ -1,6 +1,6 @@
 """Measures a verdict without a tower: snapshot to verdict on one node, and the files of 64 nodes.
 
-    python -m benchmarks.snapshots
+    python -m benchmarks.snapshots [--ranks 512] [--local 8]
 
 The imagined job of 512 ranks has tensor, data and pipeline parallelism, with the collective logs of
 three groups for each rank. The processes of the real job are those of a system test.
@@ -8,6 +8,7 @@ three groups for each rank. The processes of the real job are those of a system 
 
 from __future__ import annotations
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -28,22 +29,27 @@ from tests.system.snapshots.hung_star import AGENT, NODE, star
 from watchtower.core.case import Case
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
 
-LAYOUT = Layout(tensor=8, data=8, pipeline=8)
-RANKS, NODE_LIMIT_S, FILES_LIMIT_S = 8, 10.0, 1.0
-GAP_S, STUCK, TIMES = 3.0, 170, 5
+LAYOUTS = {16: Layout(tensor=2, data=2, pipeline=4), 512: Layout(tensor=8, data=8, pipeline=8)}
+NODE_LIMIT_S, FILES_LIMIT_S = 10.0, 1.0
+GAP_S, TIMES = 3.0, 5
 DIAGNOSE = (sys.executable, "-P", "-m", "watchtower", "diagnose")
 
 
 def main() -> int:
     """Print both times; returns 1 if one is over its limit: of the files, by CPU time."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=512, choices=tuple(LAYOUTS), help="in files")
+    parser.add_argument("--local", type=int, default=8, help="ranks on one node")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="snapshots-") as text:
-        ok = _measure_files(Path(text)) <= FILES_LIMIT_S
-        return 0 if _measure_node(Path(text)) <= NODE_LIMIT_S and ok else 1
+        ok = _measure_files(Path(text), LAYOUTS[args.ranks]) <= FILES_LIMIT_S
+        return 0 if _measure_node(Path(text), args.local) <= NODE_LIMIT_S and ok else 1
 
 
-def _measure_files(folder: Path) -> float:
-    outcome = run(LAYOUT, stops={STUCK: 1})
-    case = Maker(LAYOUT, Recording()).make(outcome, {STUCK: LOADING})
+def _measure_files(folder: Path, layout: Layout) -> float:
+    stuck = layout.size // 3
+    outcome = run(layout, stops={stuck: 1})
+    case = Maker(layout, Recording()).make(outcome, {stuck: LOADING})
     files = _write_files(case, folder)
     size = sum(file.stat().st_size for file in files)
     walls, cpus = [], []
@@ -60,7 +66,7 @@ def _measure_files(folder: Path) -> float:
     found = done.stdout.splitlines()
     print(f"{found[0]}\n  {found[1]}")
     print(
-        f"{len(files)} files of {LAYOUT.size} ranks, {size / 1e6:.1f} MB: verdict after "
+        f"{len(files)} files of {layout.size} ranks, {size / 1e6:.1f} MB: verdict after "
         f"{min(walls):.2f} s ({min(cpus):.2f} s CPU), best of {TIMES}; limit {FILES_LIMIT_S:g} s "
         "of CPU time"
     )
@@ -89,9 +95,9 @@ def _write_files(case: Case, folder: Path) -> list[Path]:
     return files
 
 
-def _measure_node(folder: Path) -> float:
-    with star(size=RANKS, per_node=RANKS) as job:
-        job.hang(3)
+def _measure_node(folder: Path, ranks: int) -> float:
+    with star(size=ranks, per_node=ranks) as job:
+        job.hang(ranks // 2)
         file, match = str(folder / "node.json"), f"{NODE}={job.mark_of(0)}"
         used, began = _child_cpu_s(), time.monotonic()
         for command in ((*AGENT, "snapshot", "--match", match, "-o", file), (*DIAGNOSE, file)):
@@ -100,7 +106,7 @@ def _measure_node(folder: Path) -> float:
         cpu = _child_cpu_s() - used
     print(done.stdout.splitlines()[0])
     print(
-        f"{RANKS} ranks on one node: snapshot to verdict {wall:.1f} s ({cpu:.2f} s CPU); limit "
+        f"{ranks} ranks on one node: snapshot to verdict {wall:.1f} s ({cpu:.2f} s CPU); limit "
         f"{NODE_LIMIT_S:g} s"
     )
     return wall

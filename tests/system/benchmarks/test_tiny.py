@@ -1,0 +1,93 @@
+"""Every benchmark runs to its end with a tiny size, so that none rots.
+
+What it measures then means nothing: these runs show only that it still measures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.monitoring import needs_prometheus
+
+ROOT = Path(__file__).parents[3]
+
+TINY = {
+    "accuracy.healthy": "--minutes 0",
+    "accuracy.live": "--minutes 0 --tools monitored_barrier",
+    "accuracy.run": "--minutes 0",
+    "agent": "--ranks 1 --gpus 1 --seconds 1",
+    "alert_routes": "--hangs 1",
+    "crash_loop": "--kills 1 --jobs 1 --seed 1",
+    "diagnosis": "--sizes 64",
+    "flood": "--count 20 --floods processes --seconds 1",
+    "garbage": "--seconds 1 --warmup 4 --clients 1",
+    "harm": "--rounds 1 --steps 10 --only watched",
+    "heartbeat": "--rounds 3 --calls 100",
+    "interpreter_start": "--rounds 3",
+    "latency": "--runs 1 --ranks 2 --drills exception",
+    "loop": "--sizes 64",
+    "native_places": "--rounds 1 --steps 40 --ranks 1",
+    "pages": "--ranks 8 --seconds 2 --times 1",
+    "restarts": "--jobs 2 --rates 60 --seconds 1",
+    "scrape": "64",
+    "snapshots": "--ranks 16 --local 2",
+}
+"""The options of a tiny run of each benchmark. The score of `benchmarks.accuracy` begins no drill:
+a drill takes half a minute, and appends to the published results."""
+
+SCRIPTS = {"crash_loop", "harm", "latency"}
+"""Benchmarks that import their neighbours as scripts do."""
+
+ELSEWHERE = {
+    "accuracy.one": "accuracy.run starts it",
+    "accuracy.report": "tests/benchmarks/test_accuracy.py",
+    "fleet": "test_tower_benchmarks.py",
+    "fleet_timeline": "fleet starts it",
+    "fleet_tower": "fleet starts it",
+    "report_cost": "test_tower_benchmarks.py",
+    "timed_job": "harm starts it",
+}
+"""Programs that another test or another benchmark runs."""
+
+
+def find_programs() -> list[str]:
+    """Return the modules of `benchmarks` that can be started."""
+    folder = ROOT / "benchmarks"
+    names = []
+    for path in sorted(folder.rglob("*.py")):
+        module = path.relative_to(folder).with_suffix("")
+        if re.search(r'^if __name__ == "__main__":', path.read_text("utf-8"), re.MULTILINE):
+            names.append(".".join(module.parts).removesuffix(".__main__"))
+    return sorted(names)
+
+
+def test_every_benchmark_has_a_tiny_size() -> None:
+    assert find_programs() == sorted([*TINY, *ELSEWHERE])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs_prometheus if name == "alert_routes" else ()) for name in TINY],
+)
+def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    start = [f"benchmarks/{name}.py"] if name in SCRIPTS else ["-m", f"benchmarks.{name}"]
+    program = subprocess.run(
+        [sys.executable, *start, *TINY[name].split()],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    # 1: what it measured is over its limit, which says nothing about so small a run.
+    assert program.returncode in (0, 1), program.stdout + program.stderr
+    assert "Traceback" not in program.stderr, program.stderr
+    assert program.stdout.strip() or name.startswith("accuracy."), program.stderr
