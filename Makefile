@@ -39,7 +39,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
-	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not system or quick' $(IN_PROCESS) $(DRILLS)
+	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
 
 # Each interpreter has an environment of its own below $(VENV). Drills do not depend on the interpreter.
 test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the system's Python, the oldest and the newest found
@@ -51,11 +51,11 @@ test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the sy
 		$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 			-e ./heartbeat -e '.[all,test]'; \
 		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m pytest -n 5 -p no:cacheprovider \
-			--no-loadscope-reorder -m 'not system' $(IN_PROCESS); \
+			--no-loadscope-reorder -m 'not (system or long)' $(IN_PROCESS); \
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 4 -m '(system or hypothesis or thorough) and not torch and not alone' \
+	@$(PYTEST) -n 4 -m '(system or long or hypothesis or thorough) and not torch and not alone' \
 		--hypothesis-profile thorough
 	@$(PYTEST) tests/system -m alone
 

@@ -109,6 +109,7 @@ def test_the_longer_it_is_the_more_goes_and_the_main_stacks_last() -> None:
     assert rank.collectives.peers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", [1, MAX_TEXT])
 def test_a_tower_takes_the_longest_batch(length: int) -> None:
     stacks = tuple(a_stack(f"s{number}", frames=50, length=length) for number in range(1000))

@@ -192,6 +192,7 @@ def test_any_text_has_an_answer(source: str) -> None:
     assert all(loops is None or len(loops) <= MAX_LOOPS for loops in found.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit", ['"""', "'", "\\", "(", "x\n", "\\\n", '\\"""', " \n", "for\n", "#", "\t", '""']
 )

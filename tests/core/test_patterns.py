@@ -12,14 +12,10 @@ from tests.core.pattern_attacks import (
     find_unnamed,
     find_uses,
 )
-from tests.properties import is_thorough
 from watchtower.core.reading.patterns import MAX_END, cut, part, whole
 
 LENGTHS = (256, 1024, 2048, 4096, 8192)
 """Compared with twice as much; what is not linear is found at the first length that shows it."""
-
-QUICK_LENGTHS = (2048,)
-"""All that `make test` tries."""
 
 FLOOR_S = 0.008
 """A pattern that needs less for a text of twice this length harms nothing: texts are cut to a
@@ -56,11 +52,10 @@ def find_hard_texts(use, lengths):
         yield from (f"{text(99)!r}, repeated" for length in lengths if is_hard(use, text, length))
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("use", USES, ids=[use.name for use in USES])
 def test_a_pattern_takes_time_in_proportion_to_the_text(use):
-    lengths = LENGTHS if is_thorough() else QUICK_LENGTHS
-    assert next(find_hard_texts(use, lengths), "") == ""
+    assert next(find_hard_texts(use, LENGTHS), "") == ""
 
 
 def test_every_pattern_has_a_name_so_that_it_is_timed():
@@ -98,6 +93,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pattern", "length"), [(r"\w*lock\w*", 1024), (r"[a-z]+:\d+", 2048)])
 def test_a_pattern_that_is_not_linear_is_found(pattern, length):
     compiled = re.compile(pattern)

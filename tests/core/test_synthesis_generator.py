@@ -115,7 +115,7 @@ def test_in_a_network_that_is_cut_everybody_is_in_the_same_call():
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [1024, 16384])
 def test_large_layouts_take_no_more_than_their_share(size: int):
-    size = size if is_thorough() else min(size, 4096)
+    size = size if is_thorough() else min(size, 1024)
     layout = Layout(tensor=8, data=size // 128, pipeline=16)
     outcome = run(layout, stops={size // 3: 1})
     waiting = sum(place.inside for place in outcome.places)

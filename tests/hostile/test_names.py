@@ -71,6 +71,7 @@ def plain_cpu_s():
     return least_cpu_s(case_of("a_plain_name"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_no_name_makes_a_diagnosis_slow(name):
     plain = plain_cpu_s()

@@ -252,6 +252,7 @@ def test_past_silences_go(keep):
     assert [silence.name for silence in store.recall().silences] == ["present"]
 
 
+@pytest.mark.long
 def test_the_file_does_not_grow_without_bound(keep, path):
     store = keep(dumps_mb=2.0, dumps_per_job_mb=1.0, evidence_mb=0.05, incidents=20)
     sizes = []

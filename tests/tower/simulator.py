@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -152,10 +153,15 @@ class Simulation:
         stored = await asyncio.wrap_future(self.store.incidents(IncidentFilter(job=JOB)))
         return stored[::-1]
 
-    async def report(self, seconds: float = 0.0) -> None:
-        """Report all nodes and advance the tower, now and then once a second for `seconds`."""
-        for _ in range(max(1, round(seconds))):
-            self.world.now += 1.0 if seconds else 0.0
+    async def report(self, seconds: float = 0.0, every: float = 0.0) -> None:
+        """Report all nodes and advance the tower, now or `every` so many seconds for `seconds`.
+
+        By default every second, and every two seconds if more than 20 are to pass.
+        """
+        every = every or (2.0 if seconds > 20 else 1.0)
+        end = self.world.now + seconds
+        for _ in range(max(1, math.ceil(seconds / every))):
+            self.world.now = min(self.world.now + every, end)
             nodes = {r.node for r in self.world.ranks.values()} | self.agents.keys()
             for node in sorted(nodes - self.world.silent):
                 agent, missing = self.agents.get(node, node), self.missing.get(node, ())

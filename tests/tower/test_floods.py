@@ -10,6 +10,8 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
+import pytest
+
 from tests.core.builders import as_sent
 from tests.core.detection.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
@@ -124,6 +126,7 @@ def test_constant_changes_are_one_write_per_tick(tell):
     tell(story)
 
 
+@pytest.mark.long
 def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored(tell, tmp_path):
     """The store is slow. Each write of the victim waits for at most one commit of other rows."""
 

@@ -7,14 +7,17 @@ import logging
 
 import pytest
 
+from watchtower import log_limit
 from watchtower.log_limit import (
     BURST,
     CALL_BURST,
     CALL_PER_S,
     MAX_LINE,
-    MAX_SHARERS,
     LogLimit,
 )
+
+MAX_SHARERS = 500
+"""Fewer than a tower knows: each test exceeds it three times."""
 
 FORGED = "a\n2026-01-01 00:00:00,000 INFO job llama: hung -> recovered\r\u202egnp.exe\x1b[2J\udc80"
 
@@ -41,7 +44,8 @@ class Log:
 
 
 @pytest.fixture
-def log() -> Log:
+def log(monkeypatch) -> Log:
+    monkeypatch.setattr(log_limit, "MAX_SHARERS", MAX_SHARERS)
     return Log()
 
 

@@ -204,6 +204,7 @@ def test_hostile_names_leave_the_page_readable(tmp_path: Path):
     assert len(names) == len(junk.HOSTILE_NAMES)
 
 
+@pytest.mark.long
 def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
     async def story(sim: Simulation) -> None:
         for node in ("bad-0", "bad-1"):

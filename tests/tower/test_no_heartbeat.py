@@ -108,6 +108,7 @@ def test_a_rank_that_moves_bytes_is_waited_for(tell_no_heartbeat, field):
 def test_a_rank_that_is_stopped_is_found_after_two_samples(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)
+        watch.every_s = 1
         rank = sim.world.ranks[1]
         rank.state, rank.cpu_cores = ProcessState.STOPPED, 0.0
         await watch.go(42, behind=-1)  # the others wait for it, and spin

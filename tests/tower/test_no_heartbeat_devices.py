@@ -49,6 +49,7 @@ def test_a_thread_that_does_not_run_is_sampled_more_often_and_sooner_suspect(tel
         await watch.work(200)
         wait_for_devices(sim)
         block(sim, 2)
+        watch.every_s = 1
         assert 30 <= await watch.until("suspect") <= 37  # the first sample shows no block
         await watch.go(12)
         assert (sim.status, [s.rank for s in sim.verdict.suspects]) == ("hung", [2])

@@ -27,11 +27,14 @@ class Watching:
     def __init__(self, sim: Simulation) -> None:
         self.sim, self.samples, self.dumps = sim, 0, 0
         self.statuses: list[str] = []
+        self.every_s = 2
+        """How often nodes report. Most samples are 20 s apart: more reports decide nothing."""
 
     async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
         """Let time pass while rank `behind` has another stack and the others wait in all_reduce."""
-        for _ in range(seconds):
-            await self.sim.report(1)
+        for passed in range(0, seconds, self.every_s):
+            step = min(self.every_s, seconds - passed)
+            await self.sim.report(step, every=step)
             for node, (order,) in self.orders().items():
                 self.samples += order.glance
                 self.dumps += not order.glance
@@ -44,8 +47,8 @@ class Watching:
 
     async def until(self, status: str, **where) -> int:
         """Let time pass until the job has this status. Returns the seconds."""
-        for second in range(1, 1000):
-            await self.go(1, **where)
+        for second in range(self.every_s, 1000, self.every_s):
+            await self.go(self.every_s, **where)
             if self.sim.status == status:
                 return second
         raise AssertionError(f"never {status}: {self.statuses}")
@@ -57,10 +60,10 @@ class Watching:
 
     async def work(self, seconds: int) -> None:
         """Let time pass in a job that trains: every sample finds another line."""
-        for second in range(seconds):
-            for rank in self.sim.world.ranks.values():
-                rank.cpu_cores = 1.0
-            await self.go(1, behind=second % 4, stack=LINES[second // 7 % len(LINES)])
+        for rank in self.sim.world.ranks.values():
+            rank.cpu_cores = 1.0
+        for second in range(0, seconds, self.every_s):
+            await self.go(self.every_s, behind=second // self.every_s % 4, stack=LINES[second // 7 % len(LINES)])
 
     def be_still(self) -> None:
         for rank in self.sim.world.ranks.values():

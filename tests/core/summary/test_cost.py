@@ -3,6 +3,8 @@
 import sys
 from dataclasses import replace
 
+import pytest
+
 from tests.core.summary.cases import check
 from tests.synthesis.evidence import Maker
 from tests.synthesis.faults import LOADING
@@ -42,6 +44,7 @@ def count_calls(case):
     return calls
 
 
+@pytest.mark.long
 def test_the_number_of_steps_grows_with_the_ranks_and_no_faster():
     small, large = (
         count_calls(imagine(Layout(tensor=4, data=data, pipeline=8))) for data in (20, 40)
