@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from watchtower.core.detection.native_reads import NativeReads
 from watchtower.core.fleet.generation import Generation, LaunchKey
 from watchtower.core.policy import Policy
 from watchtower.tower.clock import Clock
@@ -20,11 +19,10 @@ class NativeOrders:
     """Orders that wait for the next report of their agents, apart from those for dumps: neither
     replaces the other."""
 
-    def __init__(self, policy: Policy, clock: Clock) -> None:
+    def __init__(self, policy: Policy, clock: Clock, live: Mapping[str, LiveJob]) -> None:
+        """`live` are the monitored jobs."""
         self._policy, self._clock, self._book = policy, clock, OrderBook()
-        self._reads: dict[str, NativeReads] = {}
-        """Where a collected order is counted, by job. Jobs with an incident, until they are
-        over."""
+        self._live = live
         self._collected_at: dict[tuple[Agent, str], list[float]] = {}
         """When an agent collected orders for a job, in the last minute."""
 
@@ -36,7 +34,6 @@ class NativeOrders:
         most = round(self._policy.native_ranks)
         due = live.native_reads.take_due(incident.id, diagnosis.unread_natively, most, now)
         if due:
-            self._reads[gen.job] = live.native_reads
             self.place(gen, due, now)
 
     def place(self, gen: Generation, ranks: Iterable[int], now: float) -> None:
@@ -77,14 +74,13 @@ class NativeOrders:
             self._collected_at = {key: times for key, times in recent.items() if times}
         for job, order in collected:
             self._collected_at.setdefault((agent, job), []).append(now)
-            if job in self._reads:
-                self._reads[job].count(order.ranks)
+            if job in self._live:
+                self._live[job].native_reads.count(order.ranks)
         return tuple(order for _, order in collected)
 
     def drop(self, job: str) -> None:
         """Drop the orders of a job that is over."""
         self._book.drop(job)
-        self._reads.pop(job, None)
 
 
 def _within_a_minute(times: list[float], now: float) -> list[float]:

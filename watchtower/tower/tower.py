@@ -134,7 +134,7 @@ class Tower:
             self.live,
             self.counters,
         )
-        self.natives = NativeOrders(policy, clock)
+        self.natives = NativeOrders(policy, clock, self.live)
         self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock, record)
         self.examinations = Examinations(
             self.fleet,
