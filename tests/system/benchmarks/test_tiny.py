@@ -35,6 +35,7 @@ TINY = {
     "native_places": "--rounds 1 --steps 40 --ranks 1",
     "pages": "--ranks 8 --seconds 2 --times 1",
     "restarts": "--jobs 2 --rates 60 --seconds 1",
+    "rooms": "",
     "scrape": "64",
     "snapshots": "--ranks 16 --local 2",
 }
