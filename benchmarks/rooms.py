@@ -1,7 +1,7 @@
-"""How many files of the product one diagnosis enters, and how often it crosses from one to another.
+"""How many files of the product one diagnosis enters, and how often it crosses between them.
 
-Each file is a room that a reader must enter, too. `python -m benchmarks.rooms [GOLDEN]`: a folder of
-`tests/core/goldens`, by default eight ranks of which one waits for its data.
+Each file is a room that a reader must enter, too. `python -m benchmarks.rooms [GOLDEN]`: a folder
+of `tests/core/goldens`, by default eight ranks of which one waits for its data.
 """
 
 from __future__ import annotations
