@@ -215,12 +215,15 @@ def test_a_verdict_on_missing_ranks_names_what_agents_do_not_watch_of_the_job(te
 
     async def story(sim: Simulation) -> None:
         of_job = skipped(JOB, text="2 processes are not watched: wrong rank variables")
-        for node, entries in (
-            ("wrong", (of_job, skipped("another"), skipped("", "uid:7", "of another user"))),
-            ("busy", (skipped("another"),)),
+        for node, interval_s, entries in (
+            ("wrong", 60.0, (of_job, skipped("another"), skipped("", "uid:7", "of another user"))),
+            ("busy", 60.0, (skipped("another"),)),
+            ("silent", 1.0, (of_job,)),
         ):
             sim.tower.take_report(
-                Report(version=1, node=node, agent_id=node, interval_s=1.0, unwatched=entries)
+                Report(
+                    version=1, node=node, agent_id=node, interval_s=interval_s, unwatched=entries
+                )
             )
         sim.world.size = size
         await hang(sim)

@@ -11,7 +11,12 @@ from watchtower.core.detection.condition import Stall
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.wait_counts import WaitCounts
 from watchtower.core.fleet.generation import DumpBody, Generation, RankRecord
-from watchtower.core.fleet.node import NodeRecord, find_last_report, find_last_reports
+from watchtower.core.fleet.node import (
+    NodeRecord,
+    UnwatchedRanks,
+    find_last_report,
+    find_last_reports,
+)
 from watchtower.core.fleet.reporter import Reporter
 from watchtower.wire.report import Ending
 
@@ -114,7 +119,8 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
         # Missing ranks may run where an agent does not watch them, or cannot see them because it
         # has not the rights.
         for name, node in nodes.items():
-            if node.gaps.process or any(each.job == inputs.job for each in node.unwatched):
+            is_theirs = any(each.job == inputs.job for each in _find_unwatched(node, inputs))
+            if node.gaps.process or is_theirs:
                 last.setdefault(name, node.reporter)
     return Case(
         job=inputs.job,
@@ -190,14 +196,21 @@ def _node_evidence(
         silent_for_s=inputs.now - reporter.seen_at,
         interval_s=reporter.interval_s,
         limits=node.gaps,
-        unwatched=tuple(_find_unwatched(node, inputs)),
+        unwatched=tuple(each.text for each in _find_unwatched(node, inputs)),
         observations=node.observations.aged(inputs.now),
     )
 
 
-def _find_unwatched(node: NodeRecord, inputs: CaseInputs) -> Iterator[str]:
-    """Yield what the node does not watch of this job, or of its owner if the job is not known."""
+def _find_unwatched(node: NodeRecord, inputs: CaseInputs) -> Iterator[UnwatchedRanks]:
+    """Yield what the node does not watch now of this job, or of its owner if the job is not known.
+
+    Nothing if the job lacks no rank.
+    """
+    if not inputs.missing or not node.unwatched:
+        return
+    if inputs.detector.is_silent(node.reporter, inputs.now):
+        return
     owners = {record.vitals.owner for record in inputs.records}
-    for each in node.unwatched if inputs.missing else ():
+    for each in node.unwatched:
         if each.job == inputs.job or (not each.job and each.owner in owners):
-            yield each.text
+            yield each
