@@ -39,7 +39,7 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
-	@$(PYTEST) -n 5 -p no:schemathesis --no-loadscope-reorder -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
+	@$(PYTEST) -n 5 --dist each -p no:schemathesis -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
 
 # Each interpreter has an environment of its own below $(VENV). Drills do not depend on the interpreter.
 test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the system's Python, the oldest and the newest found

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import EachScheduling, LoadScopeScheduling
 
 from tests import failures, import_order, tiers
+from tests.import_order import has_shares
 from tests.properties import register_profiles
 from tests.tiers import QUICK
 
@@ -16,11 +17,14 @@ register_profiles()
 gc.disable()
 """Until all tests are collected: a seventh of that time, and nothing of it is garbage."""
 
+SESSION = pytest.StashKey[pytest.Session]()
+
 TOGETHER = {
     "tests/system/e2e/test_cli.py",
     "tests/system/e2e/test_protected.py",
     "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",
+    "tests/system/snapshots/test_single_file.py",
     "tests/system/test_dashboards.py",
     "tests/system/ui/test_hung_job.py",
     "tests/system/ui/test_login.py",
@@ -47,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(failures)
     config.pluginmanager.register(tiers)
     config.pluginmanager.register(import_order)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep the session: it shows how many tests there are."""
+    session.config.stash[SESSION] = session
 
 
 def pytest_collection_finish() -> None:
@@ -87,7 +96,15 @@ class ByWeight(LoadScopeScheduling):
         return nodeid if is_heavy else file
 
 
+class Shares(EachScheduling):
+    """Lets every process run all that it has collected, and counts the tests of all of them."""
+
+    def schedule(self) -> None:
+        self.config.stash[SESSION].testscollected = sum(map(len, self.node2collection.values()))
+        super().schedule()
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWeight:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shares | ByWeight:
     """Called only where tests run in several processes, `-n`."""
-    return ByWeight(config, log)
+    return (Shares if has_shares(config) else ByWeight)(config, log)

@@ -19,35 +19,43 @@ DRILLS = "tests/system/e2e/test_drills.py::test_the_drill_gets_the_right_rank_an
 QUICK = {f"{DRILLS}[{name}]" for name in ("dataloader_sleep", "exception", "rare_pause")}
 """A fault that stacks show, a death and a healthy job: `make test` runs these drills too."""
 
-LONG = (
-    "test_no_heartbeat.py",
-    "test_aftermath.py",
-    "test_synthesis_layouts.py",
-    "test_messages.py",
-)
-"""Files in process that use the processor longest. They begin first, so that none is left alone at
-the end."""
+LONG = {
+    "test_drills.py": 30,
+    "test_no_heartbeat.py": 6,
+    "test_no_heartbeat_devices.py": 3,
+    "test_aftermath.py": 3,
+    "test_messages.py": 3,
+    "test_synthesis_layouts.py": 3,
+    "test_synthesis.py": 2,
+    "test_version_skew.py": 2,
+    "test_cycles.py": 2,
+}
+"""Seconds of the files that take longest, whether by themselves or by the processes of drills. They
+begin first, so that none is left alone at the end."""
 
-WAITING = (
-    "test_connections.py",
-    "test_http_post.py",
-    "test_outage_alerts.py",
-    "test_destinations.py",
-    "test_foreign_servers.py",
-    "test_agent_guarded_reads.py",
-    "test_hostile_places.py",
-    "test_agent_traffic.py",
-    "test_many_alerts.py",
-    "test_agent_gpu_workers.py",
-    "test_ring.py",
-    "test_agent_shipping.py",
-    "test_agent_metrics.py",
-    "test_silenced_alerts.py",
-    "test_failing_store.py",
-    "test_notifier.py",
-)
-"""Files in process that mostly wait, for 2 to 12 s, while other processes use the processor. They
+WAITING = {
+    "test_connections.py": 22,
+    "test_http_post.py": 3,
+    "test_outage_alerts.py": 10,
+    "test_destinations.py": 4,
+    "test_foreign_servers.py": 2,
+    "test_agent_guarded_reads.py": 7,
+    "test_hostile_places.py": 4,
+    "test_agent_traffic.py": 2,
+    "test_many_alerts.py": 6,
+    "test_agent_gpu_workers.py": 2,
+    "test_ring.py": 2,
+    "test_agent_shipping.py": 3,
+    "test_agent_metrics.py": 4,
+    "test_silenced_alerts.py": 3,
+    "test_failing_store.py": 4,
+    "test_notifier.py": 3,
+}
+"""Seconds of the files in process that mostly wait while other processes use the processor. They
 begin one after the other during the run; all at once would leave the processor idle."""
+
+BYTES_PER_S = 20_000
+"""So much of any other file is run in a second, more or less."""
 
 SPREAD = 0.9
 """The last of them begins when about this share of the other files has begun."""

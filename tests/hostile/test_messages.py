@@ -302,7 +302,7 @@ def test_a_node_that_invents_jobs_gets_a_share_of_them(client, tower, monkeypatc
 
 
 def test_reports_without_end_from_nodes_that_do_not_exist_cost_little(client, tower):
-    for number in range(500 if is_thorough() else 100):
+    for number in range(500 if is_thorough() else 50):
         body = junk.report(f"ghost-{number}", [junk.vitals("ghosts", number, number)])
         assert client.post("/ingest/v1/report", content=body).status_code == 200
     assert_tower_is_well(client, tower)

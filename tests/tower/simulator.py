@@ -156,9 +156,9 @@ class Simulation:
     async def report(self, seconds: float = 0.0, every: float = 0.0) -> None:
         """Report all nodes and advance the tower, now or `every` so many seconds for `seconds`.
 
-        By default every second, and every two seconds if more than 20 are to pass.
+        By default every second, and less often the more seconds are to pass.
         """
-        every = every or (2.0 if seconds > 20 else 1.0)
+        every = every or (1.0 if seconds <= 20 else 2.0 if seconds < 60 else 4.0)
         end = self.world.now + seconds
         for _ in range(max(1, math.ceil(seconds / every))):
             self.world.now = min(self.world.now + every, end)

@@ -71,11 +71,12 @@ def test_a_job_whose_ranks_spin_needs_more_samples(tell_no_heartbeat, stack):
     tell_no_heartbeat(story)
 
 
+@pytest.mark.thorough
 def test_a_job_unchanged_for_most_of_a_step_is_not_suspected(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         for rank in sim.world.ranks.values():
             rank.cpu_cores = 1.0
-        for number in range(20):
+        for number in range(20 if is_thorough() else 8):
             await watch.go(95, stack=LINES[number % 2])  # four or five samples in one line
             await watch.go(25, stack=LINES[2])
         assert watch.statuses == ["healthy"]
@@ -140,6 +141,7 @@ def test_a_job_in_which_no_rank_waits_for_another_has_long_patience(tell_no_hear
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)
         watch.be_still()
+        watch.every_s = 4
         await watch.go(600, behind=-1)  # everybody waits at the same place: for work, perhaps
         assert watch.statuses == ["healthy", "suspect"]
         await watch.go(400, behind=-1)

@@ -63,7 +63,11 @@ class Watching:
         for rank in self.sim.world.ranks.values():
             rank.cpu_cores = 1.0
         for second in range(0, seconds, self.every_s):
-            await self.go(self.every_s, behind=second // self.every_s % 4, stack=LINES[second // 7 % len(LINES)])
+            await self.go(
+                self.every_s,
+                behind=second // self.every_s % 4,
+                stack=LINES[second // 7 % len(LINES)],
+            )
 
     def be_still(self) -> None:
         for rank in self.sim.world.ranks.values():

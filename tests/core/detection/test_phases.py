@@ -80,7 +80,10 @@ def test_a_job_that_only_enters_and_leaves_phases_is_suspect_in_the_end():
 
 @pytest.mark.thorough
 def test_a_long_evaluation_that_marks_each_batch_is_not_suspect():
-    assert change_phases(stepped(), inside=10, outside=1, seconds=3600 if is_thorough() else 1800) is None
+    assert (
+        change_phases(stepped(), inside=10, outside=1, seconds=3600 if is_thorough() else 1800)
+        is None
+    )
 
 
 def evaluated(seconds: float) -> Story:

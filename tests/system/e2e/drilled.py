@@ -60,16 +60,35 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
+    # The tower, an agent or a node is what fails: the job only has to be there.
+    "agent_dies",
+    "node_lost",
+    "tower_restart",
+    "tower_restart_healthy",
+    "tower_unreachable",
+    "hung_then_cancelled_node_lost",
+    # The kernel stops the rank, whatever its program is.
     "cgroup_oom",
+    "cpu_limit",
+    "d_state",
     "dead_storage",
-    # They run on stdlib, and take long here.
+    "checkpoint_fifo",
+    "suspend_all",
+    "throttled_straggler",
+    # Other processes beside the job.
+    "co_located_jobs",
+    "hostile_neighbour",
+    # Pace and ends as on stdlib: torch is in a drill of each kind that stays.
     "hung_then_cancelled_sigkill",
     "hung_then_cancelled_restarted",
-    "hung_then_cancelled_node_lost",
+    "hung_then_core",
+    "rerun",
+    "staggered_exit",
     "straggler",
-    "cpu_limit",
-    "throttled_straggler",
+    "ten_times_slower",
+    "unmarked_eval",
 }
+"""They run on stdlib, and torch changes nothing of what they show."""
 
 
 RIGHT_ON_QUEUED = {
