@@ -65,7 +65,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state
 from watchtower.tower.inputs import Record, unrecorded
-from watchtower.tower.recording import Header, RecordedClock, Recorder
+from watchtower.tower.recording import Header, RecordedClock, Recorder, RecordingError
 from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
 from watchtower.ui.actions import Actions
@@ -176,7 +176,7 @@ async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S)
 def serve(config: TowerConfig) -> None:
     """Run a tower until SIGTERM or SIGINT.
 
-    Raises StoreError, RecordingError, TokenError, TlsError or OSError if it cannot start.
+    Raises StoreError, TokenError, TlsError or OSError if it cannot start.
     """
     connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
@@ -189,9 +189,9 @@ def serve(config: TowerConfig) -> None:
             everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
         )
         startup, clock = shadow.settle_all(store.recall()), Clock()
-        if config.record:
-            recorder = _begin_recording(config, shadow, startup, clock)
-            clock = RecordedClock(clock, recorder)
+        recorder = _begin_recording(config, shadow, startup, clock)
+        record = recorder.note if recorder is not None else unrecorded
+        clock = RecordedClock(clock, record)
         destinations = make_destinations(config.alerts)
         links = make_links(config.alerts, config.public_url)
         alerts = AlertNotifier(destinations, store, clock, links, is_drill=config.alerts.drill)
@@ -204,7 +204,7 @@ def serve(config: TowerConfig) -> None:
             run_in_processes,
             (alerts,),
             shadow,
-            recorder.note if recorder is not None else unrecorded,
+            record,
         )
         listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
@@ -235,11 +235,17 @@ def serve(config: TowerConfig) -> None:
 
 def _begin_recording(
     config: TowerConfig, shadow: ShadowMode, startup: StartupState, clock: Clock
-) -> Recorder:
+) -> Recorder | None:
+    if not config.record:
+        return None
     now, wall = clock.now(), clock.wall()
     header = Header(policy=config.policy, shadow=shadow, startup=startup, now=now, wall=wall)
-    recorder = Recorder(Path(config.record), header)
-    log.info("every input is recorded to %s", config.record)
+    try:
+        recorder = Recorder(Path(config.record), header)
+    except RecordingError as error:  # a tower that watches is worth more than its recording
+        log.error("%s; nothing is recorded", error)
+        return None
+    log.info("every input is recorded to %s", recorder.path)
     return recorder
 
 

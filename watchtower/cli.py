@@ -165,7 +165,6 @@ def _add_serve(parser: Parser) -> None:
 def _serve(args: argparse.Namespace) -> int:
     from watchtower.app import serve
     from watchtower.store.migrations import StoreError
-    from watchtower.tower.recording import RecordingError
 
     flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)
@@ -174,7 +173,7 @@ def _serve(args: argparse.Namespace) -> int:
         handler.addFilter(LogLimit())
     try:
         serve(config)
-    except (StoreError, RecordingError) as error:
+    except StoreError as error:
         print(f"watchtower: {error}", file=sys.stderr)
         return UNUSABLE
     return DONE

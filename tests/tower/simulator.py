@@ -89,7 +89,7 @@ class Simulation:
             policy, now, wall = self.world.policy, clock.now(), clock.wall()
             header = Header(policy=policy, shadow=self.shadow, startup=startup, now=now, wall=wall)
             self.recorder = Recorder(record_to, header)
-            clock = RecordedClock(clock, self.recorder)
+            clock = RecordedClock(clock, self.recorder.note)
         self.tower = Tower(
             self.world.policy,
             self.store,

@@ -171,11 +171,17 @@ def test_a_recording_of_another_format_names_its_release(tmp_path):
 
 
 def test_only_its_owner_may_read_a_recording_and_none_is_overwritten(tmp_path):
-    file = tmp_path / "x.gz"
-    Recorder(file, header()).close(6.0)
-    assert file.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(RecordingError, match="File exists"):
-        Recorder(file, header())
+    for name in ("x.gz", "x.2.gz", "x.3.gz"):
+        recorder = Recorder(tmp_path / "x.gz", header())
+        recorder.close(6.0)
+        assert recorder.path == tmp_path / name
+        assert recorder.path.stat().st_mode & 0o777 == 0o600
+        read_recording(recorder.path)
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path):
+    with pytest.raises(RecordingError, match=f"cannot record to {tmp_path}/a/x.gz: No such file"):
+        Recorder(tmp_path / "a" / "x.gz", header())
 
 
 def test_a_recording_with_its_largest_size_ends_and_the_tower_goes_on(

@@ -6,6 +6,8 @@ data folder does: only its owner may read the file.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import logging
 import os
@@ -21,7 +23,7 @@ from watchtower.core.policy import Policy
 from watchtower.daemon_executor import DaemonExecutor
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
-from watchtower.tower.inputs import Drawn, Input, Stopped, Ticked
+from watchtower.tower.inputs import Drawn, Input, Record, Stopped, Ticked
 from watchtower.tower.shadow import ShadowMode
 
 log = logging.getLogger("watchtower.tower")
@@ -33,6 +35,9 @@ MAX_BYTES = 1 << 30
 
 MAX_WAITING_BYTES = 64 << 20
 """Bytes that wait for a slow disk."""
+
+MAX_FILES = 99
+"""Recordings with one name: those of a tower that is restarted."""
 
 MAX_LINE = 128 << 20
 """Bytes of one line: the header has the incidents of the last run with their stacks."""
@@ -64,10 +69,10 @@ class Recorder:
     ends, and what was written before can be replayed."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Create the file. Raises RecordingError, also if it exists."""
-        self._path = path
+        """Create the file, or `tower.2.gz` if `tower.gz` exists, as after a restart. Raises
+        RecordingError."""
         try:
-            self._file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
+            self.path, self._file = _create(path)
         except OSError as error:
             raise RecordingError(f"cannot record to {path}: {error.strerror}") from error
         self._gzip = zlib.compressobj(wbits=31)
@@ -125,7 +130,7 @@ class Recorder:
     def _end(self, why: str) -> None:
         self._ended = True
         if why:
-            log.error("the recording %s ends here: %s", self._path, why)
+            log.error("the recording %s ends here: %s", self.path, why)
         self._thread.submit(self._close)
 
     def _close(self) -> None:
@@ -133,20 +138,30 @@ class Recorder:
             with self._file:
                 self._file.write(self._gzip.flush())
         except OSError as error:
-            log.error("the end of the recording %s is lost: %s", self._path, error.strerror)
+            log.error("the end of the recording %s is lost: %s", self.path, error.strerror)
+
+
+def _create(path: Path) -> tuple[Path, BinaryIO]:
+    """Create a file that its owner alone can read. Raises OSError."""
+    for number in range(1, MAX_FILES + 1):
+        free = path if number == 1 else path.with_suffix(f".{number}{path.suffix}")
+        with contextlib.suppress(FileExistsError):
+            made = os.open(free, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            return free, os.fdopen(made, "wb")
+    raise FileExistsError(errno.EEXIST, f"there are {MAX_FILES} recordings of this name already")
 
 
 class RecordedClock(Clock):
     """The clock of a tower that is recorded: its ids are in the recording."""
 
-    def __init__(self, clock: Clock, recorder: Recorder) -> None:
-        self._clock, self._recorder = clock, recorder
+    def __init__(self, clock: Clock, record: Record) -> None:
+        self._clock, self._record = clock, record
         self.now, self.wall = clock.now, clock.wall  # type: ignore[method-assign]
 
     def new_id(self, of: str) -> str:
         """Return a new ULID and record it."""
         made = self._clock.new_id(of)
-        self._recorder.note(Drawn(at=self.now(), id=made, of=of))
+        self._record(Drawn(at=self.now(), id=made, of=of))
         return made
 
 
