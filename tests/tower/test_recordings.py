@@ -22,8 +22,12 @@ QUICK = ["dataloader_sleep", "same_name_twice", "tower_restart_2"]
 @pytest.mark.parametrize("name", ALL if is_thorough() else QUICK)
 def test_the_effects_of_a_recorded_tower_are_the_same(name, tmp_path, update_golden):
     with closing(SqliteStore(tmp_path / "x.db", inline=True)) as store:
-        effects = replay(FOLDER / f"{name}.gz", store)
-    lines = [msgspec.json.encode(effect).decode() for effect in effects]
+        lines: list[str] = []
+        replay(
+            FOLDER / f"{name}.gz",
+            store,
+            lambda effect: lines.append(msgspec.json.encode(effect).decode()),
+        )
     golden = FOLDER / f"{name}.jsonl"
     if update_golden:
         golden.write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -70,7 +70,9 @@ def told(tmp_path_factory) -> tuple[list[Verdict], list[Path]]:
 def effects_of(file: Path, tmp_path: Path) -> list[dict]:
     tmp_path.mkdir(exist_ok=True)
     with closing(SqliteStore(tmp_path / "x.db", inline=True)) as store:
-        return replay(file, store)
+        effects: list[dict] = []
+        replay(file, store, effects.append)
+        return effects
 
 
 def test_a_replay_names_the_same_rank_in_an_incident_of_the_same_id(told, tmp_path):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -54,24 +56,25 @@ def _replay_recording(args: argparse.Namespace) -> int:
     from watchtower.store.sqlite import SqliteStore  # noqa: PLC0415
     from watchtower.tower.replay import replay as replay_recording  # noqa: PLC0415
 
+    verdicts: dict[str, Verdict] = {}
+
+    def show(effect: Mapping[str, Any]) -> None:
+        if args.json:
+            print(msgspec.json.encode(effect).decode())
+        elif "incident" in effect:
+            state = effect["state"]
+            verdicts[state["id"]] = msgspec.convert(state["verdict"], Verdict)
+        elif text := effect.get("log") or effect.get("refused"):
+            print(f"{effect['at']:8.1f} s  {text}")
+
     try:
         with (
             TemporaryDirectory() as folder,
             closing(SqliteStore(Path(folder) / "watchtower.db", inline=True)) as store,
         ):
-            effects = replay_recording(args.file, store)
+            replay_recording(args.file, store, show)
     except RecordingError as error:
         raise ClientError(str(error)) from None
-    verdicts: dict[str, Verdict] = {}
-    for effect in effects:
-        if args.json:
-            print(msgspec.json.encode(effect).decode())
-            continue
-        if "incident" in effect:
-            verdict = msgspec.convert(effect["state"]["verdict"], Verdict)
-            verdicts[effect["state"]["id"]] = verdict
-        if text := effect.get("log") or effect.get("refused"):
-            print(f"{effect['at']:8.1f} s  {text}")
     for verdict in verdicts.values():
         print(f"\n{render_text(verdict)}", end="")
     return DONE

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import selectors
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -68,8 +68,8 @@ Effect = dict[str, Any]
 `examination`, `job` and `kept`, with a value for JSON."""
 
 
-def replay(path: Path, store: Store) -> list[Effect]:
-    """Return what a tower does with the inputs of a recording, in order.
+def replay(path: Path, store: Store, take: Callable[[Effect], None]) -> None:
+    """Give the inputs of a recording to a tower. `take` gets what the tower does, in order.
 
     `store` is empty. Each of its calls must be done when it returns. Raises RecordingError.
     """
@@ -77,7 +77,7 @@ def replay(path: Path, store: Store) -> list[Effect]:
     chance = _Chance(inputs)
     clock = ReplayClock(header.now, header.wall, chance.ids)
     loop = _ReplayLoop(clock)
-    effects = Effects(clock)
+    effects = Outcome(clock, take)
     try:
         with effects.catching_logs():
             loop.run_until_complete(
@@ -85,7 +85,6 @@ def replay(path: Path, store: Store) -> list[Effect]:
             )
     finally:
         loop.close()
-    return effects.all
 
 
 async def _replay(
@@ -93,7 +92,7 @@ async def _replay(
     inputs: Iterable[Input],
     chance: _Chance,
     clock: ReplayClock,
-    effects: Effects,
+    effects: Outcome,
     store: Store,
 ) -> None:
     for incident in header.startup.incidents:
@@ -232,20 +231,18 @@ class ReplayedRunner(DiagnosisRunner):
 class _Player:
     """Gives inputs to a tower, and what it answers to the effects."""
 
-    def __init__(self, tower: Tower, effects: Effects) -> None:
+    def __init__(self, tower: Tower, effects: Outcome) -> None:
         self._tower, self._effects = tower, effects
         self._last: dict[tuple[str, str], ReportReply] = {}
         """The last reply to each agent, without orders."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._seen = 0
-        """Effects that were there when the jobs were last shown."""
 
     def play(self, one: Input) -> None:
         """Give one input to the tower. What needs time goes on in the background."""
         match one:
             case Ticked():
                 self._tower.tick()
-                self._show_changed()
+                self.show(self._effects.take_changed())
             case Reported(report=report):
                 self._report(report)
             case Dumped(batch=batch):
@@ -261,12 +258,6 @@ class _Player:
         for name in sorted(jobs):
             if (shown := view_job(self._tower, name)) is not None:
                 self._effects.add(job=shown)
-
-    def _show_changed(self) -> None:
-        """Show the jobs whose incidents have changed since the last check."""
-        new = self._effects.all[self._seen :]
-        self.show({effect["state"]["job"] for effect in new if "incident" in effect})
-        self._seen = len(self._effects.all)
 
     async def close(self) -> None:
         """Cancel what has not ended."""
@@ -318,20 +309,27 @@ class _Player:
                     self._effects.add(examination=found.verdict)
 
 
-class Effects:
-    """Collects the effects of a replay."""
+class Outcome:
+    """Hands on the effects of a replay."""
 
-    def __init__(self, clock: ReplayClock) -> None:
-        self._clock = clock
-        self.all: list[Effect] = []
+    def __init__(self, clock: ReplayClock, take: Callable[[Effect], None]) -> None:
+        self._clock, self._take = clock, take
+        self._changed: set[str] = set()
+        """Jobs whose incidents have changed since they were last shown."""
 
     def add(self, **effect: object) -> None:
-        """Add an effect that happens now."""
+        """Hand on an effect that happens now."""
         at = round(self._clock.at - self._clock.began, 3)
-        self.all.append({"at": at, **{key: _builtins(value) for key, value in effect.items()}})
+        self._take({"at": at, **{key: _builtins(value) for key, value in effect.items()}})
+
+    def take_changed(self) -> set[str]:
+        """Return the jobs whose incidents have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def note(self, event: IncidentEvent) -> None:
-        """Take an event of an incident."""
+        """Hand on an event of an incident."""
+        self._changed.add(event.incident.job)
         self.add(incident=event.change.value, state=_shorten(event.incident))
 
     @contextlib.contextmanager
@@ -351,7 +349,7 @@ class Effects:
 
 
 class _Lines(logging.Handler):
-    def __init__(self, effects: Effects) -> None:
+    def __init__(self, effects: Outcome) -> None:
         super().__init__()
         self._effects = effects
 
