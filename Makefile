@@ -38,20 +38,23 @@ help: ## list the commands
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
-test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
+test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (about a minute)
 	@$(PYTEST) -n 5 --dist each -p no:schemathesis -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
 
-# Each interpreter has an environment of its own below $(VENV). Drills do not depend on the interpreter.
-test-pythons: $(VENV)/.ready-dev ## run the quick tests without drills on the system's Python, the oldest and the newest found
+# Each interpreter has an environment of its own below $(VENV). What does not depend on it is left out:
+# drills, and contracts, which read the documents and the code.
+test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, the oldest and the newest found (a minute each)
 	@set -e; for python in $$($(BIN)/python tests/interpreters.py); do \
 		version=$$($$python -c 'import platform; print(platform.python_version())'); \
 		echo "the quick tests on Python $$version ($$python)"; \
 		own=$(VENV)/pythons/$$version; \
 		test -x $$own/bin/python || $$python -m venv $$own; \
-		$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-			-e ./heartbeat -e '.[all,test]'; \
-		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m pytest -n 5 -p no:cacheprovider \
-			--no-loadscope-reorder -m 'not (system or long)' $(IN_PROCESS); \
+		[[ $$own/.ready -nt $(VENV)/.ready-dev ]] || { \
+			$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+				-e ./heartbeat -e '.[all,test]'; \
+			touch $$own/.ready; }; \
+		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m pytest -n 5 --dist each -p no:cacheprovider \
+			-m 'not (system or long)' $(filter-out tests/contract/,$(IN_PROCESS)); \
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
