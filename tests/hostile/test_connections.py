@@ -46,7 +46,8 @@ class Server:
         self.store = SqliteStore(folder / "watchtower.db")
         tower = Tower(Policy(), self.store, self.store.recall(), Clock(), in_thread)
         book = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": agent_token})
-        app = make_app(tower, AccessRules(visitors=Visitors(book), refusals=self.refusals))
+        self.visitors = Visitors(book)
+        app = make_app(tower, AccessRules(visitors=self.visitors, refusals=self.refusals))
         self.tower, self.direct = tower, app.direct
         config = uvicorn.Config(
             app,
@@ -307,11 +308,74 @@ def test_a_usual_report_is_answered_by_the_connection_itself(server, monkeypatch
     )
     body = recorded("report.json")
     usual, last = post_of(body), post_of(body, *LAST)
-    replies = exchange(server, usual, usual[:100], usual[100:-9], usual[-9:], usual + last)
-    assert replies.count(b"HTTP/1.1 200 OK") == 4
-    assert replies.count(b'"deadlines"') == 4
-    assert len([each for each in answered if each]) == 3, "all but the last of a connection"
-    assert server.tower.counters.reports == 4
+    longer = post_of(body + 12_345 * b" ")
+    at = usual.index(b"\r\n\r\n") + 4
+    connection = server.connect()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for pieces in (
+        [usual],
+        [usual[:at], usual[at:-9], usual[-9:]],
+        [longer[:-9], longer[-9:] + usual],
+        [usual[:50], usual[50:]],
+        [usual + last],
+    ):
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.02)
+    replies = read_all(connection)
+    assert replies.count(b"HTTP/1.1 200 OK") == 7
+    assert replies.count(b'"deadlines"') == 7
+    assert len([each for each in answered if each]) == 4, "all but the first, split and last head"
+    assert server.tower.counters.reports == 7
+    assert not server.direct._intake._held._held.total
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + b"Content-Length: %d\r\nX: y\n\n",
+        POST + b"Content-Length:%d\r\n\r\n",
+        POST + b"Content-Length: %d\r\nContent-Length: %d\r\n\r\n",
+        POST + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /ingest/v1/report HTTP/1.0\r\nContent-Length: %d\r\n\r\n",
+        b"PUT /ingest/v1/report HTTP/1.1\r\nHost: tower\r\nContent-Length: %d\r\n\r\n",
+        b"POST /ingest/v1/report?x HTTP/1.1\r\nHost: tower\r\nContent-Length: %d\r\n\r\n",
+    ],
+    ids=["bare newline", "no space", "twice", "chunked", "1.0", "PUT", "query"],
+)
+def test_no_head_that_is_not_plain_is_known_again(server, head, monkeypatch):
+    """Whatever the parser makes of such a request, it does so for each of them."""
+    answered = []
+    monkeypatch.setattr(server.direct, "answer", lambda *it: answered.append(it))
+    body = b"{}\r\n\r\n" + 100 * b" "
+    request = head.replace(b"%d", b"%d" % len(body)) + body
+    connection = server.connect(request)
+    connection.settimeout(5)
+    with contextlib.suppress(OSError):
+        connection.recv(4000)
+        connection.sendall(request + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    read_all(connection)
+    assert answered == []
+
+
+def test_a_known_head_gives_no_rights_that_were_taken_away(tmp_path):
+    old, new = ("t" * 43, "n" * 43)
+    server = Server(tmp_path, agent_token=old)
+    try:
+        body = post_of(recorded("report.json"), b"Authorization: Bearer " + old.encode())
+        connection = server.connect(body)
+        connection.settimeout(10)
+        for _ in range(3):
+            assert b"200 OK" in connection.recv(4000)
+            connection.sendall(body)
+        assert b"200 OK" in connection.recv(4000)
+        book = server.visitors.book
+        book._known = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": new}).known
+        connection.sendall(body)
+        assert b"401" in connection.recv(4000).partition(b"\r\n")[0]
+        connection.close()
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize(
@@ -360,7 +424,10 @@ def test_a_sender_without_a_token_holds_no_memory(tmp_path, monkeypatch):
                 connection.settimeout(10)
                 assert b"401" in connection.recv(100).partition(b"\r\n")[0]
             assert held.total == 0
-        with server.connect(post_of(body, right)[:-1]):
+        good = post_of(recorded("report.json"), right)
+        with server.connect(good) as connection:
+            assert b"200 OK" in connection.recv(4000)
+            connection.sendall(post_of(body, right)[:-1])
             wait_until(lambda: held.total == len(body), "the body of an agent is held")
         wait_until(lambda: held.total == 0, "its connection has ended")
         good, last = (post_of(recorded("report.json"), right, *more) for more in ((), LAST))
@@ -389,9 +456,11 @@ def test_a_report_with_a_late_error_is_processed_once(server, monkeypatch, caplo
         taken.append(take(*arguments))
         raise ZeroDivisionError("late")
 
-    monkeypatch.setattr(server.tower, "take_report", fail)
     body = recorded("report.json")
     with server.connect(post_of(body)) as connection:
+        assert b"HTTP/1.1 200 OK" in connection.recv(4000)
+        monkeypatch.setattr(server.tower, "take_report", fail)
+        connection.sendall(post_of(body))
         replies = connection.recv(4000)
         assert b"HTTP/1.1 500 " in replies
         assert b"the tower failed (ZeroDivisionError)" in replies

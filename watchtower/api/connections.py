@@ -19,7 +19,7 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -73,22 +73,48 @@ class DirectAnswers(Protocol):
     path: bytes
     """The requests are POST with this path."""
 
-    def begin(self, scope: Scope, client: str, length: int) -> bool:
-        """Return whether a body of this length may be collected, and count it as held.
+    def is_usual(self, scope: Scope) -> bool:
+        """Return whether a request with these headers has all rights that it needs."""
 
-        False if the request needs a check that only the application makes, such as that of its
-        rights: nothing of a sender without a token may be held.
-        """
+    def rights(self) -> object:
+        """Return a value that is another object once `is_usual` may return something else."""
 
-    def answer(self, scope: Scope, body: bytes) -> bytes | None:
+    def hold(self, client: str, length: int) -> bool:
+        """Return whether a body of this length may be collected, and count it as held."""
+
+    def release(self, client: str, length: int) -> None:
+        """Subtract a body that `hold` counted."""
+
+    def answer(self, client: str, body: bytes) -> bytes | None:
         """Return the JSON of a reply with status 200, or None.
 
-        Only for a request for which `begin` returned True. An error becomes a reply with status
-        500: the application could process the request a second time.
+        An error becomes a reply with status 500: the application could process the request a second
+        time.
         """
 
-    def end(self, client: str, length: int) -> None:
-        """Subtract a body for which `begin` returned True."""
+
+class KnownHead(NamedTuple):
+    """The head of a request that a connection may answer directly, around the length of its body.
+
+    Agents send the same head each time. Equal bytes need not be parsed and checked again.
+    """
+
+    before: bytes
+    after: bytes
+    scope: Scope
+    rights: object
+    """`DirectAnswers.rights` when its rights were checked."""
+
+    def find_length(self, data: bytes) -> tuple[int, int] | None:
+        """Return where the body begins, and its length; None if `data` begins differently."""
+        if not data.startswith(self.before):
+            return None
+        begin = len(self.before)
+        end = data.find(b"\r", begin, begin + MAX_LENGTH_DIGITS + 1)
+        digits = data[begin:end] if end > 0 else b""
+        if not digits.isdigit() or not data.startswith(self.after, end):
+            return None
+        return end + len(self.after), int(digits)
 
 
 class ConnectionLimit:
@@ -146,14 +172,15 @@ class BoundedConnection(HttpToolsProtocol):
     """Whether the last request was received completely."""
     _address = ""
     """Empty unless the connection is counted."""
-    _direct_length = 0
-    """Length of the body of a request that may be answered directly; 0 for all others."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        """Take the arguments of uvicorn."""
-        super().__init__(*arguments, **named)
-        self._direct_scope: Scope = {}
-        self._direct_body = bytearray()
+    _first: bytes | None = None
+    """The data with the head of the request that is being parsed, if the request began with it."""
+    _known_head: KnownHead | None = None
+    _collected: bytearray | None = None
+    """A request that begins with the known head and is not complete."""
+    _missing = 0
+    """Bytes that it lacks."""
+    _held = 0
+    """Bytes of its body, which are counted as held."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and start the deadline of its first request."""
@@ -170,17 +197,34 @@ class BoundedConnection(HttpToolsProtocol):
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
-        self._end_direct()
+        self._release_body()
         if self._address:
             self.limit.leave(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data. Close the connection after too many bytes that are not body."""
-        if self.transport.is_closing():
-            return
+        """Answer usual requests. Parse all other data."""
+        if self._collected is not None:
+            self._collected += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data, self._collected = bytes(self._collected), None
+            self._release_body()
+        while data and not self.transport.is_closing():
+            rest = self._answer_directly(data)
+            if rest is None:
+                self._parse(data)
+                return
+            data = rest
+
+    def _parse(self, data: bytes) -> None:
+        """Pass data to the application. Close the connection after too many bytes that are not
+        body."""
         self._bare_bytes += len(data)
+        self._first = data if self._is_complete else None
         super().data_received(data)
+        self._first = None
         if self._bare_bytes > MAX_BARE_BYTES:
             self.transport.abort()
 
@@ -194,68 +238,98 @@ class BoundedConnection(HttpToolsProtocol):
         """Start the deadline of body and reply."""
         self._bare_bytes = 0
         self._expect_within(REQUEST_S)
-        if not self._begin_direct():
-            super().on_headers_complete()
+        if self._first is not None:
+            self._note_head(self._first)
+            self._first = None
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Reset the count of bytes that are not body."""
         self._bare_bytes = 0
-        if self._direct_length:
-            self._direct_body += body
-        else:
-            super().on_body(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that the request was received completely."""
         self._is_complete = True
         self._bare_bytes = 0
-        if self._direct_length and self._answer_directly():
-            return
         if self.cycle.response_complete:
             self._expect_within(HEAD_S)
         super().on_message_complete()
 
-    def _begin_direct(self) -> bool:
-        """Return whether the request is of the usual form that may be answered directly."""
+    def _note_head(self, data: bytes) -> None:
+        """Remember the head of a request if later ones with it may be answered directly."""
         if self.direct is None or self.url != self.direct.path or not self._address:
-            return False
+            return
+        names = [name for name, _ in self.headers]
         is_usual = (
             self.parser.get_method() == b"POST"
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
             and not self.parser.should_upgrade()
             and not self.expect_100_continue
-            and (self.cycle is None or self.cycle.response_complete)
-            and not self.flow.write_paused
+            and names.count(b"content-length") == 1
+            and _UNUSUAL.isdisjoint(names)
         )
-        headers = dict(self.headers)
-        digits = headers.get(b"content-length", b"")
-        is_plain = digits.isdigit() and len(digits) <= MAX_LENGTH_DIGITS
-        if not is_usual or not is_plain or b"content-encoding" in headers:
+        parts = _split_head(data) if is_usual else None
+        if parts is not None:
+            scope: Scope = {**self.scope, "method": "POST", "path": self.direct.path.decode()}
+            self._known_head = KnownHead(*parts, scope, None)
+
+    def _answer_directly(self, data: bytes) -> bytes | None:
+        """Answer a request at the begin of `data`, or collect it. Return the data that follows.
+
+        None if the application must handle all this data.
+        """
+        known = self._known_head
+        if known is None or not self._may_answer():
+            return None
+        found = known.find_length(data)
+        if found is None or found[1] <= 0 or not self._has_rights(known):
+            return None
+        begin, end = found[0], sum(found)
+        if len(data) < end:
+            return b"" if self._collect(data, found[1], end) else None
+        if not self._write_answer(data[begin:end]):
+            return None
+        return data[end:]
+
+    def _may_answer(self) -> bool:
+        """Return whether the parser is between two requests, and the client reads the replies."""
+        is_idle = self._is_complete and (self.cycle is None or self.cycle.response_complete)
+        return is_idle and not self.flow.write_paused
+
+    def _has_rights(self, known: KnownHead) -> bool:
+        assert self.direct is not None
+        rights = self.direct.rights()
+        if known.rights is rights:
+            return True
+        is_usual = self.direct.is_usual(known.scope)
+        self._known_head = known._replace(rights=rights) if is_usual else None
+        return is_usual
+
+    def _collect(self, data: bytes, length: int, end: int) -> bool:
+        """Keep the begin of a request until it is complete. False if there is no room for it."""
+        assert self.direct is not None
+        if not self.direct.hold(self._address, length):
             return False
-        length = int(digits)
-        scope: Scope = {**self.scope, "method": "POST", "path": self.direct.path.decode()}
-        if length <= 0 or not self.direct.begin(scope, self._address, length):
-            return False
-        self._direct_length, self._direct_scope = length, scope
+        self._collected, self._missing, self._held = bytearray(data), end - len(data), length
+        self._unset_keepalive_if_required()
         self._expect_within(DIRECT_BODY_S)
         return True
 
-    def _answer_directly(self) -> bool:
-        """Answer the request. Return False if the application must answer it, and pass it on."""
+    def _write_answer(self, body: bytes) -> bool:
+        """Answer a request. Return False if the application must answer it."""
         assert self.direct is not None
         status, kind = b"200 OK", b"application/json"
         try:
-            reply = self.direct.answer(self._direct_scope, bytes(self._direct_body))
+            reply = self.direct.answer(self._address, body)
         except Exception as error:
             log.exception("a request to %s failed", self.direct.path.decode())
             response = problem(500, describe_failure(error))
             status, kind = b"500 Internal Server Error", b"application/problem+json"
             reply = bytes(response.body)
         if reply is None:
-            self._pass_on()
             return False
-        self._end_direct()
         head = [b"HTTP/1.1 ", status, b"\r\n"]
         for name, value in self.server_state.default_headers:
             head += (name, b": ", value, b"\r\n")
@@ -263,21 +337,14 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.write(b"".join(head) + _DIRECT_HEAD % (kind, len(reply)) + reply)
         self.server_state.total_requests += 1
         # Not a timer of uvicorn, which makes and cancels one for each request.
+        self._unset_keepalive_if_required()
         self._expect_within(self.timeout_keep_alive)
         return True
 
-    def _pass_on(self) -> None:
-        """Let the application answer the request, also if its body is not complete."""
-        body = bytes(self._direct_body)
-        self._end_direct()
-        super().on_headers_complete()
-        if body:
-            super().on_body(body)
-
-    def _end_direct(self) -> None:
-        if self._direct_length and self.direct is not None:
-            self.direct.end(self._address, self._direct_length)
-        self._direct_length, self._direct_scope, self._direct_body = 0, {}, bytearray()
+    def _release_body(self) -> None:
+        if self._held and self.direct is not None:
+            self.direct.release(self._address, self._held)
+        self._held = 0
 
     def on_response_complete(self) -> None:
         """Set the next deadline after a reply."""
@@ -307,14 +374,27 @@ class BoundedConnection(HttpToolsProtocol):
             return
         if self._due > self.loop.time():
             self._start_timer(self._due)
-        elif self._direct_length:
-            self._expect_within(REQUEST_S)
-            self._pass_on()
+        elif self._collected is not None:
+            data, self._collected = bytes(self._collected), None
+            self._release_body()
+            self._parse(data)
         elif not self.transport.is_closing():
             self.transport.abort()
 
 
+_UNUSUAL = {b"content-encoding", b"transfer-encoding"}
 _DIRECT_HEAD = b"content-type: %s\r\nx-content-type-options: nosniff\r\ncontent-length: %d\r\n\r\n"
+
+
+def _split_head(data: bytes) -> tuple[bytes, bytes] | None:
+    """Return the head at the begin of `data` around its Content-Length; None if it is not plain."""
+    head, end, _ = data.partition(b"\r\n\r\n")
+    for line in head.split(b"\r\n") if end and head.count(b"\n") == head.count(b"\r\n") else ():
+        name, colon, value = line.partition(b": ")
+        if name.lower() == b"content-length" and value.isdigit():
+            before, _, after = (head + end).partition(line)
+            return before + name + colon, after
+    return None
 
 
 def connection_class(limit: ConnectionLimit, direct: DirectAnswers | None = None) -> type[Any]:

@@ -17,7 +17,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Scope
 
 from watchtower.api.allowances import (
     MAX_HELD_DUMPS_BYTES,
@@ -27,7 +26,7 @@ from watchtower.api.allowances import (
 )
 from watchtower.api.intake import Intake, RefusedError, decode
 from watchtower.api.problems import problem
-from watchtower.api.security import AccessRules, client_of, is_usual_agent
+from watchtower.api.security import AccessRules, is_usual_agent
 from watchtower.core.fleet.fleet import MAX_NODES, FleetFullError
 from watchtower.core.fleet.report_interval import ReportPaces, report_interval_s
 from watchtower.tower.counters import Durations
@@ -107,34 +106,27 @@ class LastReplies:
 
 
 class Reports:
-    """Answers reports. Connections use `begin`, `answer` and `end`: see `DirectAnswers`."""
+    """Answers reports, also for connections: see `DirectAnswers`."""
 
     path = REPORT_PATH.encode()
 
-    def __init__(
-        self, tower: Tower, intake: Intake, is_usual: Callable[[Scope], bool], took: Durations
-    ) -> None:
-        """`is_usual` returns whether a request is allowed without further checks.
-
-        Durations of direct replies are added to `took`.
-        """
-        self._tower, self._intake, self._is_usual, self._took = tower, intake, is_usual, took
+    def __init__(self, tower: Tower, intake: Intake, rules: AccessRules, took: Durations) -> None:
+        """Durations of direct replies are added to `took`."""
+        self._tower, self._intake, self._took = tower, intake, took
         self._replies = LastReplies(MAX_REPLIES_BYTES)
         self._paces = ReportPaces(MAX_NODES)
-        self.end = intake.release
+        self.is_usual = partial(is_usual_agent, rules=rules)
+        self.rights = partial(getattr, rules.visitors.book, "known")
+        self.hold, self.release = intake.hold, intake.release
 
-    def begin(self, scope: Scope, client: str, length: int) -> bool:
-        """Count the body of a usual request as held. Return False if its route must receive it."""
-        return self._is_usual(scope) and self._intake.hold(client, length)
-
-    def answer(self, scope: Scope, body: bytes) -> bytes | None:
-        """Return the reply to a request that `begin` counted. None if its route must answer it.
+    def answer(self, client: str, body: bytes) -> bytes | None:
+        """Return the reply to a usual request; None if its route must answer it.
 
         Raises what fails after the report was processed, so that it is not processed again.
         """
         began = time.monotonic()
         try:
-            reply = self._intake.read_now(client_of(scope), body, self.take)
+            reply = self._intake.read_now(client, body, self.take)
         except FleetFullError:
             return None  # before anything was processed: its route explains it
         if reply is not None:
@@ -160,7 +152,7 @@ class Reports:
             self._tower.counters.early_reports += 1
             return last[1]
         report = decode(body, _reports)
-        reply = self._tower.take_report(report, last[0].deadlines if last is not None else ())
+        reply = self._tower.take_report(report)
         return self._replies.encode(agent, reply)
 
     def _may_report(self, agent: Agent, is_last: bool) -> bool:
@@ -179,8 +171,7 @@ class Ingest:
         self._dumps = Intake(refusals, waste, held, longest_wait_s=LONGEST_DUMP_WAIT_S)
         self.durations = {path: Durations(REPLY_BOUNDS_S) for path in PATHS}
         """Durations of replies by path."""
-        is_usual = partial(is_usual_agent, rules=rules)
-        self.reports = Reports(tower, reports, is_usual, self.durations[REPORT_PATH])
+        self.reports = Reports(tower, reports, rules, self.durations[REPORT_PATH])
         self.routes = [
             Route(REPORT_PATH, _answering(self._get_report), methods=["GET"]),
             Route(REPORT_PATH, _answering(self.reports.post), methods=["POST"]),

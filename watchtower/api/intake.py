@@ -96,8 +96,11 @@ class Intake:
 
     def hold(self, address: str, size: int) -> bool:
         """Count a body that an address sends. Return False if the route must receive it."""
-        is_usual = size <= MAX_DIRECT_BYTES and not self._waste.is_spent(address, time.monotonic())
-        return is_usual and self._held.take(address, size)
+        is_refused = self._is_refused(address, size, time.monotonic())
+        return not is_refused and self._held.take(address, size)
+
+    def _is_refused(self, address: str, size: int, now: float) -> bool:
+        return size > MAX_DIRECT_BYTES or self._waste.is_spent(address, now)
 
     def release(self, address: str, size: int) -> None:
         """Subtract a body that `hold` counted."""
@@ -109,7 +112,9 @@ class Intake:
         """Return what `read` returns for a body. None if it must wait for its turn, or is refused:
         the route finds out the same, and explains it. Raises all other errors of `read`."""
         began = time.monotonic()
-        if not self._turns.may_begin(address, len(body), began):
+        if self._is_refused(address, len(body), began) or not self._turns.may_begin(
+            address, len(body), began
+        ):
             return None
         try:
             return read(body)

@@ -6,29 +6,32 @@ and the other jobs of the node get their deadlines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from watchtower.core.detection.detector import Detector
 from watchtower.core.detection.dump_timing import jitter_s
 from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation, RankRecord
+from watchtower.core.fleet.generation import RankRecord
+from watchtower.core.fleet.job import Job
+from watchtower.core.fleet.node import HeldRank
 from watchtower.core.fleet.pace import Pauses
 from watchtower.tower.troubles import Troubles
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline
-from watchtower.wire.report import Beat, Report
+from watchtower.wire.report import Beat, RankVitals, Report
 
 DEADLINES = "making its deadlines"
 
 
-@dataclass(frozen=True, slots=True)
-class _Limit:
+class _Limit(NamedTuple):
     """How long ranks of one job in one phase may be without a heartbeat."""
 
-    generation: Generation
     after_s: float
     jitter_s: float
+
+
+_NO_PAUSES = Pauses()
 
 
 def find_deadlines(
@@ -37,72 +40,76 @@ def find_deadlines(
     detector: Detector,
     pauses: Mapping[str, Pauses],
     troubles: Troubles,
-    last: Sequence[Deadline] = (),
 ) -> tuple[Deadline, ...]:
     """Return how long each rank of a report may be without a heartbeat, if that is known.
 
-    `last`: the deadlines in the reply before this one. Those that have not changed are used again,
-    because it takes longer to make and to encode a deadline than to compare one.
+    The last deadline of a rank is used again if it has not changed: it takes longer to make one,
+    and to encode it, than to compare it.
     """
-    limits: dict[tuple[str, str, str, str], _Limit | None] = {}
+    limits: dict[tuple[str, str], _Limit | None] = {}
     found: list[Deadline] = []
-    for vitals in report.ranks:
+    for vitals, (label, record) in _pair(report.ranks, fleet.nodes[report.node].held):
         beat = vitals.beat
         if beat is None or beat.step < 0 or vitals.ended is not None:
             continue
-        key = vitals.job, vitals.owner, vitals.launch, beat.phase
+        key = label, beat.phase
         if key not in limits:
-            label = fleet.placing.find_label(report.node, *key[:3])
-            job = fleet.jobs.get(label)
-            known = pauses.get(label) or Pauses()
-            limits[key] = (
-                _find_limit(job.generation, beat.phase, detector, known, troubles) if job else None
-            )
+            limits[key] = _find_limit(fleet.jobs.get(label), beat.phase, detector, pauses, troubles)
         limit = limits[key]
-        record = limit.generation.ranks.get(vitals.rank) if limit is not None else None
-        if limit is None or record is None or record.key[1:] != (vitals.pid, vitals.start_time):
-            continue  # not known yet, or it is not watched as a rank of this job
-        after_s = min(limit.after_s + _after_phase_s(record, beat), MAX_AGE_S)
-        asked = (*key, vitals.rank, after_s, limit.jitter_s)
-        before = last[len(found)] if len(found) < len(last) else None
-        is_same = before is not None and _asked(before) == asked
-        found.append(before if before is not None and is_same else _make(*asked))
+        if limit is None:
+            continue
+        after_s, jitter_s = limit
+        if record.phase_changed_at > float("-inf"):
+            after_s = min(after_s + _after_phase_s(record, beat), MAX_AGE_S)
+        known = record.deadline
+        if (
+            known is None
+            or known.after_s != after_s
+            or known.jitter_s != jitter_s
+            or known.phase != beat.phase
+        ):
+            known = record.deadline = _make(vitals, beat.phase, after_s, jitter_s)
+        found.append(known)
     return tuple(found)
 
 
+def _pair(
+    ranks: Sequence[RankVitals], held: Sequence[HeldRank]
+) -> Iterable[tuple[RankVitals, HeldRank]]:
+    """Return what is reported of each rank that is held. Others are not watched, or not yet."""
+    if len(held) == len(ranks):
+        return zip(ranks, held, strict=True)
+    by_process = {each.record.key[1:]: each for each in held}
+    found = ((vitals, by_process.get((vitals.pid, vitals.start_time))) for vitals in ranks)
+    return [(vitals, each) for vitals, each in found if each is not None]
+
+
 def _find_limit(
-    gen: Generation, phase: str, detector: Detector, pauses: Pauses, troubles: Troubles
+    job: Job | None,
+    phase: str,
+    detector: Detector,
+    pauses: Mapping[str, Pauses],
+    troubles: Troubles,
 ) -> _Limit | None:
+    if job is None:
+        return None
+    gen = job.generation
     try:
-        after_s = detector.deadline_s(gen, phase, pauses)
+        after_s = detector.deadline_s(gen, phase, pauses.get(job.name) or _NO_PAUSES)
     except Exception as error:
         troubles.note(gen.job, DEADLINES, error)
         return None
     troubles.end(gen.job, DEADLINES)
-    return None if after_s is None else _Limit(gen, after_s, jitter_s(len(gen.ranks)))
+    return None if after_s is None else _Limit(min(after_s, MAX_AGE_S), jitter_s(len(gen.ranks)))
 
 
-def _asked(deadline: Deadline) -> tuple[str, str, str, str, int, float, float]:
-    return (
-        deadline.job,
-        deadline.owner,
-        deadline.launch,
-        deadline.phase,
-        deadline.rank,
-        deadline.after_s,
-        deadline.jitter_s,
-    )
-
-
-def _make(
-    job: str, owner: str, launch: str, phase: str, rank: int, after_s: float, jitter_s: float
-) -> Deadline:
+def _make(vitals: RankVitals, phase: str, after_s: float, jitter_s: float) -> Deadline:
     return Deadline(
-        job=job,
-        owner=owner,
-        launch=launch,
+        job=vitals.job,
+        owner=vitals.owner,
+        launch=vitals.launch,
         phase=phase,
-        rank=rank,
+        rank=vitals.rank,
         after_s=after_s,
         jitter_s=jitter_s,
     )
@@ -113,6 +120,6 @@ def _after_phase_s(record: RankRecord, beat: Beat) -> float:
 
     An agent counts from the heartbeat, and a limit counts from the latest of these.
     """
-    if record.phase_changed_at == float("-inf") or record.vitals.beat != beat:
+    if record.vitals.beat != beat:
         return 0.0
     return max(0.0, record.phase_changed_at - (record.seen_at - beat.age_s))

@@ -11,11 +11,14 @@ def note_labels(fleet: Fleet, report: Report) -> None:
 
     Only an agent that reports a rank of a job may label it. Alerts go to the user in the labels.
     """
-    reported = find_reported_jobs(fleet, report) if report.jobs else frozenset()
+    reported = None
     for each in report.jobs:
         label = fleet.placing.find_label(report.node, each.job, each.owner, each.launch)
         job = fleet.jobs.get(label)
-        if job is not None and job.labels is None and label in reported:
+        if job is None or job.labels is not None:
+            continue
+        reported = find_reported_jobs(fleet, report) if reported is None else reported
+        if label in reported:
             job.labels = each
 
 

@@ -56,7 +56,7 @@ from watchtower.tower.turns import Turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
-from watchtower.wire.orders import MAX_ORDERS, Deadline, ReportReply
+from watchtower.wire.orders import MAX_ORDERS, ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Status
 
@@ -77,6 +77,9 @@ together are checked together."""
 
 JUDGE_SHARE = 0.2
 """Largest share of the time for checks after dumps. A job of 16,384 ranks takes 60 ms."""
+
+
+READING = "reading its ranks from a report"
 
 
 class Tower:
@@ -173,25 +176,21 @@ class Tower:
         """Return how often people have changed something: acknowledgements, silences, answers."""
         return self.acks.changes + self.silences.changes + self.feedback.changes
 
-    def take_report(self, report: Report, last: Sequence[Deadline] = ()) -> ReportReply:
-        """Process one node's report and return the reply. Raises FleetFullError at a limit.
-
-        `last`: the deadlines in the reply to the agent's report before this one.
-        """
+    def take_report(self, report: Report) -> ReportReply:
+        """Process one node's report and return the reply. Raises FleetFullError at a limit."""
         now = self.clock.now()
         self._record(Reported(at=now, report=report))
         failed = self.fleet.take_report(report, now)
         self.counters.reports += 1
         node = self.fleet.nodes[report.node]
-        for name in sorted({label for label, _ in node.ranks} | failed.keys()):
-            begin = partial(self._begin_to_monitor, name, failed.get(name))
-            self.troubles.guard(name, "reading its ranks from a report", begin)
+        for name in sorted(node.labels | failed.keys() if failed else node.labels):
+            self._begin_to_monitor(name, failed.get(name))
         note_labels(self.fleet, report)
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
             deadlines=find_deadlines(
-                report, self.fleet, self.detector, self._pauses.by_job, self.troubles, last
+                report, self.fleet, self.detector, self._pauses.by_job, self.troubles
             ),
             orders=(*self.effects.orders.collect(agent, now), *self.natives.collect(agent, now))[
                 :MAX_ORDERS
@@ -202,11 +201,16 @@ class Tower:
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
-        """Begin to monitor a job of a report. Raises `error` if its ranks could not be read."""
-        if error is not None:
-            raise error
-        if name in self.fleet.jobs:
-            self._live_job(self.fleet.jobs[name])
+        """Begin to monitor a job of a report. `error`: why its ranks could not be read."""
+        try:
+            if error is not None:
+                raise error
+            if name in self.fleet.jobs:
+                self._live_job(self.fleet.jobs[name])
+        except Exception as failed:
+            self.troubles.note(name, READING, failed)
+        else:
+            self.troubles.end(name, READING)
 
     async def take_dumps(self, sent: SentBatch) -> DumpReceipt:
         """Process one batch of dumps, and store it before it is acknowledged.

@@ -3,6 +3,12 @@
 A message that exceeds a bound is refused. It is not trimmed.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
 MAX_NAME = 256
 """Characters of the name of a job, node, phase or thread. A longer label is not readable."""
 
@@ -79,6 +85,120 @@ MAX_RATE = 1e15
 """CPU cores, or bytes per second: one petabyte per second."""
 
 
+_Message = TypeVar("_Message")
+
+
+class Bound(NamedTuple):
+    """A bound of the value of one field."""
+
+    holds: str
+    """A Python expression that is true for an allowed value, which is `{}` in it."""
+    check: Callable[[str, Any], None]
+    """Raises ValueError, which names the field and the value, unless the value is allowed."""
+
+
+def bounded(**bounds: Bound) -> Callable[[type[_Message]], type[_Message]]:
+    """Return a decorator of a dataclass that makes it check the bounds of its fields.
+
+    Its values raise ValueError if a field is out of its bound. A report has hundreds of fields.
+    Nearly all are right: one generated expression finds that out in a quarter of the time that a
+    function for each field takes.
+    """
+    holds = " and ".join(bound.holds.format(f"self.{name}") for name, bound in bounds.items())
+
+    def refuse(message: Any) -> None:
+        for name, bound in bounds.items():
+            bound.check(name, getattr(message, name))
+
+    names: dict[str, Any] = {"refuse": refuse}
+    exec(f"def check(self):\n    if not ({holds}):\n        refuse(self)", names)
+
+    def decorate(message: type[_Message]) -> type[_Message]:
+        message.__post_init__ = names["check"]  # type: ignore[attr-defined]
+        return message
+
+    return decorate
+
+
+def characters(limit: int = MAX_NAME) -> Bound:
+    """Return the bound of a text: at most `limit` characters."""
+    return Bound(f"len({{}}) <= {limit}", partial(check_text, limit=limit))
+
+
+def named(why: str, limit: int = MAX_NAME) -> Bound:
+    """Return the bound of a text that may not be empty; `why` explains that."""
+
+    def check(field: str, value: str) -> None:
+        check_text(field, value, limit)
+        if not value:
+            raise ValueError(f"`{field}` is empty, {why}")
+
+    return Bound(f"0 < len({{}}) <= {limit}", check)
+
+
+def entries(limit: int) -> Bound:
+    """Return the bound of a list: at most `limit` entries."""
+    return Bound(
+        f"len({{}}) <= {limit}", lambda field, value: check_count(field, len(value), limit)
+    )
+
+
+def integer(low: int = 0) -> Bound:
+    """Return the bound of a number: from `low` to `MAX_INTEGER`."""
+    return Bound(f"{low} <= {{}} <= {MAX_INTEGER}", partial(check_integer, low=low))
+
+
+def between(low: int, high: int) -> Bound:
+    """Return the bound of a number: from `low` to `high`."""
+
+    def check(field: str, value: int) -> None:
+        if not low <= value <= high:
+            raise ValueError(f"`{field}` is {value}, allowed is {low} to {high}")
+
+    return Bound(f"{low} <= {{}} <= {high}", check)
+
+
+def above_zero(high: float) -> Bound:
+    """Return the bound of a number: more than 0, and at most `high`."""
+
+    def check(field: str, value: float) -> None:
+        if not 0 < value <= high:
+            raise ValueError(f"`{field}` is {value}, allowed is above 0 to {high:g}")
+
+    return Bound(f"0 < {{}} <= {high}", check)
+
+
+def optional(bound: Bound) -> Bound:
+    """Return the bound of a value that may be None."""
+
+    def check(field: str, value: Any) -> None:
+        if value is not None:
+            bound.check(field, value)
+
+    return Bound(f"({{0}} is None or {bound.holds.replace('{}', '{0}')})", check)
+
+
+def every(bound: Bound) -> Bound:
+    """Return the bound of all entries of a list."""
+
+    def check(field: str, values: Iterable[Any]) -> None:
+        for value in values:
+            bound.check(field, value)
+
+    return Bound(f"all({bound.holds.format('one')} for one in {{}})", check)
+
+
+def both(first: Bound, second: Bound) -> Bound:
+    """Return the bound of a value that has two of them."""
+
+    def check(field: str, value: Any) -> None:
+        first.check(field, value)
+        second.check(field, value)
+
+    one, other = (bound.holds.replace("{}", "{0}") for bound in (first, second))
+    return Bound(f"({one} and {other})", check)
+
+
 def check_text(field: str, value: str, limit: int = MAX_NAME) -> None:
     """Raise ValueError if `value` is longer than `limit` characters."""
     if len(value) > limit:
@@ -97,12 +217,6 @@ def check_age(field: str, value: float) -> None:
         raise ValueError(f"`{field}` is {value}, allowed is 0 to {MAX_AGE_S:g} seconds")
 
 
-def check_rank(rank: int) -> None:
-    """Raise ValueError if `rank` cannot be a global rank."""
-    if not 0 <= rank <= MAX_RANK:
-        raise ValueError(f"`rank` is {rank}, allowed is 0 to {MAX_RANK}")
-
-
 def check_integer(field: str, value: int | None, low: int = 0) -> None:
     """Raise ValueError if an optional number is outside `low` to `MAX_INTEGER`."""
     if value is not None and not low <= value <= MAX_INTEGER:
@@ -114,6 +228,11 @@ def check_rate(field: str, value: float) -> None:
     if not 0 <= value <= MAX_RATE:
         raise ValueError(f"`{field}` is {value}, allowed is 0 to {MAX_RATE:g}")
 
+
+AGE = Bound(f"0 <= {{}} <= {MAX_AGE_S}", check_age)
+RANK = between(0, MAX_RANK)
+RATE = Bound(f"0 <= {{}} <= {MAX_RATE}", check_rate)
+NAME, TEXT, INTEGER = characters(), characters(MAX_TEXT), integer()
 
 MAX_SILENCE_S = 30 * 86_400.0
 """Longest silence of a job's alerts in seconds, 30 days: people forget a longer one."""

@@ -14,16 +14,22 @@ import re
 from dataclasses import dataclass
 
 from watchtower.wire.bounds import (
+    AGE,
+    INTEGER,
     MAX_GROUP_RECORDS,
     MAX_GROUPS_PER_RANK,
     MAX_MEMBERS_TEXT,
     MAX_PEERS,
-    MAX_TEXT,
     MAX_UNKNOWN_CALLS,
-    check_age,
-    check_count,
-    check_integer,
-    check_text,
+    NAME,
+    TEXT,
+    both,
+    bounded,
+    characters,
+    entries,
+    every,
+    integer,
+    optional,
 )
 
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?:/([1-9]\d{0,8}))?)?", re.ASCII)
@@ -33,6 +39,13 @@ ANY_PEER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    id=NAME,
+    members=characters(MAX_MEMBERS_TEXT),
+    order=INTEGER,
+    name=NAME,
+    library=NAME,
+)
 class ProcessGroup:
     """A process group. All members compute the same `id` for it."""
 
@@ -47,16 +60,9 @@ class ProcessGroup:
     """The library whose calls are counted. gloo and NCCL may both serve a group, and each counts
     from 1."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("id", self.id)
-        check_text("members", self.members, MAX_MEMBERS_TEXT)
-        check_integer("order", self.order)
-        check_text("name", self.name)
-        check_text("library", self.library)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(number=INTEGER, operation=NAME, signature=TEXT)
 class CollectiveRecord:
     """One collective that a rank has called."""
 
@@ -67,14 +73,18 @@ class CollectiveRecord:
     signature: str = ""
     """Element types and sizes of input and output: "float32[256] -> float32[256]"."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_integer("number", self.number)
-        check_text("operation", self.operation)
-        check_text("signature", self.signature, MAX_TEXT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    digest=NAME,
+    group=NAME,
+    called=INTEGER,
+    entered=integer(-1),
+    completed=integer(-1),
+    records=entries(MAX_GROUP_RECORDS),
+    timeout_s=AGE,
+    unknown=optional(both(entries(MAX_UNKNOWN_CALLS), every(INTEGER))),
+)
 class GroupLog:
     """The position of a rank in one group, and its most recent calls there."""
 
@@ -103,21 +113,15 @@ class GroupLog:
     `CallLog` reads it so. None in logs of earlier releases: their `completed` stops at the first
     such call, and whatever comes after it is unknown."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("digest", self.digest)
-        check_text("group", self.group)
-        check_integer("called", self.called)
-        check_integer("entered", self.entered, low=-1)
-        check_integer("completed", self.completed, low=-1)
-        check_count("records", len(self.records), MAX_GROUP_RECORDS)
-        check_age("timeout_s", self.timeout_s)
-        check_count("unknown", len(self.unknown or ()), MAX_UNKNOWN_CALLS)
-        for number in self.unknown or ():
-            check_integer("unknown", number)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    peer=integer(ANY_PEER),
+    sends_begun=INTEGER,
+    sends_done=INTEGER,
+    receives_begun=INTEGER,
+    receives_done=INTEGER,
+)
 class PeerTransfers:
     """Blocking sends and receives of a rank with one peer. The client counts them from its start.
 
@@ -135,14 +139,11 @@ class PeerTransfers:
     """The rank's first call with this peer was a send: the rank starts each exchange and the peer
     answers."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_integer("peer", self.peer, low=ANY_PEER)
-        for name in ("sends_begun", "sends_done", "receives_begun", "receives_done"):
-            check_integer(name, getattr(self, name))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    logs=entries(MAX_GROUPS_PER_RANK), peers=entries(MAX_PEERS), oldest_open=NAME, failure=TEXT
+)
 class RankCollectives:
     """The collective logs of one rank at one moment."""
 
@@ -156,13 +157,6 @@ class RankCollectives:
     failure: str = ""
     """Why the library's records could not be read and what to do, as a sentence. Empty if they were
     read, or if the process has none."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_count("logs", len(self.logs), MAX_GROUPS_PER_RANK)
-        check_count("peers", len(self.peers), MAX_PEERS)
-        check_text("oldest_open", self.oldest_open)
-        check_text("failure", self.failure, MAX_TEXT)
 
 
 def format_members(members: tuple[int, ...]) -> str:

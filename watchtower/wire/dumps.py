@@ -11,18 +11,26 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.wire.bounds import (
+    AGE,
+    INTEGER,
     MAX_CHILDREN,
     MAX_GROUPS,
     MAX_MOUNTS,
     MAX_RANKS_PER_NODE,
     MAX_STACKS,
-    MAX_TEXT,
     MAX_THREADS,
-    check_age,
+    NAME,
+    RANK,
+    TEXT,
+    both,
+    bounded,
     check_count,
     check_integer,
-    check_rank,
     check_text,
+    entries,
+    every,
+    integer,
+    optional,
 )
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
 from watchtower.wire.native_functions import NativeFunctions
@@ -48,18 +56,16 @@ class FailureKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(help_text=TEXT)
 class DumpFailure:
     """A failed dump, and what a person can do about it."""
 
     kind: FailureKind
     help_text: str
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("help_text", self.help_text, MAX_TEXT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(kind=NAME, source=NAME, point=NAME)
 class Mount:
     """A mounted file system, as /proc/PID/mountinfo describes it."""
 
@@ -70,14 +76,16 @@ class Mount:
     point: str
     """"/mnt/data", in the mount namespace of the process."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("kind", self.kind)
-        check_text("source", self.source)
-        check_text("point", self.point)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    mounts=entries(MAX_MOUNTS),
+    wchan=NAME,
+    syscall=NAME,
+    target=TEXT,
+    tracer_name=NAME,
+    tracer_pid=INTEGER,
+)
 class KernelWait:
     """A thread's place in the kernel, from /proc/PID/task/TID/{stat,wchan,syscall}."""
 
@@ -102,17 +110,9 @@ class KernelWait:
     Without one: all mounts with storage that the process sees. Empty if the thread is not in a file
     call."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_count("mounts", len(self.mounts), MAX_MOUNTS)
-        check_text("wchan", self.wchan)
-        check_text("syscall", self.syscall)
-        check_text("target", self.target, MAX_TEXT)
-        check_text("tracer_name", self.tracer_name)
-        check_integer("tracer_pid", self.tracer_pid)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(name=NAME, digest=NAME)
 class ThreadDump:
     """One Python thread."""
 
@@ -129,11 +129,6 @@ class ThreadDump:
     kernel: KernelWait | None = None
     """Where the thread waits in the kernel. Of the same threads; that of the main thread is
     `RankDump.kernel`."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("name", self.name)
-        check_text("digest", self.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +180,14 @@ MAX_LIBRARIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    library=NAME,
+    thread=NAME,
+    libraries=both(entries(MAX_LIBRARIES), every(NAME)),
+    run_ns=integer(-1),
+    switches=integer(-1),
+    ends_in_s=optional(AGE),
+)
 class NativePlace:
     """Where the training thread of a rank is in native code."""
 
@@ -209,20 +212,16 @@ class NativePlace:
     """Whether the main thread ran Python at some time since the round before; null if it was not
     sampled."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("library", self.library)
-        check_text("thread", self.thread)
-        check_count("libraries", len(self.libraries), MAX_LIBRARIES)
-        check_integer("run_ns", self.run_ns, low=-1)
-        check_integer("switches", self.switches, low=-1)
-        if self.ends_in_s is not None:
-            check_age("ends_in_s", self.ends_in_s)
-        for name in self.libraries:
-            check_text("libraries", name)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    rank=RANK,
+    pid=INTEGER,
+    start_time=INTEGER,
+    step=integer(-1),
+    threads=entries(MAX_THREADS),
+    children=entries(MAX_CHILDREN),
+)
 class RankDump:
     """Evidence from one rank's process at one moment."""
 
@@ -244,17 +243,22 @@ class RankDump:
     """The native functions of its main thread. Null if they were not ordered, and from agents that
     do not know such orders."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_rank(self.rank)
-        check_integer("pid", self.pid)
-        check_integer("start_time", self.start_time)
-        check_integer("step", self.step, low=-1)
-        check_count("threads", len(self.threads), MAX_THREADS)
-        check_count("children", len(self.children), MAX_CHILDREN)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    id=NAME,
+    node=NAME,
+    job=NAME,
+    owner=NAME,
+    launch=NAME,
+    reason=NAME,
+    held_s=AGE,
+    round=INTEGER,
+    ranks=entries(MAX_RANKS_PER_NODE),
+    stacks=entries(MAX_STACKS),
+    groups=entries(MAX_GROUPS),
+    group_logs=entries(MAX_GROUPS),
+)
 class DumpBatch:
     """One round of dumps from one node of the ranks of one job. Posted to `/ingest/v1/dumps`."""
 
@@ -281,21 +285,6 @@ class DumpBatch:
     launch: str = ""
     """Launch of the job on this node, as in the report. Empty from an agent that does not send
     launches."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("id", self.id)
-        check_text("node", self.node)
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        check_text("reason", self.reason)
-        check_age("held_s", self.held_s)
-        check_integer("round", self.round)
-        check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
-        check_count("stacks", len(self.stacks), MAX_STACKS)
-        check_count("groups", len(self.groups), MAX_GROUPS)
-        check_count("group_logs", len(self.group_logs), MAX_GROUPS)
 
 
 @dataclass(frozen=True, slots=True)

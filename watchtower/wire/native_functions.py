@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT, check_age, check_count, check_text
+from watchtower.wire.bounds import (
+    AGE,
+    NAME,
+    TEXT,
+    bounded,
+    entries,
+)
 
 MAX_NATIVE_FRAMES = 24
 """Frames of one stack, innermost first. A wait in a device library has about ten before Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(file=NAME, function=NAME)
 class NativeFrame:
     """One native frame. All texts are those of the program that was read."""
 
@@ -22,13 +29,9 @@ class NativeFrame:
     function: str = ""
     """Name from the symbols of the library, "pthread_cond_wait"; empty if it has none here."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("file", self.file)
-        check_text("function", self.function, MAX_NAME)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(calls=entries(MAX_NATIVE_FRAMES), age_s=AGE, failure=TEXT)
 class NativeFunctions:
     """The native frames of the main thread between its place and its innermost Python frame, or why
     they were not read."""
@@ -42,9 +45,3 @@ class NativeFunctions:
     """Seconds between reading the functions and the dump that contains them."""
     failure: str = ""
     """Why there are none; empty if they were read."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_count("calls", len(self.calls), MAX_NATIVE_FRAMES)
-        check_age("age_s", self.age_s)
-        check_text("failure", self.failure, MAX_TEXT)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.wire.bounds import check_age, check_integer, check_text
+from watchtower.wire.bounds import (
+    check_age,
+    check_integer,
+    check_text,
+)
 
 MAX_OBSERVATIONS = 256
 """Observations of one node: some 8 GPUs with 20 each, and the recent lines of the kernel log."""

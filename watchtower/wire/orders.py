@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.wire.bounds import check_age, check_count, check_rank, check_text
+from watchtower.wire.bounds import (
+    AGE,
+    NAME,
+    RANK,
+    bounded,
+    check_age,
+    check_count,
+    check_text,
+    entries,
+)
 from watchtower.wire.report import ProcessId
 from watchtower.wire.series import SeriesOrder
 
@@ -29,6 +38,7 @@ further orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(job=NAME, owner=NAME, launch=NAME, rank=RANK, after_s=AGE, jitter_s=AGE)
 class Deadline:
     """Dump all ranks of `job` on the node once `rank` has no heartbeat for `after_s` seconds."""
 
@@ -43,15 +53,6 @@ class Deadline:
     """Launch of the job on this node, as in the report. Empty: all launches."""
     jitter_s: float = 0.0
     """Seconds over which the agents of the job spread their dumps, each by its own share."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        check_rank(self.rank)
-        check_age("after_s", self.after_s)
-        check_age("jitter_s", self.jitter_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,13 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    tower_id=NAME,
+    report_interval_s=AGE,
+    deadlines=entries(MAX_DEADLINES),
+    orders=entries(MAX_ORDERS),
+    series=entries(MAX_ORDERS),
+)
 class ReportReply:
     """Answer to a report."""
 
@@ -106,10 +114,3 @@ class ReportReply:
     next report says which of them do not exist any more."""
     series: tuple[SeriesOrder, ...] = ()
     """Orders for series of incidents."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_age("report_interval_s", self.report_interval_s)
-        check_count("deadlines", len(self.deadlines), MAX_DEADLINES)
-        check_count("orders", len(self.orders), MAX_ORDERS)
-        check_count("series", len(self.series), MAX_ORDERS)

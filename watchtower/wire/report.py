@@ -12,16 +12,24 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.wire.bounds import (
+    AGE,
+    INTEGER,
     MAX_INTEGER,
     MAX_RANKS_PER_NODE,
-    MAX_TEXT,
     MAX_WORLD_SIZE,
-    check_age,
-    check_count,
-    check_integer,
-    check_rank,
-    check_rate,
-    check_text,
+    NAME,
+    RANK,
+    RATE,
+    TEXT,
+    above_zero,
+    between,
+    both,
+    bounded,
+    entries,
+    every,
+    integer,
+    named,
+    optional,
 )
 from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 
@@ -68,6 +76,16 @@ class EndingKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    age_s=AGE,
+    phase_age_s=AGE,
+    interval_s=AGE,
+    phase=NAME,
+    exception_type=NAME,
+    exception_text=TEXT,
+    step=integer(-1),
+    advanced=INTEGER,
+)
 class Beat:
     """Contents of a rank's heartbeat file, with ages at the moment of the report."""
 
@@ -91,17 +109,6 @@ class Beat:
     exception_text: str = ""
     """The lines of that exception's message that carry its meaning, joined by `LINE_END`."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_age("age_s", self.age_s)
-        check_age("phase_age_s", self.phase_age_s)
-        check_age("interval_s", self.interval_s)
-        check_text("phase", self.phase)
-        check_text("exception_type", self.exception_type)
-        check_text("exception_text", self.exception_text, MAX_TEXT)
-        check_integer("step", self.step, low=-1)
-        check_integer("advanced", self.advanced)
-
 
 def lowest_step(beats: Iterable[Beat | None]) -> int:
     """Return the lowest step that every rank with heartbeats has made, -1 before the first.
@@ -112,6 +119,7 @@ def lowest_step(beats: Iterable[Beat | None]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(cpu_cores=RATE, write_bytes_per_s=RATE, read_bytes_per_s=RATE, socket_bytes_per_s=RATE)
 class Movement:
     """Activity of a rank's process tree since the agent's previous report."""
 
@@ -128,15 +136,15 @@ class Movement:
     over all interfaces of the namespace. Measured while the rank is late or has no heartbeat file,
     else 0."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_rate("cpu_cores", self.cpu_cores)
-        check_rate("write_bytes_per_s", self.write_bytes_per_s)
-        check_rate("read_bytes_per_s", self.read_bytes_per_s)
-        check_rate("socket_bytes_per_s", self.socket_bytes_per_s)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    age_s=AGE,
+    raised_before_s=AGE,
+    code=optional(integer(-MAX_INTEGER)),
+    exception_type=NAME,
+    exception_text=TEXT,
+)
 class Ending:
     """How a rank's process ended. Every report repeats it until the agent drops the rank."""
 
@@ -154,16 +162,22 @@ class Ending:
     raised_before_s: float = 0.0
     """Seconds from the exception to the end of the process; 0 if that is not known."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_age("age_s", self.age_s)
-        check_age("raised_before_s", self.raised_before_s)
-        check_integer("code", self.code, low=-MAX_INTEGER)
-        check_text("exception_type", self.exception_type)
-        check_text("exception_text", self.exception_text, MAX_TEXT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    job=named("a rank needs the name of its job"),
+    owner=NAME,
+    launch=NAME,
+    wchan=NAME,
+    rank=RANK,
+    world_size=optional(between(1, MAX_WORLD_SIZE)),
+    found_age_s=AGE,
+    blocked_s=AGE,
+    pid=INTEGER,
+    start_time=INTEGER,
+    local_rank=optional(INTEGER),
+    restart_count=optional(INTEGER),
+)
 class RankVitals:
     """One process that is (or was) a rank. (pid, start_time) identifies the process."""
 
@@ -200,39 +214,25 @@ class RankVitals:
     it ran since the last report, or if that is not known."""
     ended: Ending | None = None
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        check_text("wchan", self.wchan)
-        check_rank(self.rank)
-        if not self.job:
-            raise ValueError("`job` is empty, a rank needs the name of its job")
-        if self.world_size is not None and not 0 < self.world_size <= MAX_WORLD_SIZE:
-            raise ValueError(f"`world_size` is {self.world_size}, allowed is 1 to {MAX_WORLD_SIZE}")
-        check_age("found_age_s", self.found_age_s)
-        check_age("blocked_s", self.blocked_s)
-        check_integer("pid", self.pid)
-        check_integer("start_time", self.start_time)
-        check_integer("local_rank", self.local_rank)
-        check_integer("restart_count", self.restart_count)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(pid=INTEGER, start_time=INTEGER)
 class ProcessId:
     """Identifies a process of one node, even if its pid is used again."""
 
     pid: int
     start_time: int
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_integer("pid", self.pid)
-        check_integer("start_time", self.start_time)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    id=named("a launch needs an id"),
+    launcher=NAME,
+    rendezvous=NAME,
+    network=NAME,
+    scheduler_id=NAME,
+    run_id=NAME,
+)
 class Launch:
     """What an agent knows about one start of ranks on its node. A text is empty if it is not known.
 
@@ -253,19 +253,12 @@ class Launch:
     run_id: str = ""
     """A unique id of the run, such as torchrun's `--rdzv-id`."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("id", self.id)
-        check_text("launcher", self.launcher)
-        check_text("rendezvous", self.rendezvous)
-        check_text("network", self.network)
-        check_text("scheduler_id", self.scheduler_id)
-        check_text("run_id", self.run_id)
-        if not self.id:
-            raise ValueError("`id` is empty, a launch needs an id")
+
+LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(job=NAME, owner=NAME, launch=NAME, **dict.fromkeys(LABELS, NAME))
 class JobLabels:
     """Labels of a job from the environment of its ranks. The labels are untrusted: they are only
     displayed, and no decision depends on them. A label is empty if the environment has none."""
@@ -286,20 +279,9 @@ class JobLabels:
     """The partition or queue."""
     namespace: str = ""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        for name in LABELS:
-            check_text(name, getattr(self, name))
-
     def known(self) -> dict[str, str]:
         """Return the labels that are not empty, by name."""
         return {name: value for name in LABELS if (value := getattr(self, name))}
-
-
-LABELS = ("scheduler", "scheduler_id", "name", "user", "partition", "namespace")
 
 
 KERNEL_LOG_GAP = "kernel log: "
@@ -307,6 +289,15 @@ KERNEL_LOG_GAP = "kernel log: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    python_stacks=TEXT,
+    process=TEXT,
+    spool=TEXT,
+    ranks=TEXT,
+    owners=TEXT,
+    collectors=TEXT,
+    native_places=TEXT,
+)
 class AgentGaps:
     """Limitations of this agent, as sentences for `/readyz` and a verdict's missing evidence."""
 
@@ -322,15 +313,6 @@ class AgentGaps:
     """Limits of the collectors of GPUs and kernel, with their reasons; else empty."""
     native_places: str = ""
     """Why running threads cannot be sampled on this node; empty if they can."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("python_stacks", self.python_stacks, MAX_TEXT)
-        check_text("process", self.process, MAX_TEXT)
-        check_text("spool", self.spool, MAX_TEXT)
-        check_text("owners", self.owners, MAX_TEXT)
-        check_text("collectors", self.collectors, MAX_TEXT)
-        check_text("native_places", self.native_places, MAX_TEXT)
 
     def sentences(self) -> tuple[str, ...]:
         """Return the sentences that are not empty."""
@@ -352,6 +334,14 @@ OTHER_REASONS = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    reason=NAME,
+    owner=NAME,
+    job=NAME,
+    count=integer(1),
+    pids=both(entries(MAX_UNWATCHED_PIDS), every(INTEGER)),
+    text=TEXT,
+)
 class Unwatched:
     """Processes of a node that seem to be ranks and that its agent does not watch."""
 
@@ -367,19 +357,25 @@ class Unwatched:
     text: str
     """A sentence for people: what is not watched, why, and what to do."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("reason", self.reason)
-        check_text("owner", self.owner)
-        check_text("job", self.job)
-        check_integer("count", self.count, low=1)
-        check_count("pids", len(self.pids), MAX_UNWATCHED_PIDS)
-        for pid in self.pids:
-            check_integer("pids", pid)
-        check_text("text", self.text, MAX_TEXT)
+
+MAX_INTERVAL_S = 3600
+"""Most seconds between two reports of an agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    node=named("a report needs the name of its node"),
+    agent_id=NAME,
+    boot=NAME,
+    release=NAME,
+    interval_s=above_zero(MAX_INTERVAL_S),
+    ranks=entries(MAX_RANKS_PER_NODE),
+    gone=entries(MAX_RANKS_PER_NODE),
+    jobs=entries(MAX_RANKS_PER_NODE),
+    observations=entries(MAX_OBSERVATIONS),
+    launches=entries(MAX_RANKS_PER_NODE),
+    unwatched=entries(MAX_UNWATCHED),
+)
 class Report:
     """The state of one node now. Posted to `/ingest/v1/report` every `interval_s` seconds."""
 
@@ -411,20 +407,3 @@ class Report:
     """The launches of `ranks`."""
     unwatched: tuple[Unwatched, ...] = ()
     """The processes that seem to be ranks and are not in `ranks`, by reason, owner and job."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("node", self.node)
-        check_count("gone", len(self.gone), MAX_RANKS_PER_NODE)
-        check_text("agent_id", self.agent_id)
-        check_text("boot", self.boot)
-        check_text("release", self.release)
-        check_count("jobs", len(self.jobs), MAX_RANKS_PER_NODE)
-        check_count("ranks", len(self.ranks), MAX_RANKS_PER_NODE)
-        check_count("observations", len(self.observations), MAX_OBSERVATIONS)
-        check_count("launches", len(self.launches), MAX_RANKS_PER_NODE)
-        check_count("unwatched", len(self.unwatched), MAX_UNWATCHED)
-        if not self.node:
-            raise ValueError("`node` is empty, a report needs the name of its node")
-        if not 0 < self.interval_s <= 3600:
-            raise ValueError(f"`interval_s` is {self.interval_s}, allowed is above 0 to 3600")

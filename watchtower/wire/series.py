@@ -9,13 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.wire.bounds import (
+    AGE,
+    INTEGER,
     MAX_INTEGER,
     MAX_NAME,
-    check_age,
+    NAME,
+    RANK,
+    both,
+    bounded,
+    characters,
     check_count,
-    check_integer,
-    check_rank,
     check_text,
+    entries,
+    every,
+    optional,
 )
 
 POINT_S = 1.0
@@ -92,6 +99,14 @@ def encode_points(points: list[int | None]) -> tuple[int | None, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    rank=RANK,
+    pid=INTEGER,
+    start_time=INTEGER,
+    gpu=NAME,
+    gpu_index=optional(INTEGER),
+    lanes=entries(MAX_LANES),
+)
 class Series:
     """The lanes of one rank's process, or of a GPU that the rank uses. All end at one moment."""
 
@@ -104,17 +119,16 @@ class Series:
     """Number of the GPU in NVML."""
     lanes: tuple[Lane, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_rank(self.rank)
-        check_integer("pid", self.pid)
-        check_integer("start_time", self.start_time)
-        check_text("gpu", self.gpu)
-        check_integer("gpu_index", self.gpu_index)
-        check_count("lanes", len(self.lanes), MAX_LANES)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    rank=RANK,
+    pid=INTEGER,
+    start_time=INTEGER,
+    stream=NAME,
+    age_s=AGE,
+    lines=both(entries(MAX_OUTPUT_LINES), every(characters(MAX_OUTPUT_LINE))),
+)
 class RankOutput:
     """The last lines that a suspect wrote, if its agent may send them."""
 
@@ -128,19 +142,19 @@ class RankOutput:
     age_s: float = 0.0
     """Seconds since the file was last written."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_rank(self.rank)
-        check_integer("pid", self.pid)
-        check_integer("start_time", self.start_time)
-        check_text("stream", self.stream)
-        check_age("age_s", self.age_s)
-        check_count("lines", len(self.lines), MAX_OUTPUT_LINES)
-        for line in self.lines:
-            check_text("lines", line, MAX_OUTPUT_LINE)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    id=NAME,
+    node=NAME,
+    job=NAME,
+    owner=NAME,
+    launch=NAME,
+    incident=NAME,
+    held_s=AGE,
+    series=entries(MAX_SERIES),
+    outputs=entries(2 * MAX_TRACED),
+)
 class SeriesBatch:
     """The series of one node's traced ranks for one incident. Posted to `/ingest/v1/series`."""
 
@@ -160,20 +174,17 @@ class SeriesBatch:
     series: tuple[Series, ...] = ()
     outputs: tuple[RankOutput, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("id", self.id)
-        check_text("node", self.node)
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        check_text("incident", self.incident)
-        check_age("held_s", self.held_s)
-        check_count("series", len(self.series), MAX_SERIES)
-        check_count("outputs", len(self.outputs), 2 * MAX_TRACED)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    id=NAME,
+    incident=NAME,
+    job=NAME,
+    owner=NAME,
+    launch=NAME,
+    ranks=both(entries(MAX_TRACED), every(RANK)),
+    suspects=both(entries(MAX_TRACED), every(RANK)),
+)
 class SeriesOrder:
     """Send the series of `ranks` of `job` once."""
 
@@ -189,15 +200,3 @@ class SeriesOrder:
     """Owner of the job, as in the report."""
     launch: str = ""
     """Launch of the job on this node, as in the report. Empty: all launches."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("id", self.id)
-        check_text("incident", self.incident)
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("launch", self.launch)
-        check_count("ranks", len(self.ranks), MAX_TRACED)
-        check_count("suspects", len(self.suspects), MAX_TRACED)
-        for rank in (*self.ranks, *self.suspects):
-            check_rank(rank)

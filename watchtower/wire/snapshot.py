@@ -12,7 +12,9 @@ from watchtower.wire.bounds import (
     MAX_DUMPS_BYTES,
     MAX_RANKS_PER_NODE,
     MAX_REPORT_BYTES,
-    MAX_TEXT,
+    NAME,
+    TEXT,
+    bounded,
     check_age,
     check_count,
     check_text,
@@ -44,6 +46,7 @@ MAX_JOB_GAPS = 4 * MAX_RANKS_PER_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(job=NAME, owner=NAME, text=TEXT)
 class JobGap:
     """What a snapshot lacks of a job that it found."""
 
@@ -51,12 +54,6 @@ class JobGap:
     owner: str
     text: str
     """A sentence without its full stop: what is missing, why, and what to do."""
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("job", self.job)
-        check_text("owner", self.owner)
-        check_text("text", self.text, MAX_TEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

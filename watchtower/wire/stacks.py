@@ -10,14 +10,16 @@ from watchtower.wire.bounds import (
     MAX_FRAMES,
     MAX_INTEGER,
     MAX_LOOPS,
-    MAX_TEXT,
-    check_count,
-    check_integer,
-    check_text,
+    NAME,
+    TEXT,
+    bounded,
+    entries,
+    integer,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(function=TEXT, file=TEXT, line=integer(-MAX_INTEGER), loops=entries(MAX_LOOPS))
 class Frame:
     """One Python frame. `function` is as py-spy prints it: qualified on CPython 3.11 and newer."""
 
@@ -34,25 +36,14 @@ class Frame:
     has_source: bool = False
     """The source was read: if `loops` is empty, the line is not in a loop."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("function", self.function, MAX_TEXT)
-        check_text("file", self.file, MAX_TEXT)
-        check_integer("line", self.line, low=-MAX_INTEGER)
-        check_count("loops", len(self.loops), MAX_LOOPS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(digest=NAME, frames=entries(MAX_FRAMES))
 class Stack:
     """Frames of one thread, innermost first, and their digest."""
 
     digest: str
     frames: tuple[Frame, ...]
-
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        check_text("digest", self.digest)
-        check_count("frames", len(self.frames), MAX_FRAMES)
 
 
 def make_stack(frames: tuple[Frame, ...]) -> Stack:

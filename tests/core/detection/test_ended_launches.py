@@ -76,7 +76,7 @@ def test_ended_processes_without_a_rank_do_not_make_reports_slow(sim):
     report = sim.make_report(replace(A, ended=True), again)
     held = sim.fleet.placing.find_held(report, node, node)
     assert held is not None
-    assert [each.record.key.pid for each in held] == [each.pid for each in again.vitals()]
+    assert [each.pid for each in held] == [each.pid for each in again.vitals()]
     replaced = replace(report, agent_id="another")
     assert NodeRecord.of(replaced, node, sim.now, 10.0).find_over(replaced, node) == set()
 
@@ -93,11 +93,13 @@ def test_a_second_claim_is_forgotten_as_soon_as_it_ends(sim):
 def test_a_node_stores_no_records_of_an_attempt_that_is_over(sim):
     sim.run(A1, A2, seconds=3)
     node = sim.fleet.nodes["n1"]
-    assert node.held == {(each.pid, each.start_time): "mine" for each in A2.vitals()}
+    assert [(label, record.key.pid) for label, record in node.held] == [
+        ("mine", each.pid) for each in A2.vitals()
+    ]
     again = replace(A, pid=5000)
     for _ in range(int(Policy().silence_s) + CONFIRMED):
         sim.run(again)
         sim.fleet.drop_old(sim.now)
     assert sim.jobs() == {"mine": processes(again)}
     assert sim.fleet.nodes["n1"] is node
-    assert (node.held, node.over, node.is_settled) == ({}, set(), False)
+    assert (node.held, node.over, node.is_settled) == ((), set(), False)

@@ -93,11 +93,14 @@ class Detector:
         # Computed once per report, not per rank: a job has thousands of ranks on few nodes.
         reporting_from: dict[int, float] = {}
         reporting = []
+        last, limit = None, float("inf")
         for record in records:
-            limit = reporting_from.get(id(record.reporter))
-            if limit is None:
-                limit = self._reporting_from(find_last_report(record, nodes), now)
-                reporting_from[id(record.reporter)] = limit
+            if record.reporter is not last:
+                last, key = record.reporter, id(record.reporter)
+                if key not in reporting_from:
+                    limit = self._reporting_from(find_last_report(record, nodes), now)
+                    reporting_from[key] = limit
+                limit = reporting_from[key]
             if record.seen_at >= limit:
                 reporting.append(record)
         return reporting
@@ -282,6 +285,8 @@ class Detector:
 
         A step that began afterwards shows that the others continue without that rank.
         """
+        if not found:
+            return None
         patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
         last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
         stopped = {rank: at for rank, at in found.items() if last_step <= at + patience}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.node import NodeRecord
@@ -15,19 +15,18 @@ detector sees by itself."""
 
 
 def find_fatal_errors(
-    records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    records: Sequence[RankRecord], nodes: Mapping[str, NodeRecord], now: float
 ) -> dict[int, float]:
     """Return when an error occurred that stops a rank, by rank. The first one counts."""
+    # Most nodes have observations and none of these: a large job has thousands of nodes.
+    observed: dict[str, Observed] = {}
+    for name in {record.key.node for record in records}:
+        node = nodes.get(name)
+        if node and any(each.name.startswith(FATAL) for each in node.observations.items):
+            observed[name] = Observed(node.observations.aged(now))
     found: dict[int, float] = {}
-    observed: dict[str, Observed | None] = {}
-    for record in records:
-        name = record.key.node
-        if name not in observed:
-            node = nodes.get(name)
-            # Most nodes have observations and none of these: a large job has thousands of nodes.
-            has_any = node and any(i.name.startswith(FATAL) for i in node.observations.items)
-            observed[name] = Observed(node.observations.aged(now)) if node and has_any else None
-        seen = observed[name]
+    for record in records if observed else ():
+        seen = observed.get(record.key.node)
         errors = find_gpu_errors(seen.about(record.key.pid, FATAL)) if seen is not None else ()
         if errors:
             found[record.vitals.rank] = now - errors[0].age_s

@@ -69,7 +69,8 @@ class Account:
         if entry is None and not size:
             return
         if entry is not None:
-            if (entry.size, entry.owner, entry.holder) == (size, owner, holder):
+            if entry.size == size and entry.owner == owner:
+                entry.holder = holder
                 return
             self.remove(key)
         if size:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from watchtower.core.fleet.account import Account, Holder
 from watchtower.core.fleet.claims import Claim
@@ -22,16 +22,16 @@ from watchtower.core.fleet.generation import (
 )
 from watchtower.core.fleet.job import Job
 from watchtower.core.fleet.labels import Labels
-from watchtower.core.fleet.node import NodeRecord
+from watchtower.core.fleet.node import HeldRank, NodeRecord
 from watchtower.core.fleet.phases import outside_s, phase_changed_at
-from watchtower.core.fleet.placing import HeldRank, Placing
+from watchtower.core.fleet.placing import Placing
 from watchtower.core.fleet.quotas import Quota
 from watchtower.core.fleet.unwatched import SkippedClaims, label_unwatched
 from watchtower.core.policy import Policy
-from watchtower.core.reading.movement import read_movement
+from watchtower.core.reading.movement import moves_data
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
-from watchtower.wire.report import ProcessState, RankVitals, Report
+from watchtower.wire.report import Beat, ProcessState, RankVitals, Report
 
 MAX_JOBS = 4096
 """Most jobs in memory, including ended ones. Further ones are skipped."""
@@ -95,12 +95,13 @@ class Fleet:
         previous = self.nodes.pop(report.node, None)
         node = NodeRecord.of(report, previous, now, self._policy.silence_s)
         self.nodes[report.node] = node
-        node.unwatched = tuple(label_unwatched(report, self.labels.find))
+        if report.unwatched:
+            node.unwatched = tuple(label_unwatched(report, self.labels.find))
         held = None
         if previous is not None:
             held = self.placing.find_held(report, node, previous)
         labels, failed = (
-            self._update_held(held, node)
+            self._update_held(node, held)
             if held is not None
             else self._place_ranks(report, node, previous)
         )
@@ -110,21 +111,20 @@ class Fleet:
         return failed
 
     def _update_held(
-        self, held: Iterable[HeldRank], node: NodeRecord
-    ) -> tuple[set[str], dict[str, Exception]]:
+        self, node: NodeRecord, reported: Iterable[RankVitals]
+    ) -> tuple[Set[str], dict[str, Exception]]:
         """Update ranks that the same processes still hold. Returns the jobs, and errors by job."""
-        labels, failed = set[str](), dict[str, Exception]()
-        for each in held:
-            labels.add(each.job.name)
+        failed = dict[str, Exception]()
+        for (label, record), vitals in zip(node.held, reported, strict=True):
             try:
-                self._update(each.job.generation, each.record, each.vitals, node.seen_at)
+                self._update(self.jobs[label].generation, record, vitals, node)
             except Exception as error:
-                failed[each.job.name] = error
-        return labels, failed
+                failed[label] = error
+        return node.labels, failed
 
     def _place_ranks(
         self, report: Report, node: NodeRecord, previous: NodeRecord | None
-    ) -> tuple[set[str], dict[str, Exception]]:
+    ) -> tuple[Set[str], dict[str, Exception]]:
         """Decide which rank each process of a report is. Returns the jobs, and errors by job."""
         keys = [ProcessKey(report.node, each.pid, each.start_time) for each in report.ranks]
         reported = set(keys)
@@ -136,6 +136,7 @@ class Fleet:
             if key[1:] not in over
         ]
         labels, failed, skipped = set[str](), dict[str, Exception](), SkippedClaims()
+        held = dict[ProcessKey, HeldRank]()
         for label, claim, joins in self.placing.place(claims, report):
             labels.add(label)
             try:
@@ -145,26 +146,38 @@ class Fleet:
                     self._note_second_claim(label, claim)
             except Exception as error:
                 failed[label] = error
-            self._note_place(node, label, claim, joins=joins)
+            self._note_place(node, held, label, claim, joins=joins)
             skipped.note(label, claim, self.jobs.get(label))
+        node.held = tuple(held[key] for key in keys if key in held and self._is_current(held[key]))
+        for each in node.held:
+            each.record.deadline = None  # the names in it may be others now
         node.unwatched += (*skipped.list(),)
         live = {key for key, each in zip(keys, report.ranks, strict=True) if each.ended is None}
         for name in labels:
             self._drop_rivals(name, report.node, live)
         if previous is not None:
             self._end_missing(report, node, previous)
+        node.labels = frozenset(label for label, _ in node.ranks)
         return labels, failed
 
-    def _note_place(self, node: NodeRecord, label: str, claim: Claim, *, joins: bool) -> None:
+    def _note_place(
+        self,
+        node: NodeRecord,
+        held: dict[ProcessKey, HeldRank],
+        label: str,
+        claim: Claim,
+        *,
+        joins: bool,
+    ) -> None:
         """Record which rank a process of a node holds now, if any."""
-        job, process = self.jobs.get(label), claim.key[1:]
+        job = self.jobs.get(label)
         record = self._record_on(claim.key.node, label, claim.vitals.rank)
         if record is not None:
             node.ranks.add((label, claim.vitals.rank))
         if record is not None and record.key == claim.key:
-            node.held[process] = label
+            held[claim.key] = HeldRank(label, record)
         elif claim.is_over(job.retired if job else (), joins=joins):
-            node.over.add(process)
+            node.over.add(claim.key[1:])
         else:
             node.is_settled = False
 
@@ -297,7 +310,7 @@ class Fleet:
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
             if not claim.is_of_another_agent(record):
-                self._update(gen, record, vitals, claim.now)
+                self._update(gen, record, vitals, self.nodes[key.node])
         elif key in job.retired:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
@@ -315,7 +328,7 @@ class Fleet:
         if record is not None and claim.is_renamed(record):
             gen.rivals.pop(claim.key, None)
             record.key = claim.key
-            self._update(gen, record, claim.vitals, claim.now)
+            self._update(gen, record, claim.vitals, self.nodes[claim.key.node])
         elif claim.vitals.ended is not None and not claim.followed(gen):
             job.retire([claim.key], claim.now)
         elif record is not None and claim.is_held(record) and self._separate(job, record, claim):
@@ -378,47 +391,41 @@ class Fleet:
         gen.awaited.discard(claim.key)
         gen.recall_wanted = gen.arrivals.claim(claim.vitals.rank) or gen.recall_wanted
         gen.began_at = min(gen.began_at, record.first_seen_at)
-        self._update(gen, record, claim.vitals, claim.now)
+        self._update(gen, record, claim.vitals, self.nodes[claim.key.node])
 
-    def _update(self, gen: Generation, record: RankRecord, vitals: RankVitals, now: float) -> None:
-        if record.vitals.state is ProcessState.STOPPED is not vitals.state and all(
+    def _update(
+        self, gen: Generation, record: RankRecord, vitals: RankVitals, node: NodeRecord
+    ) -> None:
+        """Record what a node reports of a rank now. All of a fleet's ranks come here each second:
+        what a report cannot change is not computed."""
+        before, now = record.vitals, node.reporter.seen_at
+        if before.state is ProcessState.STOPPED is not vitals.state and all(
             other.vitals.state is ProcessState.STOPPED for other in gen.live()
         ):
             gen.resumed_at = now  # this is the first rank to run after the whole job was suspended
-        interval_s = self._believed_interval_s(record, vitals, now)
-        record.phase_changed_at = phase_changed_at(record, vitals, now)
-        record.outside_s = outside_s(record, vitals, now)
+        last, beat = before.beat, vitals.beat
+        if beat is not None:
+            if beat.advanced > 0 and last is not None and last is not beat:
+                _note_steps(gen, record, last, beat, node)
+            if beat.phase or (last is not None and last.phase):
+                record.phase_changed_at = phase_changed_at(record, vitals, now)
+                gen.checkpoints.note(last, beat)
+        is_new = beat is None or beat.age_s < now - record.seen_at
+        record.outside_s = 0.0 if is_new else outside_s(record, vitals, now)
         gen.note_vitals(record, vitals)
         record.seen_at = now
-        record.reporter = self.nodes[record.key.node].reporter
-        record.ended_at = None if vitals.ended is None else record.ended_at
-        movement = read_movement(vitals.movement, self._policy.moving_cpu_cores)
-        if movement.computes:
+        record.reporter = node.reporter
+        movement, ended = vitals.movement, vitals.ended
+        if movement.cpu_cores >= self._policy.moving_cpu_cores:
             record.computed_at = now
-        if movement.moves_data:
+        if moves_data(movement):
             record.moved_data_at = now
-        if vitals.ended is not None:
+        if ended is None:
+            record.ended_at = None
+        else:
             # A delayed report makes a death seem later than it was, never earlier.
-            ended_at = now - vitals.ended.age_s
+            ended_at = now - ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
-        beat = vitals.beat
-        if beat is not None and interval_s > 0:
-            # A step belongs to a phase only if the phase began before the step.
-            inside = beat.phase_age_s > beat.age_s + interval_s
-            gen.pace(beat.phase if inside else "").note(interval_s)
-
-    def _believed_interval_s(self, record: RankRecord, vitals: RankVitals, now: float) -> float:
-        """Return the seconds per step since the previous report; 0 if there was no step.
-
-        The process itself writes the times that its agent reads. Therefore the result is limited to
-        the time since the beat of the previous report.
-        """
-        before, beat = record.vitals.beat, vitals.beat
-        if beat is None or beat.advanced <= 0 or before is None or before is beat:
-            return 0.0
-        # One interval more, because the previous report may have been delayed by that.
-        passed_s = before.age_s + now - record.seen_at + self.nodes[record.key.node].interval_s
-        return min(beat.interval_s, passed_s / beat.advanced)
 
     def _drop_rivals(self, name: str, node: str, live: set[ProcessKey]) -> None:
         """Drop the rivals of a job on a node that has just reported its live processes."""
@@ -433,6 +440,11 @@ class Fleet:
         record = job.generation.ranks.get(rank) if job else None
         return record if record is not None and record.key.node == node else None
 
+    def _is_current(self, held: HeldRank) -> bool:
+        """Return whether a process still holds its rank: a later claim may have ended that."""
+        job, record = self.jobs.get(held.label), held.record
+        return job is not None and job.generation.ranks.get(record.vitals.rank) is record
+
     def _end_missing(self, report: Report, node: NodeRecord, previous: NodeRecord) -> None:
         """End the ranks that a node's report lacks and whose process is gone."""
         missing = previous.ranks - node.ranks
@@ -440,3 +452,21 @@ class Fleet:
         live = {item: record for item, record in records.items() if record and record.is_live}
         for record in node.note_missing(live, previous, report):
             record.vanish(node.seen_at)
+
+
+def _note_steps(
+    gen: Generation, record: RankRecord, last: Beat, beat: Beat, node: NodeRecord
+) -> None:
+    """Add the seconds per step since the previous report of a rank, which had the beat `last`.
+
+    The process itself writes the times that its agent reads. Therefore they are limited to the time
+    since that beat.
+    """
+    # One interval more, because the previous report may have been delayed by that.
+    reporter = node.reporter
+    passed_s = last.age_s + reporter.seen_at - record.seen_at + reporter.interval_s
+    interval_s = min(beat.interval_s, passed_s / beat.advanced)
+    if interval_s > 0:
+        # A step belongs to a phase only if the phase began before the step.
+        inside = beat.phase and beat.phase_age_s > beat.age_s + interval_s
+        gen.pace(beat.phase if inside else "").note(interval_s)

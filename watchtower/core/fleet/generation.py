@@ -15,6 +15,7 @@ from watchtower.core.fleet.sizes import count_text, share_names, shorten
 from watchtower.core.fleet.slowness import Slowness
 from watchtower.core.fleet.throughput import Throughput
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
+from watchtower.wire.orders import Deadline
 from watchtower.wire.report import (
     Ending,
     EndingKind,
@@ -103,6 +104,8 @@ class RankRecord:
     """The times of its last two dumps, oldest first, and the bodies that contain them."""
     text_bytes: int = 0
     """Bytes of its texts; 0 if they are short."""
+    deadline: Deadline | None = None
+    """The last one that its agent was told."""
 
     def copy(self) -> RankRecord:
         """Return a shallow copy; the values of a record are never changed in place."""
@@ -120,6 +123,7 @@ class RankRecord:
             self.ended_at,
             self.dumps,
             self.text_bytes,
+            self.deadline,
         )
 
     def moved_at(self, *, waits: bool = False) -> float:
@@ -260,7 +264,6 @@ class Generation:
     def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
         """Set the latest vitals of a record of this generation, and count their texts."""
         count = count_text(vitals)
-        self.checkpoints.note(record.vitals.beat, vitals.beat)
         record.vitals = self._share(vitals) if count else vitals
         if count == record.text_bytes:
             return
@@ -383,7 +386,8 @@ class Generation:
 
     def live(self) -> Iterator[RankRecord]:
         """Return the records of ranks whose process has not ended."""
-        return (record for record in self.ranks.values() if record.is_live)
+        # As `is_live`, without a call: there are thousands of ranks, twice a second.
+        return (record for record in self.ranks.values() if record.ended_at is None)
 
     def step(self) -> int:
         """Return the highest step that every rank with heartbeats has made, -1 before the first."""

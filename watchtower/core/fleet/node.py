@@ -6,8 +6,9 @@ every holder of an agent's token can report under it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from watchtower.core.fleet.generation import RankRecord
 from watchtower.core.fleet.observations import NodeObservations
@@ -40,6 +41,14 @@ class UnwatchedRanks:
     """A sentence: how many, why, and what to do."""
 
 
+class HeldRank(NamedTuple):
+    """A rank that a process of a report holds."""
+
+    label: str
+    """Label of its job."""
+    record: RankRecord
+
+
 @dataclass(slots=True)
 class NodeRecord:
     """One node's agent."""
@@ -59,9 +68,11 @@ class NodeRecord:
     unwatched: tuple[UnwatchedRanks, ...] = ()
     """Processes of its last report that are not watched."""
     observations: NodeObservations = field(default_factory=NodeObservations)
-    held: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Labels of the jobs of the processes that hold a rank, by pid and start time, as of the last
-    report. Other ranks of `ranks` were missing in it."""
+    labels: Set[str] = frozenset()
+    """The labels of the jobs of `ranks`."""
+    held: tuple[HeldRank, ...] = ()
+    """The ranks that processes of the last report hold, in its order. Other ranks of `ranks` were
+    missing in it."""
     over: set[tuple[int, int]] = field(default_factory=set)
     """Ended processes of the last report that hold no rank, and will hold none."""
     is_settled: bool = False
@@ -150,7 +161,7 @@ class NodeRecord:
 
     def forget_processes(self) -> None:
         """Forget the processes of its last report: its next report is placed anew."""
-        self.held, self.over, self.is_settled = {}, set(), False
+        self.held, self.over, self.is_settled = (), set(), False
 
     @property
     def seen_at(self) -> float:

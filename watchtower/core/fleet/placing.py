@@ -5,9 +5,8 @@ It records which launches contradict a job, and since when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from watchtower.core.fleet.claims import Claim, precedence
 from watchtower.core.fleet.generation import (
@@ -34,14 +33,6 @@ from watchtower.wire.report import RankVitals, Report
 MAX_CONTRADICTIONS = 4096
 """Launches of which it is stored since when they contradict a job; owners have fair shares. Further
 ones are not watched until there is space."""
-
-
-class HeldRank(NamedTuple):
-    """A process that still holds its rank, and what is reported of it now."""
-
-    job: Job
-    record: RankRecord
-    vitals: RankVitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,41 +77,46 @@ class Placing:
 
     def find_held(
         self, report: Report, node: NodeRecord, previous: NodeRecord
-    ) -> list[HeldRank] | None:
-        """Return the ranks of a report if they are the same as in the one before it, of the same
-        processes. Nearly all reports are like that, and nothing is to be decided about them.
+    ) -> Sequence[RankVitals] | None:
+        """Return what is reported of the ranks `previous.held`, in that order, if the same
+        processes still hold them. Nearly all reports are like that, and nothing is to be decided
+        about them.
 
         None if a process may hold another rank now, or none.
         """
-        held, over = previous.held, node.find_over(report, previous)
-        if not (previous.is_settled and len(held) == len(previous.ranks)):
+        held, before = previous.held, previous.reporter
+        is_same = previous.is_settled and len(held) == len(previous.ranks)
+        if not is_same or before.agent_id != report.agent_id:
             return None
-        found = dict[tuple[int, int], HeldRank]()
-        for vitals in report.ranks:
-            process = vitals.pid, vitals.start_time
-            if process in over:
-                continue
-            label = held.get(process)
+        over = node.find_over(report, previous)
+        ranks = _without(report.ranks, over) if over else report.ranks
+        if len(ranks) != len(held):
+            return None
+        name, last, records = report.node, None, dict[int, RankRecord]()
+        for vitals, (label, record) in zip(ranks, held, strict=True):
+            known = record.vitals
             if (
-                label is None
-                or process in found
-                or not self._is_settled(report.node, vitals, label)
+                vitals.pid != known.pid
+                or vitals.start_time != known.start_time
+                or vitals.rank != known.rank
+                or vitals.job != known.job
+                or vitals.owner != known.owner
+                or vitals.launch != known.launch
+                or record.reporter is not before
+                or record.key.node != name
             ):
                 return None
-            job = self._jobs.get(label)
-            record = job.generation.ranks.get(vitals.rank) if job is not None else None
-            if (
-                job is None
-                or record is None
-                or record.key != (report.node, *process)
-                or node.is_held_by_another(record, node.seen_at)
-            ):
+            if (label, vitals.launch, vitals.job, vitals.owner) != last:
+                last = label, vitals.launch, vitals.job, vitals.owner
+                job = self._jobs.get(label)
+                if job is None or not self._is_settled(name, vitals, label):
+                    return None
+                records = job.generation.ranks
+            if records.get(vitals.rank) is not record:
                 return None
-            found[process] = HeldRank(job, record, vitals)
-        if len(found) != len(held):
-            return None
-        node.ranks, node.held, node.over, node.is_settled = previous.ranks, held, over, True
-        return list(found.values())
+        node.ranks, node.labels, node.held = previous.ranks, previous.labels, held
+        node.over, node.is_settled = over, True
+        return ranks
 
     def _is_settled(self, node: str, vitals: RankVitals, label: str) -> bool:
         """Return whether a process of this job is still of it, and that is not to be decided."""
@@ -291,6 +287,10 @@ class Placing:
         for key, (_, seen_at) in list(self._contradictions.items()):
             if now - seen_at > after_s:
                 self._drop_contradiction(key)
+
+
+def _without(ranks: Iterable[RankVitals], over: Set[tuple[int, int]]) -> Sequence[RankVitals]:
+    return [each for each in ranks if (each.pid, each.start_time) not in over]
 
 
 def _sharer(launch: LaunchKey) -> str:

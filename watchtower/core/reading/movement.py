@@ -64,6 +64,15 @@ def read_movement(
     )
 
 
+def moves_data(movement: Movement) -> bool:
+    """Return whether a process tree moves data, through storage or the network."""
+    return (
+        movement.read_bytes_per_s >= MOVING_BYTES_PER_S
+        or movement.write_bytes_per_s >= MOVING_BYTES_PER_S
+        or movement.socket_bytes_per_s >= MOVING_SOCKET_BYTES_PER_S
+    )
+
+
 def uses_a_core(movement: Movement, *, always_runs: bool) -> bool:
     """Return whether the process uses as much CPU as one spinning thread.
 
