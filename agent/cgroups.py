@@ -56,8 +56,11 @@ class Membership(NamedTuple):
 
 def read_memberships(proc: Proc, pid: int) -> Iterator[Membership]:
     """Yield the cgroups of a process, one for each hierarchy; nothing if they cannot be read."""
-    raw = proc.try_read(pid, "cgroup", MAX_BYTES).decode("utf-8", "surrogateescape")
-    for line in raw.split("\n"):
+    yield from _parse(proc.try_read(pid, "cgroup", MAX_BYTES))
+
+
+def _parse(raw: bytes) -> Iterator[Membership]:
+    for line in raw.decode("utf-8", "surrogateescape").split("\n"):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
@@ -75,14 +78,17 @@ def find_folders(proc: Proc, ranks: Iterable[int], controller: str) -> dict[int,
     They are relative to `CGROUP_MOUNT`: the own folder first, then those above it, without the
     root, which has no limit.
     """
-    return {
-        pid: tuple(islice(_list_folders(proc, pid, controller), MAX_FOLDERS))
-        for pid in islice(ranks, MAX_RANKS)
+    texts = {pid: proc.try_read(pid, "cgroup", MAX_BYTES) for pid in islice(ranks, MAX_RANKS)}
+    # The ranks of a job are usually in one cgroup.
+    folders = {
+        raw: tuple(islice(_list_folders(raw, controller), MAX_FOLDERS))
+        for raw in set(texts.values())
     }
+    return {pid: folders[raw] for pid, raw in texts.items()}
 
 
-def _list_folders(proc: Proc, pid: int, controller: str) -> Iterator[str]:
-    for each in read_memberships(proc, pid):
+def _list_folders(raw: bytes, controller: str) -> Iterator[str]:
+    for each in _parse(raw):
         if (each.is_v2 or controller in each.controllers) and not each.is_hidden:
             for mount in each.mounts:
                 yield from _climb(mount, each.path)

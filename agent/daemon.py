@@ -312,7 +312,8 @@ class Agent:
         """Return the last heartbeats, without those of jobs whose dump would have to wait now. The
         end of the dump that they wait for wakes the loop."""
         beats = self._watchlist.beats()
-        return [beat for beat in beats if not self._starter.is_busy(beat.job, now)]
+        busy = {job for job in {beat.job for beat in beats} if self._starter.is_busy(job, now)}
+        return [beat for beat in beats if beat.job not in busy]
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until there is work. Return True if a rank has ended meanwhile."""

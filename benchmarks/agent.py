@@ -9,6 +9,10 @@ because the agent looks at each new one. Without these, on a machine that others
 
     unshare --pid --fork --mount-proc python -m benchmarks.agent
 
+Every figure is worse on a busy machine, where caches are cold and cores shared. So a fixed piece of
+work is done once a second in the same time, by a process that sleeps in between as an agent does.
+The cost of the agent divided by that of this work is about the same with any load.
+
 Exporters of others run beside it (`benchmarks/agent_peers.py`): of GPUs on the same library, and of
 the node. All are scraped every 15 s.
 """
@@ -16,11 +20,15 @@ the node. All are scraped every 15 s.
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Sequence
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.agent_peers import Running, find_port, running_peers, scraping
 from watchtower.drills.environment import Environment
@@ -28,6 +36,9 @@ from watchtower.drills.gpus import SPINS, WORKS, Gpus
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import Layout, node_name
+
+WORK = [f"{n} (python) S {n} 0 0 " + " ".join(map(str, range(n, n + 45))) for n in range(160)]
+"""The fixed piece of work: parse these texts, as an agent parses /proc, and write them as JSON."""
 
 STEPS_BEFORE = 5
 START_DEADLINE_S = 120.0
@@ -52,6 +63,23 @@ def find_child(parent: int, word: str) -> int | None:
         if word in Path(f"/proc/{child}/cmdline").read_text():
             return int(child)
     return None
+
+
+def work_once() -> float:
+    """Do the fixed piece of work. Return its CPU seconds."""
+    began = time.process_time()
+    parsed = [[int(word) for word in line.rpartition(") ")[2].split()[1:]] for line in WORK]
+    json.loads(json.dumps(parsed))
+    return time.process_time() - began
+
+
+def work_on(seconds: float, costs: SimpleQueue[list[float]]) -> None:
+    """Do the fixed piece of work once a second, and put its costs into a queue."""
+    found, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        found.append(work_once())
+        time.sleep(1.0)
+    costs.put(found)
 
 
 def measure(ranks: int, gpus: int, seconds: float, *, heartbeat: bool) -> None:
@@ -108,7 +136,10 @@ def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
     own = {"agent": agent, "reader of GPUs": find_child(agent, "gpu_reader")}
     own = {what: pid for what, pid in own.items() if pid is not None}
     pids = own | {peer.name: peer.pid for peer in peers}
+    costs: SimpleQueue[list[float]] = multiprocessing.SimpleQueue()
+    worker = multiprocessing.Process(target=work_on, args=(seconds, costs))
     before = {what: read_cpu_s(pid) for what, pid in pids.items()}
+    worker.start()
     time.sleep(seconds)
     cost = {
         what: ((read_cpu_s(pid) - before[what]) / seconds, read_pss_mb(pid))
@@ -120,6 +151,15 @@ def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
         is_own = what in own or what == TOGETHER
         beside = "" if is_own else f", {share / total:.1f} times agent and reader"
         print(f"  {what:<16} {share:7.2%} of a core, {memory:5.1f} MB{beside}", flush=True)
+    fixed_s = fmean(costs.get())
+    worker.join()
+    quick_s = min(work_once() for _ in range(50))
+    print(
+        f"  the fixed work costs {fixed_s:7.2%} of a core ({1e3 * fixed_s:.1f} ms each; "
+        f"{1e3 * quick_s:.1f} ms without pauses): agent and reader cost "
+        f"{total / fixed_s:.1f} of it",
+        flush=True,
+    )
     print(f"  load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
 
 

@@ -70,7 +70,10 @@ JITTER = random.Random()
 
 
 class ReportSender:
-    """Sends the newest report. A report that the tower did not accept in time is dropped."""
+    """Sends the newest report. A report that the tower did not accept in time is dropped.
+
+    Most replies are equal to the one before. These are not decoded, and not handed on.
+    """
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class ReportSender:
         self._is_sending = False
         self._wake = threading.Condition()
         self._trouble = NOT_YET
+        self._usual_answer = b""
+        """The last reply, if an equal one need not be handled again: it has no orders."""
 
     def start(self) -> None:
         """Start the thread that sends."""
@@ -146,7 +151,8 @@ class ReportSender:
     def _send(self, report: Report) -> None:
         self._failing = True
         try:
-            reply = self._decode(self._client.post(REPORT_PATH, encode_report(report)))
+            answer = self._client.post(REPORT_PATH, encode_report(report))
+            reply = None if answer == self._usual_answer else self._decode(answer)
         except TowerError as error:
             self._on_failure()
             self._log_change(error.reason)
@@ -157,7 +163,9 @@ class ReportSender:
             return
         self._failing = False
         self._log_change("")
-        self._on_reply(reply)
+        if reply is not None:
+            self._usual_answer = b"" if reply.orders or reply.series else answer
+            self._on_reply(reply)
 
     def _decode(self, answer: bytes) -> ReportReply:
         try:

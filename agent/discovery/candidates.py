@@ -85,6 +85,8 @@ class Candidate:
     page: PageFile | None = None
     view: PageView | None = None
     """The page as it was last read. Only its identity (rank, world size, job) is current."""
+    _seen_view: PageView | None = None
+    """The view whose identity was compared last."""
     takes_part: bool = False
     """True if it has threads of a library of collectives: it is a member of a process group."""
     uses_gpu: bool = False
@@ -236,14 +238,18 @@ class Candidate:
         self.page = None
 
     def read_identity(self) -> bool:
-        """Read the page again and return True if its identity changed.
+        """Return True if the identity on the page has changed.
 
-        A program may set its rank and job long after it made the page.
+        A program may set its rank and job long after it made the page. The page of a watched rank
+        is read for each report: what was read then is not read again.
         """
-        try:
-            view = self.page.read() if self.page is not None else None
-        except PageError:
-            return False
+        view = self.page.last_view if self.page is not None else None
+        if self.page is not None and view is self._seen_view:
+            try:
+                view = self.page.read()
+            except PageError:
+                return False
+        self._seen_view = view
         changed = view is not None and _identity(view) != _identity(self.view)
         self.view = view if changed else self.view
         return changed

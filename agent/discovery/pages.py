@@ -58,13 +58,16 @@ class PageFile:
         self.descriptor = descriptor
         self._name = name
         self._reader = PageReader(descriptor)
+        self.last_view: PageView | None = None
+        """What was read last, by anyone."""
 
     def __del__(self) -> None:
         os.close(self.descriptor)
 
     def read(self) -> PageView:
         """Return the content of the page. Raises PageError."""
-        return self._reader.read()
+        self.last_view = self._reader.read()
+        return self.last_view
 
     def age_ns(self) -> int:
         """Return the nanoseconds since the page was made.

@@ -90,11 +90,12 @@ class DeadlineWatch:
     def find(self, beat: RankBeat) -> Deadline | None:
         """Return the deadline of this rank in its current phase."""
         job = beat.job
-        # A tower of an earlier release names no launch, and one before that no owner.
-        for key in (job, JobKey(job.name, job.owner), JobKey(job.name)):
-            deadline = self._deadlines.get((key, beat.rank))
-            if deadline is not None:
-                break
+        deadline = self._deadlines.get((job, beat.rank))
+        if deadline is None:
+            # A tower of an earlier release names no launch, and one before that no owner.
+            deadline = self._deadlines.get((JobKey(job.name, job.owner), beat.rank))
+        if deadline is None:
+            deadline = self._deadlines.get((JobKey(job.name), beat.rank))
         return deadline if deadline is not None and deadline.phase == beat.phase else None
 
     def due_at(self, beat: RankBeat) -> float | None:

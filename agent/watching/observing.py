@@ -117,8 +117,8 @@ class Observer:
             if collector.name in self._troubles:
                 continue
             for each in islice(collector.series(), MAX_SAMPLES):
-                ranks = dict.fromkeys(self._find_ranks(each.pids, boot_now))
-                yield replace(each, pids=tuple(ranks))
+                ranks = tuple(dict.fromkeys(self._find_ranks(each.pids, boot_now)))
+                yield each if each.pids == ranks else replace(each, pids=ranks)
 
     def _find_ranks(self, pids: Iterable[int], boot_now: float) -> Iterator[int]:
         """Return the ranks to whose trees these living processes belong."""

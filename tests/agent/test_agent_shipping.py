@@ -152,6 +152,18 @@ def test_a_reply_is_handed_on(tower: RecordingTower, replies: Replies) -> None:
     assert replies.heard[0].orders[0].id == "o1"
 
 
+def test_a_reply_that_is_equal_to_the_one_before_is_handed_on_only_if_it_has_orders(
+    tower: RecordingTower, replies: Replies
+) -> None:
+    order = {"id": "o1", "job": "j", "expires_s": 5.0}
+    for number, (orders, heard) in enumerate([([], 1), ([], 1), ([order], 2), ([order], 3)]):
+        tower.orders = orders
+        replies.sender.offer(a_report())
+        replies.sender.flush(30)
+        assert len(tower.reports) == number + 1
+        assert len(replies.heard) == heard
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -189,7 +201,7 @@ def test_only_the_newest_report_is_sent_when_the_tower_was_slow(
         replies.sender.offer(a_report(name))
         wait_until(lambda n=name: n != "one" or replies.sender._report is None, "it is taken")  # type: ignore[misc]
     gate.set()
-    wait_until(lambda: len(replies.heard) == 2, "two replies come")
+    wait_until(lambda: len(tower.reports) == 2, "two reports come")
     assert [report["agent_id"] for report in tower.reports] == ["one", "three"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ EVERY = {
     "integer": (bounds.integer(-1), [-2, -1, 0, MAX_INTEGER, MAX_INTEGER + 1]),
     "between": (bounds.between(1, 8), [0, 1, 8, 9]),
     "above zero": (bounds.above_zero(3600), [-1, 0, 1e-9, 3600, 3600.1, math.nan]),
+    "up to": (bounds.up_to(5.0), [-5.1, -5, 0, 5, 5.1, math.nan]),
     "text": (bounds.TEXT, ["", "x", "x" * MAX_TEXT, "x" * (MAX_TEXT + 1)]),
     "named": (bounds.named("it needs one"), ["", "x", "x" * 256, "x" * 257]),
     "entries": (bounds.entries(2), [(), (1, 2), (1, 2, 3)]),
@@ -44,9 +46,8 @@ def test_the_generated_check_refuses_exactly_what_the_explanation_refuses(kind):
             bound.check("value", value)
         except ValueError as error:
             refused += 1
-            with pytest.raises(ValueError, match="`value`") as raised:
+            with pytest.raises(ValueError, match=re.escape(str(error))):
                 Message(value=value)
-            assert str(raised.value) == str(error)
             assert not eval(bound.holds.format("value"))
         else:
             assert Message(value=value).value is value

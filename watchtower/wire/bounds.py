@@ -168,6 +168,16 @@ def above_zero(high: float) -> Bound:
     return Bound(f"0 < {{}} <= {high}", check)
 
 
+def up_to(high: float) -> Bound:
+    """Return the bound of a number with any sign: at most `high` without it."""
+
+    def check(field: str, value: float) -> None:
+        if not abs(value) <= high:
+            raise ValueError(f"`{field}` is {value}, allowed is up to {high:g}")
+
+    return Bound(f"{-high} <= {{}} <= {high}", check)
+
+
 def optional(bound: Bound) -> Bound:
     """Return the bound of a value that may be None."""
 

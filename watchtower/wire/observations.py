@@ -9,9 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.wire.bounds import (
-    check_age,
-    check_integer,
+    AGE,
+    INTEGER,
+    Bound,
+    bounded,
+    characters,
     check_text,
+    optional,
+    up_to,
 )
 
 MAX_OBSERVATIONS = 256
@@ -27,7 +32,30 @@ NODE = "node"
 """Subject of an observation about the whole node."""
 
 
+MAX_VALUE = 1e18
+"""The largest counter of a device. A NaN is refused, too."""
+
+
+def _check_word(field: str, value: str) -> None:
+    check_text(field, value, MAX_WORD)
+    if not value:
+        raise ValueError("an observation needs `source`, `subject` and `name`")
+
+
+_WORD = Bound(f"0 < len({{}}) <= {MAX_WORD}", _check_word)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    source=_WORD,
+    subject=_WORD,
+    name=_WORD,
+    unit=characters(MAX_WORD),
+    text=characters(MAX_OBSERVATION_TEXT),
+    age_s=AGE,
+    pid=optional(INTEGER),
+    value=optional(up_to(MAX_VALUE)),
+)
 class Observation:
     """One thing that a collector observed. Source, subject and name identify it: a later
     observation with the same three words replaces it."""
@@ -51,18 +79,6 @@ class Observation:
     """Process that the observation is about, in the host's process namespace. If it belongs to a
     rank's process tree: the pid of the rank. Null if no process is named."""
 
-    def __post_init__(self) -> None:
-        """Check the bounds."""
-        for field in ("source", "subject", "name", "unit"):
-            check_text(field, getattr(self, field), MAX_WORD)
-        check_text("text", self.text, MAX_OBSERVATION_TEXT)
-        check_age("age_s", self.age_s)
-        check_integer("pid", self.pid)
-        if self.value is not None and not abs(self.value) <= MAX_VALUE:
-            raise ValueError(f"`value` is {self.value}, allowed is up to {MAX_VALUE:g}")
-        if not (self.source and self.subject and self.name):
-            raise ValueError("an observation needs `source`, `subject` and `name`")
-
     @property
     def key(self) -> tuple[str, str, str]:
         """Its identity on a node."""
@@ -72,7 +88,3 @@ class Observation:
     def family(self) -> str:
         """The word of its name before the first dot: "xid" of "xid.79"."""
         return self.name.partition(".")[0]
-
-
-MAX_VALUE = 1e18
-"""The largest counter of a device. A NaN is refused, too."""
