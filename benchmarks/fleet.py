@@ -276,9 +276,13 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def ask(url: str) -> dict[str, object]:
-    with urllib.request.urlopen(f"{url}/api/v1/jobs/{JOB}/verdict", timeout=30) as reply:
-        verdict: dict[str, object] = json.loads(reply.read())
+def ask(url: str) -> dict[str, object] | None:
+    """Return the verdict; None if the tower does not answer in time."""
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/jobs/{JOB}/verdict", timeout=10) as reply:
+            verdict: dict[str, object] = json.loads(reply.read())
+    except OSError:
+        return None
     return verdict
 
 
@@ -289,6 +293,10 @@ class Watched:
     suspect_s: float | None = None
     right_s: float | None = None
     hung_s: float | None = None
+    longest_s: float = 0.0
+    """Longest reply to a request for the verdict."""
+    unanswered: int = 0
+    """Requests for the verdict without a reply."""
     steady_cores: float = 0.0
     peak_mb: float = 0.0
 
@@ -304,7 +312,12 @@ def watch(url: str, pid: int, began: float, rank: int) -> Watched:
         time.sleep(ASK_EVERY_S)
         if time.monotonic() - measured_at > 1.0:  # it stops the process for some milliseconds
             seen.peak_mb, measured_at = max(seen.peak_mb, pss_mb(pid)), time.monotonic()
+        asked_at = time.monotonic()
         verdict, at_s = ask(url), time.monotonic() - hangs_at
+        seen.longest_s = max(seen.longest_s, time.monotonic() - asked_at)
+        if verdict is None:
+            seen.unanswered += 1
+            continue
         status, suspects = verdict["status"], verdict["suspects"]
         assert isinstance(suspects, list)
         if status in ("suspect", "hung"):
@@ -339,10 +352,12 @@ def play(name: str, way: Way) -> Watched:
             ]
             for part in parts:
                 part.start()
-            seen = watch(url, tower.pid, began, rank)
-            for part in parts:
-                part.join()
-            tower.send_signal(signal.SIGTERM)
+            try:
+                seen = watch(url, tower.pid, began, rank)
+                for part in parts:
+                    part.join()
+            finally:
+                tower.send_signal(signal.SIGTERM)
         told = [json.loads(Path(f"{folder}/{n}.json").read_text()) for n in range(SIMULATORS)]
         inside = json.loads(Path(notes).read_text())
         marks = fleet_timeline.read(Path(folder))
@@ -352,6 +367,7 @@ def play(name: str, way: Way) -> Watched:
     print(
         f"  suspect {say(seen.suspect_s)}, right cause {say(late)} later, hung {say(seen.hung_s)}"
     )
+    print(f"  the verdict came after {seen.longest_s:.1f} s at most; {seen.unanswered} times not")
     hang_at = began + WARM_S
     print_dumps(told, hang_at, seen)
     for path, took in sorted(inside["took"].items()):

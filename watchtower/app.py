@@ -90,6 +90,11 @@ STOP_S = 1
 takes less than 3 s."""
 
 
+BACKLOG = 4096
+"""Connections that wait to be accepted, as far as the kernel allows it (net.core.somaxconn). Each
+node opens one for its dumps, all at the moment of a hang. One that finds no place is tried again
+by its kernel after 1 s, 3 s and 7 s."""
+
 OPEN_TO_ALL = (
     "there are no tokens: without the header of the proxy, everything is allowed to everyone who "
     "reaches the tower; let only the proxy reach it, or use tokens"
@@ -318,6 +323,7 @@ def _make_server(
         ssl_certfile=config.tls_cert or None,
         ssl_keyfile=config.tls_key or None,
         timeout_graceful_shutdown=STOP_S,
+        backlog=BACKLOG,
     )
     settings.load()
     renewal.context = settings.ssl
@@ -347,5 +353,5 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
-    listener.listen(1024)
+    listener.listen(BACKLOG)
     return listener

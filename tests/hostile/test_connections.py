@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import resource
 import socket
 import threading
@@ -22,6 +23,7 @@ from tests.towers import wait_until
 from watchtower.access.scopes import TokenBook
 from watchtower.api import connections, ingest, intake
 from watchtower.api.connections import ConnectionLimit, connection_class
+from watchtower.api.ingest import StoredBatches
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app, serve
@@ -106,6 +108,22 @@ def read_all(connection: socket.socket) -> bytes:
         while part := connection.recv(65536):
             parts.append(part)
     return b"".join(parts)
+
+
+def read_reply(connection: socket.socket) -> bytes:
+    """One reply with its body. Its parts may arrive one after the other."""
+    reply = b""
+    while b"\r\n\r\n" not in reply:
+        part = connection.recv(4000)
+        assert part, reply
+        reply += part
+    head, _, body = reply.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    while length and len(body) < int(length[1]):
+        part = connection.recv(4000)
+        assert part, reply
+        body += part
+    return head + b"\r\n\r\n" + body
 
 
 @pytest.mark.parametrize(
@@ -330,6 +348,32 @@ def test_a_usual_report_is_answered_by_the_connection_itself(server, monkeypatch
     assert not server.direct._intake._held._held.total
 
 
+def test_reports_that_arrive_together_are_answered_in_turns(tmp_path, monkeypatch):
+    """With no time for direct answers, each turn of the loop has one."""
+    server = Server(tmp_path)
+    usual = post_of(recorded("report.json"))
+    last = post_of(recorded("report.json"), *LAST)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        many = [stack.enter_context(server.connect(usual)) for _ in range(20)]
+        for connection in many:
+            connection.settimeout(20)
+            assert b"200 OK" in read_reply(connection)
+        monkeypatch.setattr(connections, "ANSWERS_S", 0.0)
+        gone, *rest = many
+        for connection in many:
+            connection.sendall(usual)
+        gone.close()
+        for connection in rest:
+            assert b"200 OK" in read_reply(connection)
+        for connection in rest:
+            connection.sendall(usual[:-9])
+            connection.sendall(usual[-9:] + 3 * usual + last)
+        for connection in rest:
+            assert read_all(connection).count(b"HTTP/1.1 200 OK") == 5
+        wait_until(lambda: not server.direct._intake._held._held.total, "nothing is held")
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -349,12 +393,12 @@ def test_no_head_that_is_not_plain_is_known_again(server, head, monkeypatch):
     monkeypatch.setattr(server.direct, "answer", lambda *it: answered.append(it))
     body = b"{}\r\n\r\n" + 100 * b" "
     request = head.replace(b"%d", b"%d" % len(body)) + body
-    connection = server.connect(request)
-    connection.settimeout(5)
-    with contextlib.suppress(OSError):
-        connection.recv(4000)
-        connection.sendall(request + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    read_all(connection)
+    with server.connect(request) as connection:
+        connection.settimeout(5)
+        with contextlib.suppress(OSError):
+            connection.recv(4000)
+            connection.sendall(request + b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        read_all(connection)
     assert answered == []
 
 
@@ -366,13 +410,13 @@ def test_a_known_head_gives_no_rights_that_were_taken_away(tmp_path):
         connection = server.connect(body)
         connection.settimeout(10)
         for _ in range(3):
-            assert b"200 OK" in connection.recv(4000)
+            assert b"200 OK" in read_reply(connection)
             connection.sendall(body)
-        assert b"200 OK" in connection.recv(4000)
+        assert b"200 OK" in read_reply(connection)
         book = server.visitors.book
         book._known = TokenBook({}, {"WATCHTOWER_AGENT_TOKEN": new}).known
         connection.sendall(body)
-        assert b"401" in connection.recv(4000).partition(b"\r\n")[0]
+        assert b"401" in read_reply(connection).partition(b"\r\n")[0]
         connection.close()
     finally:
         server.close()
@@ -426,7 +470,7 @@ def test_a_sender_without_a_token_holds_no_memory(tmp_path, monkeypatch):
             assert held.total == 0
         good = post_of(recorded("report.json"), right)
         with server.connect(good) as connection:
-            assert b"200 OK" in connection.recv(4000)
+            assert b"200 OK" in read_reply(connection)
             connection.sendall(post_of(body, right)[:-1])
             wait_until(lambda: held.total == len(body), "the body of an agent is held")
         wait_until(lambda: held.total == 0, "its connection has ended")
@@ -458,15 +502,47 @@ def test_a_report_with_a_late_error_is_processed_once(server, monkeypatch, caplo
 
     body = recorded("report.json")
     with server.connect(post_of(body)) as connection:
-        assert b"HTTP/1.1 200 OK" in connection.recv(4000)
+        assert b"HTTP/1.1 200 OK" in read_reply(connection)
         monkeypatch.setattr(server.tower, "take_report", fail)
         connection.sendall(post_of(body))
-        replies = connection.recv(4000)
+        replies = read_reply(connection)
         assert b"HTTP/1.1 500 " in replies
         assert b"the tower failed (ZeroDivisionError)" in replies
         monkeypatch.undo()
         connection.sendall(post_of(body))
-        assert b"HTTP/1.1 200 OK" in connection.recv(4000), "the connection goes on"
+        assert b"HTTP/1.1 200 OK" in read_reply(connection), "the connection goes on"
     assert len(taken) == 1
     assert "a request to /ingest/v1/report failed" in caplog.text
     assert not server.direct._intake._held._held.total
+
+
+def test_a_batch_of_dumps_that_is_sent_again_is_confirmed_without_being_handled(
+    server, monkeypatch
+):
+    taken, take = [], server.tower.take_dumps
+    monkeypatch.setattr(server.tower, "take_dumps", lambda it: taken.append(it) or take(it))
+    body = recorded("dumps.json")
+    ident = re.search(rb'"id": ?"([^"]+)"', body)[1]
+    other = body.replace(ident, b"another-id")
+
+    def send(sent: bytes) -> bytes:
+        head = b"POST /ingest/v1/dumps HTTP/1.1\r\nHost: tower\r\nConnection: close\r\n"
+        head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(sent)
+        return read_all(server.connect(head + sent))
+
+    for sent, count in ((body, 1), (body, 1), (other, 2), (body, 2), (other, 2)):
+        reply = send(sent)
+        assert b"HTTP/1.1 200 OK" in reply
+        assert (ident if sent is body else b"another-id") in reply
+        assert len(taken) == count
+    stored = StoredBatches(2)
+    for number in range(4):
+        stored.note("n", "n", str(number))
+    assert [stored.find("n", b'{"node":"n","id":"%d"}' % n) for n in range(4)] == [
+        None,
+        None,
+        "2",
+        "3",
+    ]
+    assert stored.find("m", b'{"node":"n","id":"3"}') is None
+    assert stored.find("n", b"{") is None

@@ -18,6 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -43,6 +45,10 @@ once, the kernel would reset it and the client could lose the reply."""
 DIRECT_BODY_S = 1.0
 """Seconds for the body of a request that may be answered directly. The application waits longer for
 a body, and explains why a slow one is refused."""
+
+ANSWERS_S = 0.01
+"""Seconds of direct answers in one turn of the loop. When every node reported at one moment, one
+turn took a second: all other work of the tower has one step in a turn, and a dump needs a dozen."""
 
 MAX_BARE_BYTES = 64 * 1024
 """Bytes in a row that are not part of a body: headers, trailers, chunk sizes. Agents send 300."""
@@ -117,6 +123,38 @@ class KnownHead(NamedTuple):
         return end + len(self.after), int(digits)
 
 
+class AnswerTurns:
+    """Spreads direct answers over the turns of the loop. Further requests wait in their order."""
+
+    def __init__(self) -> None:
+        self._turn = self._until = 0.0
+        """The present turn, and when its answers should end."""
+        self._waiting: deque[BoundedConnection] = deque()
+
+    def may_answer(self, connection: BoundedConnection) -> bool:
+        """Return whether a request may be answered now. If not, `go_on` is called in a later turn
+        of the loop."""
+        now, loop = time.monotonic(), connection.loop
+        if (turn := loop.time()) != self._turn:  # the time of uvloop stands still during a turn
+            self._turn, self._until = turn, now + ANSWERS_S
+        if now < self._until and not self._waiting:
+            return True
+        if not self._waiting:
+            loop.call_soon(self._go_on, loop)
+        self._waiting.append(connection)
+        return False
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer those that have waited longest."""
+        until = time.monotonic() + ANSWERS_S
+        while self._waiting:
+            self._waiting.popleft().go_on()
+            if time.monotonic() >= until:
+                break
+        if self._waiting:
+            loop.call_soon(self._go_on, loop)
+
+
 class ConnectionLimit:
     """Counts the connections of one server. Addresses share the limit: one address has at most
     half of all connections, because a proxy or a test has many on one address."""
@@ -160,10 +198,11 @@ def raise_descriptor_limit() -> int:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One connection. The server creates it, and `connection_class` sets `limit` and `direct`."""
+    """One connection. The server creates it, and `connection_class` sets the first three."""
 
     limit: ConnectionLimit
     direct: DirectAnswers | None
+    turns: AnswerTurns
 
     _due: float | None = None
     _timer: asyncio.TimerHandle | None = None
@@ -176,9 +215,11 @@ class BoundedConnection(HttpToolsProtocol):
     """The data with the head of the request that is being parsed, if the request began with it."""
     _known_head: KnownHead | None = None
     _collected: bytearray | None = None
-    """A request that begins with the known head and is not complete."""
+    """A request that begins with the known head. It is not complete, or waits for its turn."""
     _missing = 0
     """Bytes that it lacks."""
+    _has_turn = False
+    """Whether it is the turn of a request that has waited."""
     _held = 0
     """Bytes of its body, which are counted as held."""
 
@@ -197,6 +238,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
+        self._collected = None
         self._release_body()
         if self._address:
             self.limit.leave(self._address)
@@ -206,11 +248,29 @@ class BoundedConnection(HttpToolsProtocol):
         """Answer usual requests. Parse all other data."""
         if self._collected is not None:
             self._collected += data
+            if self._missing <= 0:  # it waits for its turn: its client need not send more
+                self.flow.pause_reading()
+                return
             self._missing -= len(data)
             if self._missing > 0:
                 return
-            data, self._collected = bytes(self._collected), None
-            self._release_body()
+            data = self._take_collected()
+        self._handle(data)
+
+    def go_on(self) -> None:
+        """Answer a request that has waited for its turn."""
+        if self._collected is not None and self._missing <= 0:
+            self._has_turn = True
+            self._handle(self._take_collected())
+            self._has_turn = False
+
+    def _take_collected(self) -> bytes:
+        data, self._collected = bytes(self._collected or b""), None
+        self._release_body()
+        self.flow.resume_reading()
+        return data
+
+    def _handle(self, data: bytes) -> None:
         while data and not self.transport.is_closing():
             rest = self._answer_directly(data)
             if rest is None:
@@ -288,7 +348,10 @@ class BoundedConnection(HttpToolsProtocol):
             return None
         begin, end = found[0], sum(found)
         if len(data) < end:
-            return b"" if self._collect(data, found[1], end) else None
+            return b"" if self._collect(data, found[1], end, DIRECT_BODY_S) else None
+        if not self._has_turn and not self.turns.may_answer(self):
+            return b"" if self._collect(data, found[1], end, REQUEST_S) else None
+        self._has_turn = False
         if not self._write_answer(data[begin:end]):
             return None
         return data[end:]
@@ -307,14 +370,17 @@ class BoundedConnection(HttpToolsProtocol):
         self._known_head = known._replace(rights=rights) if is_usual else None
         return is_usual
 
-    def _collect(self, data: bytes, length: int, end: int) -> bool:
-        """Keep the begin of a request until it is complete. False if there is no room for it."""
+    def _collect(self, data: bytes, length: int, end: int, wait_s: float) -> bool:
+        """Keep a request until it is complete and has its turn. False if there is no room for it.
+
+        The application handles it if that takes longer than `wait_s` seconds.
+        """
         assert self.direct is not None
         if not self.direct.hold(self._address, length):
             return False
         self._collected, self._missing, self._held = bytearray(data), end - len(data), length
         self._unset_keepalive_if_required()
-        self._expect_within(DIRECT_BODY_S)
+        self._expect_within(wait_s)
         return True
 
     def _write_answer(self, body: bytes) -> bool:
@@ -375,9 +441,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._due > self.loop.time():
             self._start_timer(self._due)
         elif self._collected is not None:
-            data, self._collected = bytes(self._collected), None
-            self._release_body()
-            self._parse(data)
+            self._parse(self._take_collected())
         elif not self.transport.is_closing():
             self.transport.abort()
 
@@ -399,4 +463,5 @@ def _split_head(data: bytes) -> tuple[bytes, bytes] | None:
 
 def connection_class(limit: ConnectionLimit, direct: DirectAnswers | None = None) -> type[Any]:
     """Return the connection class of one server."""
-    return type("CountedConnection", (BoundedConnection,), {"limit": limit, "direct": direct})
+    own = {"limit": limit, "direct": direct, "turns": AnswerTurns()}
+    return type("CountedConnection", (BoundedConnection,), own)

@@ -26,7 +26,7 @@ from watchtower.api.allowances import (
 )
 from watchtower.api.intake import Intake, RefusedError, decode
 from watchtower.api.problems import problem
-from watchtower.api.security import AccessRules, is_usual_agent
+from watchtower.api.security import AccessRules, client_of, is_usual_agent
 from watchtower.core.fleet.fleet import MAX_NODES, FleetFullError
 from watchtower.core.fleet.report_interval import ReportPaces, report_interval_s
 from watchtower.tower.counters import Durations
@@ -35,7 +35,7 @@ from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_REPORT_BYTES
-from watchtower.wire.dumps import DumpBatch, SentBatch
+from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.series import MAX_SERIES_BYTES, SeriesBatch
@@ -62,6 +62,9 @@ REPLY_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 MAX_REPLIES_BYTES = 64 * 1024 * 1024
 """Bytes of stored replies to reports. Those to 16,384 nodes of 8 ranks have 20 MB."""
 
+MAX_STORED_BATCHES = 8192
+"""Batches of dumps that are known to be stored: two rounds of 4,096 nodes, about 2 MB."""
+
 REPLY_BYTES = 1024
 """Bytes of memory of a stored reply, except its JSON."""
 
@@ -73,6 +76,40 @@ class _Sender(msgspec.Struct):
     node: str
     agent_id: str
     stopping: bool = False
+
+
+class _SentId(msgspec.Struct):
+    """What names a batch of dumps. Its ranks are not decoded."""
+
+    node: str = ""
+    id: str = ""
+
+
+class StoredBatches:
+    """The batches of dumps that were stored last, so that a copy of one costs little.
+
+    A sender that has given up sends its batch again. When thousands of nodes did so, decoding the
+    copies took all time of the tower, and their receipts were late again.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[tuple[str, str, str], None] = {}
+        """By address of the sender, node and id; the oldest first."""
+
+    def find(self, address: str, body: bytes) -> str | None:
+        """Return the id of the batch in a body if it was stored; None for another one."""
+        try:
+            sent = _sent_ids.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None  # it is refused later, with the reason
+        return sent.id if (address, sent.node, sent.id) in self._known else None
+
+    def note(self, address: str, node: str, ident: str) -> None:
+        """Record a batch that was stored."""
+        self._known[address, node, ident] = None
+        if len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
 
 
 class LastReplies:
@@ -171,6 +208,7 @@ class Ingest:
         self._dumps = Intake(refusals, waste, held, longest_wait_s=LONGEST_DUMP_WAIT_S)
         self.durations = {path: Durations(REPLY_BOUNDS_S) for path in PATHS}
         """Durations of replies by path."""
+        self._stored = StoredBatches(MAX_STORED_BATCHES)
         self.reports = Reports(tower, reports, rules, self.durations[REPORT_PATH])
         self.routes = [
             Route(REPORT_PATH, _answering(self._get_report), methods=["GET"]),
@@ -184,11 +222,22 @@ class Ingest:
         return _encode(ReportReply(version=PROTOCOL_VERSION))
 
     async def _post_dumps(self, request: Request) -> bytes:
-        async with self._dumps.receive(request, _read_dumps, MAX_DUMPS_BYTES) as received:
-            taking = self._tower.take_dumps(received.message)
+        address = client_of(request.scope)
+
+        def read(body: bytes) -> SentBatch | str:
+            return self._stored.find(address, body) or _read_dumps(body)
+
+        async with self._dumps.receive(request, read, MAX_DUMPS_BYTES) as received:
+            if isinstance(sent := received.message, str):
+                received.charge()
+                return _encode(DumpReceipt(id=sent))
+            node, ident = sent.batch.node, sent.batch.id
+            taking = self._tower.take_dumps(sent)
             received.charge()
-            del received  # free its memory before waiting for the disk
-            return _encode(await taking)
+            del received, sent  # free its memory before waiting for the disk
+            receipt = await taking
+        self._stored.note(address, node, ident)
+        return _encode(receipt)
 
     async def _post_series(self, request: Request) -> bytes:
         async with self._dumps.receive(request, _read_series, MAX_SERIES_BYTES) as received:
@@ -238,4 +287,5 @@ def _refuse(error: RefusedError) -> Response:
 _encode = msgspec.json.Encoder().encode
 _senders = msgspec.json.Decoder(_Sender)
 _reports, _dumps = msgspec.json.Decoder(Report), msgspec.json.Decoder(DumpBatch)
+_sent_ids = msgspec.json.Decoder(_SentId)
 _series = msgspec.json.Decoder(SeriesBatch)
