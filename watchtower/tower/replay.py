@@ -280,7 +280,7 @@ class _Player:
         agent = report.node, report.agent_id
         last = self._last.get(agent)
         try:
-            reply = self._tower.take_report(report, last.deadlines if last else ())
+            reply = self._tower.take_report(report)
         except FleetFullError as error:
             self._effects.add(refused=str(error))
             return

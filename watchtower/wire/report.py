@@ -293,7 +293,6 @@ KERNEL_LOG_GAP = "kernel log: "
     python_stacks=TEXT,
     process=TEXT,
     spool=TEXT,
-    ranks=TEXT,
     owners=TEXT,
     collectors=TEXT,
     native_places=TEXT,
