@@ -3,8 +3,6 @@ states that it is not judged yet, what is missing, and until when."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import pytest
 
 from tests.core.detection.scenes import JOB, World
@@ -15,6 +13,7 @@ from tests.ui.browsing import check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.commands.asking import exit_code_for
 from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
+from watchtower.core.times import read_time
 from watchtower.core.verdict_text import render_markdown, render_slack, render_text
 from watchtower.tower.job_measures import measure_job
 from watchtower.tower.views import summarize_jobs
@@ -31,8 +30,7 @@ def missing(sim: Simulation) -> tuple[str, ...]:
 
 def seconds_left(sim: Simulation) -> float:
     assert sim.verdict.not_judged is not None
-    until = sim.verdict.not_judged.until
-    return datetime.fromisoformat(until).timestamp() - sim.tower.clock.wall()
+    return read_time(sim.verdict.not_judged.until).timestamp() - sim.tower.clock.wall()
 
 
 def is_judged(sim: Simulation) -> bool:
