@@ -335,7 +335,6 @@ def test_groups_are_read_in_the_order_they_were_made() -> None:
     )
 
 
-@pytest.mark.long
 def test_a_list_of_huge_groups_ends_before_it_costs_the_agent_minutes() -> None:
     lines = [f"{at}\td\t0-{262_143 - at}" for at in range(1000)]
     assert len(parse_groups(a_list("\n".join(["n\td\t0-3"] * 9 + lines) + "\n"))) == 5

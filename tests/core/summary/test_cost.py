@@ -53,7 +53,7 @@ def test_the_number_of_steps_grows_with_the_ranks_and_no_faster():
 
 
 def test_the_boxes_of_a_large_job_lead_to_the_suspect():
-    layout = Layout(tensor=8, data=16, pipeline=4)
+    layout = Layout(tensor=8, data=18, pipeline=4)
     waits = check(imagine(layout)).waits
     end = waits.boxes[-1]
     assert (end.rank_set, end.suspect_ranks, end.layer) == (
