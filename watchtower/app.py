@@ -86,8 +86,8 @@ the loop could be 5 ms late.
 """
 
 STOP_S = 1
-"""Seconds for open connections to finish when the tower stops. Together with the store, the stop
-takes less than 3 s."""
+"""Seconds for open connections to finish when the tower stops. Together with the store and the
+recording, the stop takes less than 5 s."""
 
 
 BACKLOG = 4096
@@ -194,6 +194,7 @@ def serve(config: TowerConfig) -> None:
             everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
         )
         startup, clock = shadow.settle_all(store.recall()), Clock()
+        listener = _listen(config.host, config.port)
         recorder = _begin_recording(config, shadow, startup, clock)
         record = recorder.note if recorder is not None else unrecorded
         clock = RecordedClock(clock, record)
@@ -211,7 +212,6 @@ def serve(config: TowerConfig) -> None:
             shadow,
             record,
         )
-        listener = _listen(config.host, config.port)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
@@ -231,11 +231,13 @@ def serve(config: TowerConfig) -> None:
         signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
         server.run(sockets=[listener])
     finally:
-        store.close()
-        if tower is not None:
-            tower.store_writer.report_lost()
-        if recorder is not None:
-            recorder.close(Clock().now())
+        try:
+            store.close()
+            if tower is not None:
+                tower.store_writer.report_lost()
+        finally:
+            if recorder is not None:
+                recorder.close(Clock().now())
 
 
 def _begin_recording(

@@ -25,8 +25,13 @@ class Executor(Protocol):
 class InlineExecutor:
     """Runs each call at once, in the thread of its caller."""
 
+    def __init__(self) -> None:
+        self._is_stopped = False
+
     def submit(self, call: Callable[[], _T]) -> Future[_T]:
-        """Run a call and return its future, which is done."""
+        """Run a call and return its future, which is done. Raises RuntimeError after `stop`."""
+        if self._is_stopped:
+            raise RuntimeError("the calls have stopped")
         future: Future[_T] = Future()
         try:
             future.set_result(call())
@@ -35,7 +40,8 @@ class InlineExecutor:
         return future
 
     def stop(self, patience_s: float) -> bool:
-        """Return True: no call waits."""
+        """Accept no more calls. Return True: no call waits."""
+        self._is_stopped = True
         return True
 
 

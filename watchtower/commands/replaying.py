@@ -64,7 +64,7 @@ def _replay_recording(args: argparse.Namespace) -> int:
         elif "incident" in effect:
             state = effect["state"]
             verdicts[state["id"]] = msgspec.convert(state["verdict"], Verdict)
-        elif text := effect.get("log") or effect.get("refused"):
+        elif text := effect.get("log") or effect.get("refused") or effect.get("failed"):
             print(f"{effect['at']:8.1f} s  {text}")
 
     try:

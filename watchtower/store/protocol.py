@@ -1,7 +1,7 @@
 """The store, as those that write to it and read from it know it.
 
-Every method returns at once. Its future is done when the data is safe, or read; calls are carried
-out in order. A future has the error of a call that failed.
+Calls are carried out in order. The future of a call is done when the data is safe, or read, and has
+the error of a call that failed. After `close` a call raises RuntimeError.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from functools import partial
 from watchtower.core.detection.case_inputs import CaseInputs, split_case
 from watchtower.core.diagnosed import Diagnosis, not_diagnosed
 from watchtower.diagnoser.messages import Request, limits_for
-from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
+from watchtower.tower.diagnosis_runner import NotDiagnosedError, Runner
 
 log = logging.getLogger("watchtower.tower")
 
@@ -32,7 +32,7 @@ class DiagnosisResult:
 
 
 async def run_diagnosis(
-    runner: DiagnosisRunner,
+    runner: Runner,
     job: str,
     owner: str,
     founder: str,

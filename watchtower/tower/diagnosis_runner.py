@@ -21,7 +21,7 @@ from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
-from watchtower.tower.inputs import Diagnosed, Record
+from watchtower.tower.inputs import Diagnosed, DiagnosisAsked, Record
 from watchtower.tower.turns import Turns
 
 log = logging.getLogger("watchtower.tower")
@@ -69,7 +69,39 @@ class Diagnoser(Protocol):
         """End the process at once."""
 
 
-MakeRunner = Callable[[Clock, Record], "DiagnosisRunner"]
+class Runner(Protocol):
+    """What runs the diagnoses of a tower: `DiagnosisRunner`, or a replay."""
+
+    durations: Durations
+    """Durations of the diagnoses that ended by themselves, without the wait for a turn."""
+    killed: int
+    """Number of diagnoses that were ended because they exceeded their limits."""
+
+    async def run(
+        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
+    ) -> Answer:
+        """Wait for the owner's turn, then return the answer of a diagnosis.
+
+        `freeze` is called when the turn begins, so that a waiting job does not store dumps that the
+        fleet has dropped. The function that it returns runs outside the event loop. `founder` is
+        the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
+        jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
+        """
+
+    def backing_off(self) -> list[str]:
+        """Return the jobs that must wait for their next diagnosis."""
+
+    def behind_s(self) -> float:
+        """Return the seconds since the oldest unfinished diagnosis was requested."""
+
+    def forget(self, job: str) -> None:
+        """Drop the entries of a job that is over."""
+
+    def stop(self) -> None:
+        """End what runs and accept no more requests."""
+
+
+MakeRunner = Callable[[Clock, Record], Runner]
 """Makes what runs the diagnoses of a tower."""
 
 
@@ -157,6 +189,7 @@ class DiagnosisRunner:
         self._asked_at: dict[object, float] = {}
         """Start of the wait of each diagnosis that waits or runs."""
         self._deaths: dict[str, _Deaths] = {}
+        self._asked = 0
         self.durations = Durations(DURATIONS_S)
         """Durations of the diagnoses that ended by themselves, without the wait for a turn."""
         self.killed = 0
@@ -165,30 +198,29 @@ class DiagnosisRunner:
     async def run(
         self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
     ) -> Answer:
-        """Wait for the owner's turn, then return the answer of a diagnosing process.
-
-        `freeze` is called when the turn begins, so that a waiting job does not store dumps that the
-        fleet has dropped. The function that it returns runs outside the event loop. `founder` is
-        the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
-        jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
-        """
-        frozen_at = self._clock.now()
-        why_not = ""
+        """Return the answer of a diagnosing process, as `Runner` says."""
+        self._asked += 1
+        number, frozen_at = self._asked, self._clock.now()
+        self._record(DiagnosisAsked(at=frozen_at, job=job, number=number))
 
         def freeze_now() -> Callable[[], Request]:
             nonlocal frozen_at
             frozen_at = self._clock.now()
             return freeze()
 
+        why_not = ""
         try:
             return await self._take_turns(job, owner, founder, freeze_now, again=again)
-        except NotDiagnosedError as error:
-            why_not = str(error)
+        except Exception as error:
+            why_not = str(error) or type(error).__name__
+            raise
+        except asyncio.CancelledError:
+            number = 0
             raise
         finally:
-            self._record(
-                Diagnosed(at=self._clock.now(), job=job, frozen_at=frozen_at, why_not=why_not)
-            )
+            if number:
+                now = self._clock.now()
+                self._record(Diagnosed(at=now, number=number, frozen_at=frozen_at, why_not=why_not))
 
     async def _take_turns(
         self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool

@@ -30,7 +30,7 @@ from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis
-from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.diagnosis_runner import Runner
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import PAUSES, LiveJob
@@ -56,7 +56,7 @@ class Effects:
         clock: Clock,
         store_writer: StoreWriter,
         feed: IncidentFeed,
-        runner: DiagnosisRunner,
+        runner: Runner,
         live: Mapping[str, LiveJob],
         counters: Counters,
     ) -> None:

@@ -22,7 +22,7 @@ from watchtower.core.fleet.quotas import Quota
 from watchtower.core.text import clean
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis
-from watchtower.tower.diagnosis_runner import DiagnosisRunner
+from watchtower.tower.diagnosis_runner import Runner
 from watchtower.tower.effects import Effects
 from watchtower.tower.inputs import Examined, Record
 from watchtower.tower.live import LiveJob
@@ -99,7 +99,7 @@ class Examinations:
         clock: Clock,
         effects: Effects,
         natives: NativeOrders,
-        runner: DiagnosisRunner,
+        runner: Runner,
         live: Mapping[str, LiveJob],
         record: Record,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Everything that changes a tower from outside: what agents send, what people do, and the time.
+"""What changes a tower from outside: what agents send, what people do, and the time.
 
 A recording is a list of these. Replayed in order, they give the same incidents, orders and replies.
 What the tower draws by chance (ids) and what takes time (diagnoses) is among them.
@@ -61,10 +61,18 @@ class Drawn(_Input, tag="id"):
     """What it names."""
 
 
-class Diagnosed(_Input, tag="diagnosed"):
-    """A diagnosis of a job ended."""
+class DiagnosisAsked(_Input, tag="diagnosis"):
+    """A diagnosis of a job began to wait for its turn."""
 
     job: str
+    number: int
+    """Counts the diagnoses of the tower."""
+
+
+class Diagnosed(_Input, tag="diagnosed"):
+    """A diagnosis ended. One that was cancelled has no end."""
+
+    number: int
     frozen_at: float
     """When its evidence was collected."""
     why_not: str = ""
@@ -126,6 +134,7 @@ Input = (
     | Ticked
     | Recalled
     | Drawn
+    | DiagnosisAsked
     | Diagnosed
     | Acknowledged
     | Silenced
@@ -136,7 +145,7 @@ Input = (
 )
 
 Record = Callable[[Input], None]
-"""Takes each input before the tower does. It returns at once and raises nothing."""
+"""Takes each input before the tower does. It returns at once, and an error in it is not raised."""
 
 
 def unrecorded(_: Input) -> None:

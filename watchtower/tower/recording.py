@@ -7,12 +7,12 @@ data folder does: only its owner may read the file.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
 import logging
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,11 +33,19 @@ FORMAT = 1
 MAX_BYTES = 1 << 30
 """Compressed bytes of a recording. About two days of a hundred jobs of eight ranks."""
 
-MAX_WAITING_BYTES = 64 << 20
+MAX_WAITING_BYTES = 256 << 20
 """Bytes that wait for a slow disk."""
 
-MAX_FILES = 99
+MAX_FILES = 9
 """Recordings with one name: those of a tower that is restarted."""
+
+LINE_BYTES = 2000
+"""Bytes of memory of a line that waits, besides its text."""
+
+MAX_CLOCK_S = 1e11
+MAX_PAUSE_S = 86_400.0
+"""Most seconds that a clock shows, and that pass between two inputs: a tower ticks twice a second,
+and a machine may sleep."""
 
 MAX_LINE = 128 << 20
 """Bytes of one line: the header has the incidents of the last run with their stacks."""
@@ -69,27 +77,38 @@ class Recorder:
     ends, and what was written before can be replayed."""
 
     def __init__(self, path: Path, header: Header) -> None:
-        """Create the file, or `tower.2.gz` if `tower.gz` exists, as after a restart. Raises
-        RecordingError."""
-        try:
-            self.path, self._file = _create(path)
-        except OSError as error:
-            raise RecordingError(f"cannot record to {path}: {error.strerror}") from error
-        self._gzip = zlib.compressobj(wbits=31)
-        self._thread = DaemonExecutor("record")
+        """Create the file, or `tower.2.gz` if `tower.gz` exists, as after a restart, and write the
+        header. Raises RecordingError."""
+        self._gzip = zlib.compressobj(level=1, wbits=31)
         self._taken = 0
         """Bytes of lines that the tower gave."""
         self._done = 0
         """Bytes of lines that the thread has written."""
         self._size = 0
         self._ended = self._failed = False
-        self._put(_encode(header))
+        try:
+            self.path, self._file = _create(path)
+            self._file.write(self._gzip.compress(_as_line(_encode(header))))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise RecordingError(f"cannot record to {path}: {why}") from error
+        self._thread = DaemonExecutor("record")
 
     def note(self, one: Input) -> None:
-        """Record an input."""
-        if not self._ended:
-            # Complete up to each tick, also if the tower is killed.
-            self._put(_encode(one), flush=isinstance(one, Ticked))
+        """Record an input. An input that is no JSON ends the recording."""
+        if self._ended:
+            return
+        try:
+            line = _encode(one)
+        except Exception as error:
+            self._end(f"an input cannot be written: {error}")
+            return
+        self._taken += len(line) + LINE_BYTES
+        if self._taken - self._done > MAX_WAITING_BYTES:
+            self._end("its inputs come faster than they can be written")
+            return
+        # Complete up to each tick, also if the tower is killed.
+        self._thread.submit(partial(self._write, line, flush=isinstance(one, Ticked)))
 
     def close(self, now: float) -> None:
         """Write what waits and close the file. `now` is the time of the tower's clock."""
@@ -98,18 +117,11 @@ class Recorder:
             self._end("")
         self._thread.stop(CLOSE_S)
 
-    def _put(self, line: bytes, *, flush: bool = False) -> None:
-        self._taken += len(line)
-        if self._taken - self._done > MAX_WAITING_BYTES:
-            self._end("the disk is too slow")
-            return
-        self._thread.submit(lambda: self._write(line, flush))
-
-    def _write(self, line: bytes, flush: bool) -> None:
-        self._done += len(line)
+    def _write(self, line: bytes, *, flush: bool) -> None:
+        self._done += len(line) + LINE_BYTES
         if self._failed:
             return
-        data = self._gzip.compress(line + b"\n")
+        data = self._gzip.compress(_as_line(line))
         if flush:
             data += self._gzip.flush(zlib.Z_SYNC_FLUSH)
         try:
@@ -128,27 +140,28 @@ class Recorder:
             self._end(why)
 
     def _end(self, why: str) -> None:
-        self._ended = True
-        if why:
+        if why and not self._ended:
             log.error("the recording %s ends here: %s", self.path, why)
+        self._ended = True
         self._thread.submit(self._close)
 
     def _close(self) -> None:
-        try:
-            with self._file:
-                self._file.write(self._gzip.flush())
-        except OSError as error:
-            log.error("the end of the recording %s is lost: %s", self.path, error.strerror)
+        with contextlib.suppress(OSError), self._file:  # then it is torn, and can be replayed
+            self._file.write(self._gzip.flush())
 
 
 def _create(path: Path) -> tuple[Path, BinaryIO]:
-    """Create a file that its owner alone can read. Raises OSError."""
+    """Create a file that its owner alone can read. Raises OSError, ValueError."""
     for number in range(1, MAX_FILES + 1):
         free = path if number == 1 else path.with_suffix(f".{number}{path.suffix}")
-        with contextlib.suppress(FileExistsError):
+        try:
             made = os.open(free, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            if not free.is_file():
+                raise ValueError(f"{free} is not a regular file") from None
+        else:
             return free, os.fdopen(made, "wb")
-    raise FileExistsError(errno.EEXIST, f"there are {MAX_FILES} recordings of this name already")
+    raise ValueError(f"there are {MAX_FILES} recordings of this name already: move them away")
 
 
 class RecordedClock(Clock):
@@ -166,59 +179,79 @@ class RecordedClock(Clock):
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether a file begins as one that is compressed with gzip. Raises OSError."""
+    """Return whether a file begins as one that is compressed with gzip. Raises OSError.
+
+    A pipe is none: nothing may be read from it twice.
+    """
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
 
 
-def read_recording(path: Path) -> tuple[Header, Iterator[Input]]:
-    """Return the header and the inputs of a file, which are read one by one.
+class Recording:
+    """A recording in a file."""
 
-    The recording of a tower that was killed ends early, and so do its inputs. Raises
-    RecordingError, also while the inputs are read.
-    """
-    lines = _read_lines(path)
-    try:
-        header = _headers.decode(next(lines, b""))
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise RecordingError(f"{path} is not a recording of watchtower: {error}") from None
-    if header.format != FORMAT:
-        raise RecordingError(
-            f"{path} was written by watchtower {header.watchtower}: replay it with that release"
-        )
-    return header, _decode(path, lines)
-
-
-def _decode(path: Path, lines: Iterator[bytes]) -> Iterator[Input]:
-    for number, line in enumerate(lines, start=2):
+    def __init__(self, path: Path) -> None:
+        """Read the header. Raises RecordingError."""
+        self._path = path
+        self.torn = ""
+        """Why the inputs ended before the stop of the tower; empty before they ended."""
+        lines = self._read_lines()
         try:
-            yield _inputs.decode(line)
+            self.header = _headers.decode(next(lines, b""))
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise RecordingError(f"{path}, line {number}: {error}") from None
+            raise RecordingError(f"{path} is not a recording of watchtower: {error}") from None
+        finally:
+            lines.close()
+        if self.header.format != FORMAT:
+            raise RecordingError(
+                f"{path} was written by watchtower {self.header.watchtower}: replay it with that "
+                "release"
+            )
+        if not (abs(self.header.now) < MAX_CLOCK_S and abs(self.header.wall) < MAX_CLOCK_S):
+            raise RecordingError(f"{path} is not a recording of watchtower: its clock is wrong")
 
+    def inputs(self) -> Generator[Input, None, None]:
+        """Return the inputs, which are read one by one. A broken one is the end: see `torn`."""
+        lines, at = self._read_lines(), self.header.now
+        next(lines)
+        self.torn = "its file is torn, or its tower was killed"
+        for number, line in enumerate(lines, start=2):
+            try:
+                one = _inputs.decode(line)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                self.torn = f"line {number}: {error}"
+                return
+            if not at <= one.at < at + MAX_PAUSE_S:
+                self.torn = f"line {number}: {one.at:g} s is not soon after {at:g} s"
+                return
+            at = one.at
+            if isinstance(one, Stopped):
+                self.torn = ""
+            yield one
 
-def _read_lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
-            yield from _split(file)
-    except (EOFError, zlib.error):
-        return  # the tower was killed
-    except OSError as error:
-        raise RecordingError(f"cannot read {path}: {error}") from None
-
-
-def _split(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
-    while line := file.readline(MAX_LINE):
-        if not line.endswith(b"\n"):
-            return  # torn
-        yield line
+    def _read_lines(self) -> Generator[bytes, None, None]:
+        try:
+            with self._path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
+                while line := file.readline(MAX_LINE):
+                    if not line.endswith(b"\n"):
+                        return
+                    yield line
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return
+        except OSError as error:
+            raise RecordingError(f"cannot read {self._path}: {error.strerror}") from None
 
 
 def _encode(value: Header | Input) -> bytes:
-    encoded = msgspec.json.encode(value)
+    return msgspec.json.encode(value)
+
+
+def _as_line(encoded: bytes) -> bytes:
     if b"\n" in encoded:  # between the values of a body that somebody formatted
         encoded = msgspec.json.format(encoded, indent=-1)
-    return encoded
+    return encoded + b"\n"
 
 
 _headers = msgspec.json.Decoder(Header)

@@ -1,8 +1,10 @@
-"""Replays a recording: the same tower, in recorded time, without network, threads and processes.
+"""Replays a recording: a tower with the same inputs, in recorded time, without network, threads and
+processes.
 
 The event loop waits for nothing: when no task can go on, its clock moves to the next timer. So a
-replay of ten minutes takes seconds, and its effects are always the same. Diagnoses are made again
-with the rules of this release. They take as long as they did.
+replay of ten minutes takes seconds, and two replays have the same effects. Diagnoses are made again
+with the rules of this release. They take as long as they did. The store never fails, and the check
+after dumps may come some milliseconds earlier or later than it did.
 """
 
 from __future__ import annotations
@@ -16,18 +18,20 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from watchtower.core.fleet.fleet import FleetFullError
-from watchtower.diagnoser.messages import Answer, Request, read_answer
+from watchtower.diagnoser.messages import Answer, read_answer
 from watchtower.diagnoser.work import answer as answer_request
 from watchtower.store.protocol import Store
 from watchtower.store.values import Incident, StartupState
 from watchtower.tower.clock import Clock
-from watchtower.tower.diagnosis_runner import DiagnosisRunner, Freeze, NotDiagnosedError
+from watchtower.tower.counters import Durations
+from watchtower.tower.diagnosis_runner import DURATIONS_S, Freeze, NotDiagnosedError
 from watchtower.tower.feedback import Answer as PersonsAnswer
 from watchtower.tower.incident_events import IncidentEvent
 from watchtower.tower.incident_verdicts import verdict_of
@@ -35,6 +39,7 @@ from watchtower.tower.inputs import (
     Acknowledged,
     Answered,
     Diagnosed,
+    DiagnosisAsked,
     Drawn,
     Dumped,
     Examined,
@@ -48,7 +53,7 @@ from watchtower.tower.inputs import (
     Traced,
     Unsilenced,
 )
-from watchtower.tower.recording import Header, read_recording
+from watchtower.tower.recording import Header, Recording
 from watchtower.tower.silences import Subject
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
@@ -58,14 +63,15 @@ from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 from watchtower.wire.series import SeriesBatch
 
-SETTLE_S = 5.0
-"""Seconds after the last input in which what has begun may end."""
+TURNS = 100
+"""Turns of the event loop at the end. An act of a person takes about ten."""
 
-TORN = "the recording ends here: its file is torn, or its tower was killed"
+NEVER_S = 1e9
+"""Longer than any recording."""
 
 Effect = dict[str, Any]
 """`at` in seconds since the start of the tower, and one of `reply`, `incident`, `log`, `refused`,
-`examination`, `job` and `kept`, with a value for JSON."""
+`failed`, `examination`, `job` and `kept`, with a value for JSON."""
 
 
 def replay(path: Path, store: Store, take: Callable[[Effect], None]) -> None:
@@ -73,69 +79,71 @@ def replay(path: Path, store: Store, take: Callable[[Effect], None]) -> None:
 
     `store` is empty. Each of its calls must be done when it returns. Raises RecordingError.
     """
-    header, inputs = read_recording(path)
-    chance = _Chance(inputs)
-    clock = ReplayClock(header.now, header.wall, chance.ids)
-    loop = _ReplayLoop(clock)
-    effects = Outcome(clock, take)
+    recording = Recording(path)
+    recorded = _Recorded(recording)
+    clock = ReplayClock(recording.header, recorded.ids)
+    loop, outcome = _ReplayLoop(clock), Outcome(clock, take)
     try:
-        with effects.catching_logs():
-            loop.run_until_complete(
-                _replay(header, read_recording(path)[1], chance, clock, effects, store)
-            )
+        with outcome.catching_logs():
+            loop.run_until_complete(_replay(recording, recorded, clock, outcome, store))
     finally:
         loop.close()
 
 
 async def _replay(
-    header: Header,
-    inputs: Iterable[Input],
-    chance: _Chance,
-    clock: ReplayClock,
-    effects: Outcome,
-    store: Store,
+    recording: Recording, recorded: _Recorded, clock: ReplayClock, outcome: Outcome, store: Store
 ) -> None:
+    header = recording.header
     for incident in header.startup.incidents:
         store.save_incident(incident)
-    for each in chance.recalled:
-        store.save_dumps(each.job, _read_batch(each.batch), each.taken_at)
+        outcome.add(incident="recalled", state=_shorten(incident))
+    make_runner = partial(ReplayedRunner, recorded=recorded)
+    listeners = (outcome,)
     tower = Tower(
-        header.policy,
-        store,
-        header.startup,
-        clock,
-        partial(ReplayedRunner, chance=chance),
-        (effects,),
-        header.shadow,
+        header.policy, store, header.startup, clock, make_runner, listeners, header.shadow
     )
-    player = _Player(tower, effects)
-    one: Input | None = None
-    for one in inputs:
-        await asyncio.sleep(max(0.0, one.at - clock.now()))
-        player.play(one)
-    if not isinstance(one, Stopped):
-        effects.add(log=TORN)
-    await asyncio.sleep(SETTLE_S)
-    await player.close()
-    player.show(tower.live)
-    await tower.close()
-    effects.add(kept=_shorten(store.recall()))
+    player = _Player(tower, outcome)
+    for each in recorded.recalled:
+        player.guard(partial(_save_recalled, store, each))
+    try:
+        # As many as were there when the ids were read: the tower may still be recording.
+        for one in islice(recording.inputs(), recorded.count):
+            await asyncio.sleep(max(0.0, one.at - clock.now()))
+            player.play(one)
+        if recorded.torn:
+            outcome.add(log=f"the recording ends here: {recorded.torn}")
+        player.show(tower.live)
+    finally:
+        await player.close()
+        await tower.close()
+    outcome.add(kept=_shorten(store.recall()))
+
+
+def _save_recalled(store: Store, each: Recalled) -> None:
+    store.save_dumps(each.job, _read_batch(each.batch), each.taken_at)
 
 
 class ReplayClock(Clock):
     """A clock that the event loop moves. Its ids are those of the recording."""
 
-    def __init__(self, now: float, wall: float, ids: dict[str, deque[str]]) -> None:
-        self.at, self.began, self._offset_s, self._ids = now, now, wall - now, ids
+    def __init__(self, header: Header, ids: dict[str, deque[str]]) -> None:
+        self._began, self._wall, self._ids = header.now, header.wall, ids
+        self.passed_s = 0.0
+        """Seconds since the start of the tower. They are small, so that adding a moment to them
+        changes them: the clock of a machine shows the time since it was started."""
         self._made = 0
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.passed_s += seconds
 
     def now(self) -> float:
         """Return recorded seconds of the monotonic clock."""
-        return self.at
+        return self._began + self.passed_s
 
     def wall(self) -> float:
         """Return recorded UNIX seconds."""
-        return self.at + self._offset_s
+        return self._wall + self.passed_s
 
     def new_id(self, of: str) -> str:
         """Return the next id of the recording; after the last one, an id of the same form."""
@@ -145,22 +153,31 @@ class ReplayClock(Clock):
         return f"REPLAYED{self._made:018}"
 
 
-class _Chance:
-    """What a tower does not decide itself, read in advance: a tick uses ids and answers that are
-    recorded after it."""
+class _Recorded:
+    """What a tower uses before its line in the recording: ids, ends of diagnoses, recalled dumps.
+    Read in advance."""
 
-    def __init__(self, inputs: Iterable[Input]) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.ids: dict[str, deque[str]] = {}
-        self.diagnosed: dict[str, deque[Diagnosed]] = {}
+        self.asked: dict[str, deque[int]] = {}
+        """Numbers of the diagnoses of each job, in order."""
+        self.diagnosed: dict[int, Diagnosed] = {}
+        """How the diagnoses that ended did so, by number."""
         self.recalled: list[Recalled] = []
-        for one in inputs:
+        """Dumps of the tower's last run. Those of this run arrive as they did."""
+        self.count = 0
+        for one in recording.inputs():
+            self.count += 1
             match one:
                 case Drawn(id=made, of=of):
                     self.ids.setdefault(of, deque()).append(made)
-                case Diagnosed(job=job):
-                    self.diagnosed.setdefault(job, deque()).append(one)
-                case Recalled():
+                case DiagnosisAsked(job=job, number=number):
+                    self.asked.setdefault(job, deque()).append(number)
+                case Diagnosed(number=number):
+                    self.diagnosed[number] = one
+                case Recalled(taken_at=taken_at) if taken_at < recording.header.wall:
                     self.recalled.append(one)
+        self.torn = recording.torn
 
 
 class _Selector(selectors.DefaultSelector):
@@ -174,7 +191,7 @@ class _Selector(selectors.DefaultSelector):
         if timeout is None and not events:
             raise RuntimeError("the replay waits for something that is not in the recording")
         if timeout and not events:
-            self.clock.at += timeout
+            self.clock.advance(timeout)
         return events
 
 
@@ -187,45 +204,55 @@ class _ReplayLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        """Return recorded seconds."""
-        return self._recorded.at
+        """Return the seconds since the start of the tower."""
+        return self._recorded.passed_s
 
 
-class _InProcess:
-    """The work of a diagnosing process."""
-
-    def ask(self, request: Request, *, brief: bool = False) -> Answer:
-        """Return the answer to a request."""
-        read = read_answer(answer_request(request.encode(brief=False)))
-        assert read is not None, "only a brief try gives up"
-        return read
-
-    def kill(self) -> None:
-        """Do nothing: there is no process."""
-
-
-class ReplayedRunner(DiagnosisRunner):
+class ReplayedRunner:
     """Diagnoses again what was diagnosed, when it was, and fails as it failed."""
 
-    def __init__(self, clock: Clock, record: Record, chance: _Chance) -> None:
-        super().__init__(clock, record, _InProcess)
-        self._diagnosed = chance.diagnosed
+    def __init__(self, clock: Clock, _: Record, recorded: _Recorded) -> None:
+        self._clock, self._recorded = clock, recorded
+        self.durations = Durations(DURATIONS_S)
+        self.killed = 0
 
     async def run(
         self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
     ) -> Answer:
-        """Return the answer at the time of the recorded one; at once if there is none."""
-        recorded, now = self._diagnosed.get(job), self._clock.now()
-        was = recorded.popleft() if recorded else Diagnosed(at=now, job=job, frozen_at=now)
+        """Return the answer at the time of the recorded one.
+
+        Never if that one did not end before the recording did; at once if there was none.
+        """
+        now, asked = self._clock.now(), self._recorded.asked.get(job)
+        was = Diagnosed(at=now, number=0, frozen_at=now)
+        if asked:
+            ended = self._recorded.diagnosed.get(asked.popleft())
+            was = ended or Diagnosed(at=now + NEVER_S, number=0, frozen_at=now)
         await self._wait_until(was.frozen_at)
-        request = freeze()
+        write = freeze()
         await self._wait_until(was.at)
         if was.why_not:
             raise NotDiagnosedError(was.why_not)
-        return _InProcess().ask(request())
+        answer = read_answer(answer_request(write().encode()))
+        assert answer is not None, "only a brief try gives up"
+        return answer
 
     async def _wait_until(self, at: float) -> None:
         await asyncio.sleep(max(0.0, at - self._clock.now()))
+
+    def backing_off(self) -> list[str]:
+        """Return no jobs: the recording has the reasons of diagnoses that were not made."""
+        return []
+
+    def behind_s(self) -> float:
+        """Return 0: nobody asks a replayed tower whether it is ready."""
+        return 0.0
+
+    def forget(self, job: str) -> None:
+        """Do nothing: there are no entries."""
+
+    def stop(self) -> None:
+        """Do nothing: there is no process."""
 
 
 class _Player:
@@ -239,6 +266,16 @@ class _Player:
 
     def play(self, one: Input) -> None:
         """Give one input to the tower. What needs time goes on in the background."""
+        self.guard(partial(self._play, one))
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Do some work. An error is an effect: the tower that was recorded went on, too."""
+        try:
+            work()
+        except Exception as error:
+            self._effects.add(failed=f"{type(error).__name__}: {error}")
+
+    def _play(self, one: Input) -> None:
         match one:
             case Ticked():
                 self._tower.tick()
@@ -252,6 +289,8 @@ class _Player:
                 self._start(self._tower.traces.take(_series.decode(body), body))
             case Acknowledged() | Silenced() | Unsilenced() | Answered() | Examined():
                 self._start(self._act(one))
+            case Drawn() | DiagnosisAsked() | Diagnosed() | Recalled() | Stopped():
+                pass  # see `_Recorded`
 
     def show(self, jobs: Iterable[str]) -> None:
         """Add what is shown of jobs, if they are live."""
@@ -260,7 +299,9 @@ class _Player:
                 self._effects.add(job=shown)
 
     async def close(self) -> None:
-        """Cancel what has not ended."""
+        """Let what needs no time come to its end, and cancel the rest."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -319,7 +360,7 @@ class Outcome:
 
     def add(self, **effect: object) -> None:
         """Hand on an effect that happens now."""
-        at = round(self._clock.at - self._clock.began, 3)
+        at = round(self._clock.passed_s, 3)
         self._take({"at": at, **{key: _builtins(value) for key, value in effect.items()}})
 
     def take_changed(self) -> set[str]:

@@ -95,7 +95,11 @@ async def recall_dumps(
         return
     now, wall = clock.now(), clock.wall()
     async for stored in store_writer.read_dumps(gen.job, wall - (now - last_beat)):
-        record(Recalled(at=now, job=gen.job, taken_at=stored.taken_at, batch=Raw(stored.sent.body)))
+        record(
+            Recalled(
+                at=clock.now(), job=gen.job, taken_at=stored.taken_at, batch=Raw(stored.sent.body)
+            )
+        )
         job = fleet.jobs.get(gen.job)
         if job is None or job.generation is not gen:
             return
