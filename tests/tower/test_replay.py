@@ -324,7 +324,7 @@ def test_a_recording_with_its_largest_size_ends_and_the_tower_goes_on(
     monkeypatch.setattr(recording, "MAX_BYTES", 2000)
     recorder = Recorder(tmp_path / "x.gz", header())
     for number in range(5000):
-        recorder.note(Ticked(at=number + os.urandom(4)[0] / 7))
+        recorder.note(Ticked(at=6 + number + os.urandom(1)[0] / 256))
     recorder.close(6000.0)
     assert (tmp_path / "x.gz").stat().st_size < 4000
     assert [r.message for r in caplog.records].count(caplog.records[0].message) == 1
