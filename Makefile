@@ -38,12 +38,12 @@ help: ## list the commands
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
-test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (about a minute)
+test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
 	@$(PYTEST) -n 5 --dist each -p no:schemathesis -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
 
 # Each interpreter has an environment of its own below $(VENV). What does not depend on it is left out:
 # drills, and contracts, which read the documents and the code.
-test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, the oldest and the newest found (a minute each)
+test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, the oldest and the newest found
 	@set -e; for python in $$($(BIN)/python tests/interpreters.py); do \
 		version=$$($$python -c 'import platform; print(platform.python_version())'); \
 		echo "the quick tests on Python $$version ($$python)"; \
