@@ -61,7 +61,7 @@ def flood(tower: RunningTower) -> Iterator[None]:
     process = spawn.Process(target=_run_flood, args=(tower.address, sent), daemon=True)
     process.start()
     try:
-        wait_until(lambda: sent.value > 2 * ADDRESSES * CONNECTIONS, "the flood runs")
+        wait_until(lambda: sent.value > 2 * ADDRESSES * CONNECTIONS, "the flood runs", 120)
         yield
     finally:
         process.terminate()

@@ -18,12 +18,13 @@ from agent.delivery.shipping import REPLY_LIMITS, ReportSender
 from tests.agent.agent_scene import PATIENCE_S
 from tests.certificates import make_authority
 from watchtower.access.tower_address import TowerAddress
-from watchtower.access.tower_connection import TowerConnection
+from watchtower.access.tower_connection import _CLOSED_WHILE_IDLE, TowerConnection
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
 
-ANSWER = b'{"version": 1}'
+ANSWER = b'{"version": 1, "report_interval_s": %d}'
+"""Each one differs from the one before: an agent does not hand on an equal reply."""
 
 
 class TlsServer:
@@ -33,6 +34,7 @@ class TlsServer:
         authority = make_authority(folder)
         self.ca_file = str(authority.file)
         self._idle, self._ended = threading.Semaphore(0), threading.Semaphore(0)
+        self._answered = 0
         self._end = end
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(*authority.sign("tower"))
@@ -53,15 +55,16 @@ class TlsServer:
                     self._end(connection)
                     self._ended.release()
 
-    @staticmethod
-    def _answer(connection: ssl.SSLSocket) -> None:
+    def _answer(self, connection: ssl.SSLSocket) -> None:
         heard = b""
         while part := connection.recv(65536):
             heard += part
             head, _, body = heard.partition(b"\r\n\r\n")
             if len(body) >= int(head.lower().partition(b"content-length:")[2].split()[0]):
                 reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
-                connection.sendall(reply % (len(ANSWER), ANSWER))
+                self._answered += 1
+                answer = ANSWER % self._answered
+                connection.sendall(reply % (len(answer), answer))
                 return
 
     def end_idle(self) -> None:
@@ -111,11 +114,11 @@ def address(server: TlsServer) -> TowerAddress:
 def test_a_closed_connection_fails_with_the_end_of_the_file(
     server: TlsServer, address: TowerAddress
 ) -> None:
-    """The caught errors are the real ones: OpenSSL's words differ from those of a plain socket."""
+    """The caught errors are the real ones: OpenSSL's differ from those of a plain socket."""
     connection = TowerConnection(address, REPLY_LIMITS)
     connection.post("/x", b"{}")
     server.end_idle()
-    with pytest.raises(ssl.SSLEOFError):
+    with pytest.raises(_CLOSED_WHILE_IDLE):
         connection._exchange_once("POST", "/x", b"{}")
     connection.close()
 
