@@ -44,7 +44,14 @@ def test_they_are_read_of_the_suspect_and_when_an_operator_asks() -> None:
             return bool(found["shown"])
 
         wait_until(has_functions, "native functions in the evidence", PATIENCE_S)
-        found["asked"] = client.stacks(run.job.name, SUSPECT, all_threads=False, native=True)
+
+        def has_answer() -> bool:
+            """On a busy machine py-spy may need longer than an agent waits for it."""
+            found["asked"] = client.stacks(run.job.name, SUSPECT, all_threads=False, native=True)
+            (item,) = found["asked"]["items"]
+            return "did not return" not in item["functions"]["failure"]
+
+        wait_until(has_answer, "py-spy returns in time", PATIENCE_S)
 
     config = read_config(CONFIG)
     # A host that sleeps needs no CPU to be sampled, and py-spy finds all of its callers.
