@@ -7,10 +7,8 @@ import http.client
 import re
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import uvicorn
 
 from benchmarks import junk
@@ -18,7 +16,6 @@ from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
 from watchtower.access.scopes import TokenBook
-from watchtower.api import connections, intake
 from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
@@ -78,20 +75,6 @@ class Server:
             return connection.getresponse().status
         finally:
             connection.close()
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for module, name in (
-        (connections, "HEAD_S"),
-        (connections, "LINGER_S"),
-        (intake, "BODY_S"),
-    ):
-        monkeypatch.setattr(module, name, SOON_S)
-    monkeypatch.setattr(connections, "REQUEST_S", 3 * SOON_S)
-    made = Server(tmp_path)
-    yield made
-    made.close()
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.store.test_sqlite import EVIDENCE, a_batch, a_case, an_incident
+from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.core.fleet.pace import Pause
 from watchtower.core.incident_filter import IncidentFilter

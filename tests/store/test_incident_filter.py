@@ -10,8 +10,8 @@ from itertools import product
 import msgspec
 import pytest
 
+from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
-from tests.store.test_sqlite import an_incident
 from watchtower.core.incident_filter import IncidentFilter, Position
 from watchtower.store.incident_filter import MAX_PLACES, accepts, as_sql, places_of, position_of
 from watchtower.store.sqlite import SqliteStore

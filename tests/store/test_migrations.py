@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
+from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore

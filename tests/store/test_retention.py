@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.test_sqlite import EVIDENCE, a_batch, an_incident
+from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.core.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune

@@ -6,20 +6,15 @@ import re
 import sqlite3
 import threading
 import time
-from dataclasses import replace
 
-import msgspec
 import pytest
 
-from tests.core.builders import as_sent
-from watchtower.core.case import Case
+from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.core.fleet.generation import PastGeneration
 from watchtower.store.migrations import StoreError
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, Incident
-from watchtower.wire.dumps import DumpBatch, SentBatch
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.store.values import GenerationRow
 
 
 @pytest.fixture
@@ -32,53 +27,6 @@ def store(path):
     store = SqliteStore(path)
     yield store
     store.close()
-
-
-def an_incident(**changes) -> Incident:
-    verdict = Verdict(
-        job="llama", generation=1, status=Status.HUNG, cause=Cause.UNKNOWN, summary="no idea"
-    )
-    incident = Incident(
-        id="01A",
-        job="llama",
-        generation=1,
-        status=Status.HUNG,
-        opened_at=100.0,
-        updated_at=100.0,
-        verdict=verdict,
-    )
-    return replace(incident, **changes)
-
-
-def a_case() -> Case:
-    return Case(
-        job="llama",
-        generation=1,
-        world_size=0,
-        typical_step_s=1.0,
-        stalled_for_s=6.0,
-        settle_s=2.0,
-        moving_cpu_cores=0.05,
-        ranks=(),
-    )
-
-
-EVIDENCE = msgspec.json.encode(a_case())
-
-
-def a_batch(ident: str, **values) -> SentBatch:
-    batch = DumpBatch(
-        version=1,
-        id=ident,
-        node="n0",
-        job="llama",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
-        ranks=(),
-        stacks=(),
-    )
-    return as_sent(replace(batch, **values))
 
 
 def test_a_batch_that_arrives_twice_is_kept_once(store, path):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.builders import EVIDENCE
 from tests.store.test_incident_filter import naming
-from tests.store.test_sqlite import EVIDENCE
 from tests.tower.test_api import recorded
 from tests.towers import JSON, RunningTower, running_tower
 from watchtower.access.tokens import make_token

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.core.detection.scenes import JOB
+from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
-from tests.store.test_sqlite import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.store.migrations import SCHEMA_VERSION
 from watchtower.store.sqlite import SqliteStore

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread, in_thread
-from tests.store.test_sqlite import an_incident
+from tests.store.builders import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.api.metrics import MAX_SILENT_SHOWN, Scraper, TowerCollector
