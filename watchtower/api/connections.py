@@ -371,7 +371,7 @@ class BoundedConnection(HttpToolsProtocol):
         return is_usual
 
     def _collect(self, data: bytes, length: int, end: int, wait_s: float) -> bool:
-        """Keep a request until it is complete and has its turn. False if there is no room for it.
+        """Keep a request until it is complete and has its turn. Return False without room for it.
 
         The application handles it if that takes longer than `wait_s` seconds.
         """

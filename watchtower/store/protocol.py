@@ -57,7 +57,7 @@ class Store(Protocol):
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
 
     def summary(self, incident_id: str) -> Future[bytes | None]:
-        """Read the summary of an incident's case; None if there is none."""
+        """Read the summary of an incident's case; None without one."""
 
     def save_dumps(
         self, job: str, sent: SentBatch, received_at: float, sharer: str = ""

@@ -308,7 +308,7 @@ class SqliteStore(Store):
         return self._thread.submit(read)
 
     def summary(self, incident_id: str) -> Future[bytes | None]:
-        """Read the summary of an incident's case; None if there is none."""
+        """Read the summary of an incident's case; None without one."""
         return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:

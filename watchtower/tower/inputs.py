@@ -1,7 +1,7 @@
 """What changes a tower from outside: what agents send, what people do, and the time.
 
-A recording is a list of these. Replayed in order, they give the same incidents, orders and replies.
-What the tower draws by chance (ids) and what takes time (diagnoses) is among them.
+A recording is a list of these. They include what the tower draws by chance (ids) and what takes
+time (diagnoses), so that each replay of a recording does the same.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ticked(_Input, tag="tick"):
 
 
 class Recalled(_Input, tag="recalled"):
-    """Dumps of the tower's last run were read from the store."""
+    """Dumps were read from the store: those of the last run, or of a rank not known before."""
 
     job: str
     taken_at: float
@@ -76,7 +76,7 @@ class Diagnosed(_Input, tag="diagnosed"):
     frozen_at: float
     """When its evidence was collected."""
     why_not: str = ""
-    """Why there is no answer; empty if there is one."""
+    """Why there is no diagnosis; empty if there is one."""
 
 
 class Acknowledged(_Input, tag="ack"):

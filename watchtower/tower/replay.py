@@ -245,21 +245,21 @@ class ReplayedRunner:
         return []
 
     def behind_s(self) -> float:
-        """Return 0: nobody asks a replayed tower whether it is ready."""
+        """Return 0: no diagnosis waits for a process."""
         return 0.0
 
     def forget(self, job: str) -> None:
         """Do nothing: there are no entries."""
 
     def stop(self) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing: no process was started."""
 
 
 class _Player:
-    """Gives inputs to a tower, and what it answers to the effects."""
+    """Gives inputs to a tower. Its replies are effects."""
 
-    def __init__(self, tower: Tower, effects: Outcome) -> None:
-        self._tower, self._effects = tower, effects
+    def __init__(self, tower: Tower, outcome: Outcome) -> None:
+        self._tower, self._outcome = tower, outcome
         self._last: dict[tuple[str, str], ReportReply] = {}
         """The last reply to each agent, without orders."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -273,13 +273,13 @@ class _Player:
         try:
             work()
         except Exception as error:
-            self._effects.add(failed=f"{type(error).__name__}: {error}")
+            self._outcome.add(failed=f"{type(error).__name__}: {error}")
 
     def _play(self, one: Input) -> None:
         match one:
             case Ticked():
                 self._tower.tick()
-                self.show(self._effects.take_changed())
+                self.show(self._outcome.take_changed())
             case Reported(report=report):
                 self._report(report)
             case Dumped(batch=batch):
@@ -296,7 +296,7 @@ class _Player:
         """Add what is shown of jobs, if they are live."""
         for name in sorted(jobs):
             if (shown := view_job(self._tower, name)) is not None:
-                self._effects.add(job=shown)
+                self._outcome.add(job=shown)
 
     async def close(self) -> None:
         """Let what needs no time come to its end, and cancel the rest."""
@@ -311,7 +311,7 @@ class _Player:
             try:
                 await work
             except Exception as error:
-                self._effects.add(refused=f"{type(error).__name__}: {error}")
+                self._outcome.add(refused=f"{type(error).__name__}: {error}")
 
         task = asyncio.get_running_loop().create_task(finish())
         self._tasks.add(task)
@@ -323,11 +323,11 @@ class _Player:
         try:
             reply = self._tower.take_report(report)
         except FleetFullError as error:
-            self._effects.add(refused=str(error))
+            self._outcome.add(refused=str(error))
             return
         self._last[agent] = replace(reply, orders=(), series=())
         if reply != last:
-            self._effects.add(reply=reply, to=report.node)
+            self._outcome.add(reply=reply, to=report.node)
 
     async def _act(self, one: Acknowledged | Silenced | Unsilenced | Answered | Examined) -> None:
         tower = self._tower
@@ -347,7 +347,7 @@ class _Player:
                     await tower.feedback.give(judged, verdict_of(tower, judged), answer)
             case Examined(job=job, rank=rank, native=native):
                 if found := await tower.examinations.examine(job, rank, native=native):
-                    self._effects.add(examination=found.verdict)
+                    self._outcome.add(examination=found.verdict)
 
 
 class Outcome:
@@ -390,12 +390,12 @@ class Outcome:
 
 
 class _Lines(logging.Handler):
-    def __init__(self, effects: Outcome) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         super().__init__()
-        self._effects = effects
+        self._outcome = outcome
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._effects.add(log=record.getMessage())
+        self._outcome.add(log=record.getMessage())
 
 
 def _read_batch(batch: msgspec.Raw) -> SentBatch:

@@ -211,8 +211,7 @@ class StoreWriter:
         return await self._read(self._store.incident_ids(prefix, limit))
 
     async def summary(self, incident_id: str) -> bytes | None:
-        """Read the summary of an incident's case; None if there is none. Raises
-        StoreFailedError."""
+        """Read the summary of an incident's case; None without one. Raises StoreFailedError."""
         return await self._read(self._store.summary(incident_id))
 
     async def series(self, incident_id: str) -> list[SeriesRow]:

@@ -58,8 +58,8 @@ class Loss:
     rank: int
     at: float
     kind: DeathKind | None
-    """None if it is no longer reported: the state of the rank is not known then. By its text alone:
-    the diagnosis that names a rank decides whether its error may follow another death."""
+    """The kind by the text of the error alone: the diagnosis that names a rank decides whether its
+    error may follow another death. None if the rank is no longer reported."""
     text: str
     """A description such as "ended by SIGTERM"."""
 
