@@ -26,8 +26,8 @@ from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
-from watchtower.printable import printable
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.writing.printable import printable
 
 MAX_VERSION = 64
 """Characters shown of a tool's version, which is output of another program."""

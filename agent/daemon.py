@@ -46,8 +46,8 @@ from agent.watching.observing import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
-from watchtower.fair_order import by_turns
-from watchtower.systemd import Notifier
+from watchtower.service.fair_order import by_turns
+from watchtower.service.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.collectors import make_collectors
-from watchtower.metric_spec import MetricSpec, counter, gauge, histogram
+from watchtower.service.metric_spec import MetricSpec, counter, gauge, histogram
 
 RANKS = gauge("watchtower_agent_ranks", "", "Living ranks that are watched on this node.")
 REPORT_FAILURES = counter(

@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from agent import __version__
 from agent import metric_table as table
 from agent.delivery.dump_queue import DumpLoss
-from watchtower.metric_spec import MetricSpec, Sample
+from watchtower.service.metric_spec import MetricSpec, Sample
 from watchtower.wire.report import AgentGaps
 
 log = logging.getLogger(__name__)

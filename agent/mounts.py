@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_MOUNTS, MAX_NAME
 from watchtower.wire.dumps import Mount
+from watchtower.writing.printable import printable
 
 PSEUDO_FILE_SYSTEMS = frozenset(
     {

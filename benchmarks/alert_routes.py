@@ -22,7 +22,7 @@ from tests.system.hung_jobs import FAST, SmallJob, reporting
 from tests.system.monitoring import Receiver, receiving, watching
 from tests.towers import running_tower
 from watchtower.commands.client import TowerClient
-from watchtower.core.times import read_time
+from watchtower.writing.times import read_time
 
 DIRECT_S, PROMETHEUS_S = 1.0, 12.0
 """Longest time to the notification in seconds, by route."""

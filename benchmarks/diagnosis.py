@@ -24,19 +24,19 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.program import Calls
 from tests.synthesis.timeline import run
-from watchtower.core.case import Case
-from watchtower.core.detection.case_inputs import collect_case_inputs, split_case
-from watchtower.core.detection.condition import Stall, Why
-from watchtower.core.detection.detector import Detector
-from watchtower.core.diagnosis.diagnosis import diagnose, diagnose_picture
-from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.policy import Policy
-from watchtower.core.summary.summarize import summarize
 from watchtower.diagnoser.messages import Request, decode_case, limits_for, write_success
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.diagnoser.summaries import write_summary
-from watchtower.garbage import put_off_full_collections
+from watchtower.diagnosis.diagnosis import diagnose, diagnose_picture
+from watchtower.diagnosis.picture import take_picture
+from watchtower.evidence.case import Case
+from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.case_inputs import collect_case_inputs, split_case
+from watchtower.jobs.condition import Stall, Why
+from watchtower.jobs.detector import Detector
+from watchtower.policy import Policy
+from watchtower.service.garbage import put_off_full_collections
+from watchtower.views.summary.summarize import summarize
 from watchtower.wire.dumps import DumpBatch, SentBatch
 
 LAYOUTS = {

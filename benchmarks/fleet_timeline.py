@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from watchtower.core.detection.effects import DiagnosisWanted, StatusChanged
 from watchtower.diagnoser import messages, process
+from watchtower.jobs.effects import DiagnosisWanted, StatusChanged
 from watchtower.tower import diagnosis_result, effects, live, tower
 from watchtower.wire.verdict import Status
 

@@ -36,9 +36,9 @@ from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from watchtower.api.intake import decode
 from watchtower.app import run_in_processes
-from watchtower.core.case import Case
-from watchtower.core.policy import Policy
-from watchtower.garbage import put_off_full_collections
+from watchtower.evidence.case import Case
+from watchtower.policy import Policy
+from watchtower.service.garbage import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

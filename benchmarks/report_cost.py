@@ -30,7 +30,7 @@ from statistics import median
 import uvloop
 
 from benchmarks.fleet import LAYOUTS, Connection, Node, cpu_s, imagine, with_beat
-from watchtower.core.fleet.report_interval import report_interval_s
+from watchtower.fleet.report_interval import report_interval_s
 
 WARM_S = 4.0
 """Seconds of reports before the measured ones. The job's pace is known after three steps."""

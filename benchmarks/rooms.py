@@ -1,7 +1,7 @@
 """How many files of the product one diagnosis enters, and how often it crosses between them.
 
 Each file is a room that a reader must enter, too. `python -m benchmarks.rooms [GOLDEN]`: a folder
-of `tests/core/goldens`, by default eight ranks of which one waits for its data.
+of `tests/diagnosis/goldens`, by default eight ranks of which one waits for its data.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import FrameType
 
 import msgspec
 
-from watchtower.core.case import Case
-from watchtower.core.diagnosis.diagnosis import diagnose
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.case import Case
 
 ROOT = Path(__file__).resolve().parents[1]
-GOLDENS = ROOT / "tests" / "core" / "goldens"
+GOLDENS = ROOT / "tests" / "diagnosis" / "goldens"
 _CASES = msgspec.json.Decoder(Case)
 
 

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from tests.diagnosers import in_thread
 from watchtower.api.metrics import Snapshot, TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -26,7 +26,7 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from tests.system.snapshots.hung_star import AGENT, NODE, star
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
 
 LAYOUTS = {16: Layout(tensor=2, data=2, pipeline=4), 512: Layout(tensor=8, data=8, pipeline=8)}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
+from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack
 from watchtower.wire.dumps import DumpBatch, KernelWait, Mount, RankDump, ThreadDump
 from watchtower.wire.report import Beat, ProcessState, RankVitals, Report
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.metric_table import AGENT_METRICS
 from watchtower.api.metric_table import TOWER_METRICS
-from watchtower.metric_spec import MetricSpec
+from watchtower.service.metric_spec import MetricSpec
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,7 +44,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 """The generated parts of each page, by name."""
 
 
-RUNBOOKS = "watchtower/core/postmortem/runbooks.toml"
+RUNBOOKS = "watchtower/incidents/postmortem/runbooks.toml"
 
 
 def make_runbooks() -> str:

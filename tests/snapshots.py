@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tests.core.builders import Built
+from tests.diagnosis.builders import Built
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Beat, RankVitals, Report
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot

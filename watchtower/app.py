@@ -57,10 +57,10 @@ from watchtower.api.slack_commands import SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
-from watchtower.garbage import put_off_full_collections
+from watchtower.service.garbage import put_off_full_collections
+from watchtower.service.systemd import Notifier
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
-from watchtower.systemd import Notifier
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state

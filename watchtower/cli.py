@@ -15,7 +15,6 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
-from watchtower.arguments import Parser, name_or_id, person
 from watchtower.commands import (
     acknowledging,
     asking,
@@ -36,10 +35,11 @@ from watchtower.commands.exit_codes import (
     exit_code_of,
 )
 from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
-from watchtower.completing import add_completion, add_help
 from watchtower.config import TowerConfig, load_config
-from watchtower.log_limit import LogLimit
-from watchtower.settings_file import ConfigError
+from watchtower.service.arguments import Parser, name_or_id, person
+from watchtower.service.completing import add_completion, add_help
+from watchtower.service.log_limit import LogLimit
+from watchtower.service.settings_file import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from watchtower.metric_spec import Sample, counter
+from watchtower.service.metric_spec import Sample, counter
 from watchtower.wire.observations import NODE, Observation
 
 STEPS = counter(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from watchtower.metric_spec import MetricSpec, Sample
+from watchtower.service.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
 
 

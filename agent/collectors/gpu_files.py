@@ -19,7 +19,7 @@ from pathlib import Path
 
 from agent.collectors.subjects import name_pci
 from agent.procfs import Proc
-from watchtower.metric_spec import MetricSpec, Sample
+from watchtower.service.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
 
 EVERY_S = 10.0

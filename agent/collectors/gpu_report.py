@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from agent.collectors.gpu_state import ERRORS, LOST, GpuState
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.observations import Observation
+from watchtower.writing.printable import printable
 
 SOURCE = "nvml"
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from agent.collectors.subjects import name_pci
-from watchtower.printable import printable
-from watchtower.toml_tables import read_table
+from watchtower.service.toml_tables import read_table
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, MAX_WORD
+from watchtower.writing.printable import printable
 
 MAX_LINE = 1024
 """Characters of a line that are used. The kernel cuts its own lines at this length."""

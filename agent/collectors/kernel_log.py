@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 from agent.collectors.kernel_lines import MAX_LINE, KernelLine, read_line
 from agent.collectors.oom_report import OomReport
-from watchtower.fair_order import by_turns
-from watchtower.metric_spec import Sample, counter, gauge
+from watchtower.service.fair_order import by_turns
+from watchtower.service.metric_spec import Sample, counter, gauge
+from watchtower.service.xid_table import explain_xid
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, Observation
 from watchtower.wire.report import KERNEL_LOG_GAP
-from watchtower.xid_table import explain_xid
 
 XIDS = counter(
     "watchtower_xids_total",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
 from agent.collectors.subjects import name_pid
 from agent.procfs import Proc
-from watchtower.metric_spec import Sample, gauge
+from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import Observation
 
 USED = gauge(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from agent.collectors.subjects import name_nic
-from watchtower.metric_spec import Sample, counter, gauge
+from watchtower.service.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import Observation
 
 BYTES = counter(

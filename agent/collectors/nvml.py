@@ -38,7 +38,7 @@ from agent.collectors.nvml_process import (
 )
 from agent.collectors.subjects import name_pci
 from agent.procfs import Proc
-from watchtower.metric_spec import Sample
+from watchtower.service.metric_spec import Sample
 from watchtower.wire.observations import NODE, Observation
 
 STUCK_S = 3.0

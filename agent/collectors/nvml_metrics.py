@@ -8,7 +8,7 @@ from agent.collectors.gpu_pattern import SLOWED_BY, Pattern
 from agent.collectors.gpu_report import FABRIC_DONE
 from agent.collectors.nvml_process import GpuReading, NodeReading
 from agent.gpu_reader.gpu import CALL_BUCKETS_S
-from watchtower.metric_spec import MetricSpec, Sample, counter, gauge, histogram
+from watchtower.service.metric_spec import MetricSpec, Sample, counter, gauge, histogram
 
 UTILIZATION = gauge(
     "watchtower_gpu_utilization_ratio",

@@ -13,7 +13,7 @@ import os
 import re
 from collections import Counter
 
-from watchtower.printable import printable
+from watchtower.writing.printable import printable
 
 MAX_NAMES = 256
 """Names of processes that are counted one by one. Further ones are summed up as "others"."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from watchtower.metric_spec import Sample, gauge
+from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import NODE, Observation
 
 PRESSURE = gauge(

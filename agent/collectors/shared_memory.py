@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from agent.procfs import Proc
-from watchtower.metric_spec import Sample, gauge
+from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import NODE, Observation
 
 USED = gauge("watchtower_shm_used_ratio", "", "Used share of /dev/shm of the node, 0 to 1.")

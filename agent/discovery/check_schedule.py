@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count, zip_longest
 
 from agent.discovery.candidates import Candidate
-from watchtower.token_bucket import TokenBucket
+from watchtower.service.token_bucket import TokenBucket
 
 CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds between checks of a process that may become a rank. The last value repeats."""

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from watchtower.fair_places import has_share
+from watchtower.service.fair_places import has_share
 
 READ_WAIT_S = 0.25
 """Seconds to wait for one read. It usually takes 20 us."""

@@ -11,11 +11,11 @@ from functools import cache
 from watchtower_heartbeat.launchers import IDENTITY_VARIABLES, LAUNCHERS, read_identity
 from watchtower_heartbeat.page import UNKNOWN
 
-from watchtower.printable import printable
-from watchtower.toml_tables import read_table
+from watchtower.service.toml_tables import read_table
 from watchtower.wire import drills, programs
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 from watchtower.wire.report import JobLabels, Launch
+from watchtower.writing.printable import printable
 
 SHOWN_OF_VALUE = 32
 """Characters of a variable's value in a sentence."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Set
 
 from agent.discovery.found_rank import FoundRank
-from watchtower.fair_order import by_turns
+from watchtower.service.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 
 MAX_ENDED = 256

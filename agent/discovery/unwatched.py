@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.discovery.rank_quota import MAX_LIVING
-from watchtower.fair_order import by_turns
-from watchtower.printable import printable
+from watchtower.service.fair_order import by_turns
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.report import (
     MAX_UNWATCHED,
@@ -22,6 +21,7 @@ from watchtower.wire.report import (
     OVER_LIMIT,
     Unwatched,
 )
+from watchtower.writing.printable import printable
 
 WRONG_RANK, NO_RANK = "wrong_rank", "no_rank"
 HIDDEN_ENVIRONMENT, NOT_READABLE = "hidden_environment", "not_readable"

@@ -9,10 +9,10 @@ from itertools import islice
 
 import msgspec
 
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.dumps import KernelWait, NativePlace, ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
+from watchtower.writing.printable import printable
 
 MAIN_THREAD = "MainThread"
 

@@ -11,7 +11,6 @@ from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
 from agent.dumpers.torch_records import GroupCalls, TorchCall, TorchRecords, order_of_name
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.bounds import (
     MAX_GROUP_RECORDS,
     MAX_MEMBERS_TEXT,
@@ -28,6 +27,7 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import KernelWait
+from watchtower.writing.printable import printable
 
 MAX_RANK_RECORDS = 4096
 """Collectives sent of one rank: the last eight of 512 groups. For further groups only counts are

@@ -11,11 +11,11 @@ from agent.dumpers.sockets import SocketTables
 from agent.mounts import MountTables
 from agent.procfs import Proc, parse_stat
 from agent.tracers import find_foreign_tracer, see_past_own_tools
-from watchtower.printable import printable
-from watchtower.toml_tables import read_table
+from watchtower.service.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
+from watchtower.writing.printable import printable
 
 RUNNING = "running"
 

@@ -26,10 +26,10 @@ from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
 from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from agent.procfs import Proc, parse_stat
 from agent.tracers import find_tracer
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 from watchtower.wire.native_functions import MAX_NATIVE_FRAMES, NativeFrame, NativeFunctions
+from watchtower.writing.printable import printable
 
 FUNCTIONS_DEADLINE_S = 5.0
 """Seconds until py-spy is killed. It needs 0.1 to 0.7 s, most of it for the symbols of torch. The

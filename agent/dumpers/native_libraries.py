@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from watchtower.toml_tables import read_table
+from watchtower.service.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME
 
 PYTHON, LIBC, GLUE, DEVICE, COMPILER = "python", "libc", "glue", "device", "compiler"

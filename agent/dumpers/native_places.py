@@ -31,9 +31,9 @@ from agent.dumpers.native_libraries import (
 from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner, Ended
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
+from watchtower.writing.printable import printable
 
 PLACES_DEADLINE_S = 4.5
 """Seconds for all ranks of a round, with all children."""

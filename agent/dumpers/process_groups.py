@@ -24,7 +24,6 @@ from watchtower_heartbeat.layout import (
 from agent.discovery.pages import leads_to_memfd
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.bounds import (
     MAX_GROUPS_PER_RANK,
     MAX_MEMBERS_TEXT,
@@ -33,6 +32,7 @@ from watchtower.wire.bounds import (
     MAX_WORLD_SIZE,
 )
 from watchtower.wire.collectives import format_members, parse_members
+from watchtower.writing.printable import printable
 
 LINK = f"/memfd:{GROUPS_MEMFD_NAME} (deleted)"
 """The link of its descriptor under /proc/PID/fd."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES, confine
-from watchtower.fair_places import has_share
+from watchtower.service.fair_places import has_share
 
 REAP_S = 0.5
 """Seconds to wait for a killed child. It ends in milliseconds, unless it hangs in the kernel."""

@@ -39,7 +39,6 @@ from typing import Annotated
 
 import msgspec
 
-from watchtower.printable import printable
 from watchtower.wire.bounds import (
     MAX_AGE_S,
     MAX_INTEGER,
@@ -49,6 +48,7 @@ from watchtower.wire.bounds import (
     MAX_WORLD_SIZE,
 )
 from watchtower.wire.collectives import CollectiveRecord
+from watchtower.writing.printable import printable
 
 MAX_ENTRIES = 20_000
 """Entries read of one recorder: ten times the default ring, and 10 MB of JSON."""

@@ -19,10 +19,10 @@ from agent.dumpers.python_child import child_command
 from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_child import EPOLL, POLL
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.sockets import is_listening
+from watchtower.writing.printable import printable
 
 WATCHED_DEADLINE_S = 1.0
 """Seconds for all calls of a round, which take 30 ms. Calls without an answer have no target."""

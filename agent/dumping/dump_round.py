@@ -43,7 +43,7 @@ from agent.dumping.round_trees import (
 from agent.dumping.targets import Target
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE, ToolTurns
 from agent.procfs import Proc, parse_command
-from watchtower.fair_places import has_share
+from watchtower.service.fair_places import has_share
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import FailureKind, KernelWait, RankDump

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
-from watchtower.fair_order import by_turns
-from watchtower.fair_places import has_share
+from watchtower.service.fair_order import by_turns
+from watchtower.service.fair_places import has_share
 
 DUMPS_AT_ONCE = 8
 """Jobs dumped at the same time on one node. One owner has at most four."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agent.discovery.found_rank import JobKey
 from agent.dumping.dump_slots import DumpSlots
-from watchtower.fair_places import has_share
+from watchtower.service.fair_places import has_share
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_ORDERS, Deadline, Order
 
 DUMP_EXPIRES_S = 60.0

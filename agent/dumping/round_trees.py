@@ -13,7 +13,6 @@ from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.native_functions import Moment
 from agent.dumpers.python_stacks import StackDump, failed
 from agent.dumping.targets import Target
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import (
     ChildDump,
@@ -26,6 +25,7 @@ from watchtower.wire.dumps import (
 from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
+from watchtower.writing.printable import printable
 
 LATE_HELP = "the round of dumps had no time left for this process"
 

@@ -1,4 +1,4 @@
-"""Turns at py-spy, for threads. Owners share them, see `watchtower/fair_places.py`."""
+"""Turns at py-spy, for threads. Owners share them, see `watchtower/service/fair_places.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from watchtower.fair_places import FairPlaces
+from watchtower.service.fair_places import FairPlaces
 
 PY_SPY_AT_ONCE = 3
 """Two at once need two thirds of the time of one by one; more than two are not faster. One owner

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from watchtower.printable import ELLIPSIS, printable
 from watchtower.wire.series import MAX_OUTPUT_LINE
+from watchtower.writing.printable import ELLIPSIS, printable
 
 MAX_INDENT = 40
 """Spaces at the beginning of a line that remain: tracebacks need them."""

@@ -19,7 +19,7 @@ from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from agent.series.history import History
 from agent.series.output import MAX_OUTPUT_BYTES, read_rank_output
-from watchtower.token_bucket import TokenBuckets
+from watchtower.service.token_bucket import TokenBuckets
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.report import RankVitals
 from watchtower.wire.series import (

@@ -17,8 +17,8 @@ from agent.snapshots.file import (
 from agent.snapshots.options import SnapshotOptions
 from agent.snapshots.taking import SnapshotTaker
 from agent.snapshots.text import describe
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_TEXT
+from watchtower.writing.printable import printable
 
 DONE, NOTHING_FOUND, NOT_WRITTEN = 0, 1, 5
 

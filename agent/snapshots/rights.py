@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from agent.gaps import find_gap_of_container, find_gap_of_stacks, find_gaps, find_missing_rights
 from agent.procfs import Proc
-from watchtower.printable import printable
 from watchtower.wire.report import AgentGaps
+from watchtower.writing.printable import printable
 
 MAX_USERS = 4
 """Users named in the sentence."""

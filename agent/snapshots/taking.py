@@ -30,7 +30,7 @@ from agent.snapshots.options import SnapshotOptions
 from agent.snapshots.rights import find_limits
 from agent.watching.ranks import WatchedRank
 from agent.watching.watchlist import Watchlist
-from watchtower.fair_order import by_turns
+from watchtower.service.fair_order import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import AgentGaps, Report

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from watchtower.printable import printable
 from watchtower.wire.collectives import format_members
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.snapshot import Snapshot
 from watchtower.wire.stacks import Stack
+from watchtower.writing.printable import printable
 
 MAX_GROUPS = 12
 """Groups shown for each job. A job without a hang may have one for each rank."""

@@ -15,8 +15,8 @@ from agent.discovery.process_table import Process
 from agent.metric_table import NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.procfs import CLOCK_TICKS_PER_S
 from agent.watching.ranks import WatchedRank
-from watchtower.fair_order import by_turns
-from watchtower.metric_spec import Sample
+from watchtower.service.fair_order import by_turns
+from watchtower.service.metric_spec import Sample
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.observations import MAX_OBSERVATIONS, NODE, Observation
 from watchtower.wire.report import EndingKind, RankVitals

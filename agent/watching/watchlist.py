@@ -14,7 +14,7 @@ from agent.discovery.rank_quota import MAX_ENDED
 from agent.dumping.dump_triggers import RankBeat
 from agent.procfs import Proc
 from agent.watching.ranks import WatchedRank
-from watchtower.fair_order import by_turns
+from watchtower.service.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import Launch, RankVitals
 

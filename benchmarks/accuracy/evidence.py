@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 
 INCIDENT = "incident.json"
 MISSING = "missing.json"

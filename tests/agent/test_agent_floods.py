@@ -23,7 +23,7 @@ from agent.discovery.rank_quota import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.procfs import Proc, Stat
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
-from watchtower.log_limit import BURST, LogLimit
+from watchtower.service.log_limit import BURST, LogLimit
 from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.report import Launch, RankVitals, Report
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.collectors.gpu_files import EVERY_S, GpuFiles
 from agent.collectors.kernel_lines import read_line
-from watchtower.core.reading.observed import Observed
+from watchtower.evidence.observed import Observed
 from watchtower.wire.observations import Observation
 
 

@@ -52,12 +52,12 @@ from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, pars
 from agent.watching.heartbeats import Heartbeat
 from agent.watching.ranks import make_ending
 from tests.properties import examples
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump
 from watchtower.wire.orders import Deadline, Order, ReportReply
 from watchtower.wire.report import ProcessState, RankVitals, Report
+from watchtower.writing.printable import printable
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
 """Surrogates and control characters too."""

@@ -15,7 +15,7 @@ from agent.watching.observing import (
     Observer,
     mark_oom_kills,
 )
-from watchtower.metric_spec import Sample
+from watchtower.service.metric_spec import Sample
 from watchtower.wire.observations import MAX_OBSERVATIONS, NODE, Observation
 from watchtower.wire.report import Ending, EndingKind, RankVitals
 

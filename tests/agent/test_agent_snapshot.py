@@ -23,7 +23,7 @@ from agent.snapshots.file import (
 )
 from agent.snapshots.taking import find_undumped
 from agent.snapshots.text import describe
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
+from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
 from tests.snapshots import a_snapshot, merge
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import AgentGaps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.accuracy.evidence import Evidence
-from tests.core.builders import IN_TORCH_ALL_REDUCE, ranks_in
-from tests.core.recording import a_recorded_case, calls
-from watchtower.core.case import Case
+from tests.diagnosis.builders import IN_TORCH_ALL_REDUCE, ranks_in
+from tests.diagnosis.recording import a_recorded_case, calls
+from watchtower.evidence.case import Case
 
 PAIRS = {"tp01": (0, 1), "tp23": (2, 3), "dp02": (0, 2), "dp13": (1, 3)}
 

@@ -14,7 +14,7 @@ from benchmarks.accuracy.evidence import NO_SOCKET, Evidence, read_evidence
 from benchmarks.accuracy.peers import PEERS, count_below_leader, frtrace, stack_majority
 from benchmarks.accuracy.peers.peer import Opinion, Peer, always
 from tests.benchmarks.peer_evidence import a_recorder, cascade, evidence_of, recorded_cascade
-from tests.core.builders import (
+from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_TORCH_ALL_REDUCE,
@@ -24,7 +24,7 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from tests.core.recording import a_recorded_case, calls
+from tests.diagnosis.recording import a_recorded_case, calls
 
 
 def test_the_rule_of_each_group_accuses_the_victim_of_a_cascade_too() -> None:

@@ -6,10 +6,10 @@ import argparse
 
 import pytest
 
-from watchtower.arguments import MAX_COMPARED, suggest
 from watchtower.cli import main, make_parser
 from watchtower.commands.exit_codes import MEANINGS
-from watchtower.completing import SHELLS, list_commands, write_script
+from watchtower.service.arguments import MAX_COMPARED, suggest
+from watchtower.service.completing import SHELLS, list_commands, write_script
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

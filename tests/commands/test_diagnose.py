@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.core.builders import FETCHING
-from tests.core.detection.test_snapshots import SIZE, nodes, rank
+from tests.diagnosis.builders import FETCHING
+from tests.jobs.test_snapshots import SIZE, nodes, rank
 from tests.snapshots import GAP_S, TAKEN_AT, as_line, merge
 from watchtower.cli import main
 from watchtower.commands import bounded_run, diagnosing, snapshot_files

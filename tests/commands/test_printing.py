@@ -15,7 +15,7 @@ from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, UNUSABLE, exit_code_of
 from watchtower.commands.printing import as_json, clean_lines, table
 from watchtower.commands.replaying import read_bundle
-from watchtower.core.times import format_distance, format_time
+from watchtower.writing.times import format_distance, format_time
 
 NOW = 1_795_363_392.0  # 2026-11-22 16:03:12 UTC
 

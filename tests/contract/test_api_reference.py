@@ -15,7 +15,7 @@ from tests.diagnosers import in_thread
 from watchtower.api import examples
 from watchtower.api.field_texts import COMMON
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.feedback import Calibration, FeedbackView

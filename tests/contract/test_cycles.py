@@ -95,7 +95,7 @@ def fold(graph: Mapping[str, set[str]], package: str) -> dict[str, set[str]]:
 
 
 def child_of(name: str, package: str) -> str:
-    """Return what of a package a module lies in: "core" of `watchtower.core.case`; "" outside."""
+    """Return what of a package a module lies in: "wire" of `watchtower.wire.dumps`; "" outside."""
     inside = name.startswith(f"{package}.")
     return name.removeprefix(f"{package}.").partition(".")[0] if inside else ""
 

@@ -15,7 +15,7 @@ from dashboards.panels import STATES
 from tests.dashboard_queries import BUILT_IN, VARIABLE, all_queries, load, names
 from watchtower.api import job_metrics
 from watchtower.api.metric_table import TOWER_METRICS
-from watchtower.metric_spec import MetricKind, MetricSpec
+from watchtower.service.metric_spec import MetricKind, MetricSpec
 from watchtower.wire.verdict import NOT_JUDGED
 
 PROCESS = (

@@ -12,10 +12,10 @@ import pytest
 from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
 from watchtower.commands.exit_codes import MEANINGS
-from watchtower.completing import list_commands
 from watchtower.config import OTHER_TABLES, TowerConfig
-from watchtower.core.policy import Policy
 from watchtower.drills.settings import DrillSettings
+from watchtower.policy import Policy
+from watchtower.service.completing import list_commands
 from watchtower.store.retention import Retention
 from watchtower.ui.settings import PageSettings
 
@@ -111,7 +111,7 @@ def test_no_file_attracts_everything(tree):
 def test_facts_name_nothing_of_our_own_drills():
     programs = ROOT / "watchtower/drills/programs"
     modules = {path.stem for path in programs.glob("*.py")} - {"data", "model", "checkpoint"}
-    for path in (ROOT / "watchtower/core/reading/facts").glob("*.toml"):
+    for path in (ROOT / "watchtower/evidence/facts").glob("*.toml"):
         text = path.read_text("utf-8")
         for module in modules:
             assert f"{module}.py" not in text, f"{path.name} names {module}.py"

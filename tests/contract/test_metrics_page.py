@@ -12,7 +12,7 @@ from agent.metric_table import AGENT_METRICS, NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.metrics import Metrics
 from tests.generated_docs import PARTS, ROOT, generate, make_table
 from watchtower.api.metric_table import TOWER_METRICS
-from watchtower.metric_spec import MetricKind, MetricSpec, Sample, counter
+from watchtower.service.metric_spec import MetricKind, MetricSpec, Sample, counter
 
 ALL = (*TOWER_METRICS, *AGENT_METRICS)
 

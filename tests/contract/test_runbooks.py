@@ -13,7 +13,7 @@ from tests.console import find_blocks, find_commands
 from watchtower.alerts.labels import DIED_DOMAINS
 from watchtower.alerts.message import NO_RANK, AlertFacts, find_loss, write_message
 from watchtower.cli import make_parser
-from watchtower.core.diagnosis.rules import RULES, SLOW_RULES
+from watchtower.diagnosis.causes import RULES, SLOW_RULES
 from watchtower.wire.verdict import Cause
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.toml_tables import parse_toml
+from watchtower.service.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
 from agent.dumping.tool_turns import PY_SPY_AT_ONCE
-from watchtower.toml_tables import parse_toml
+from watchtower.service.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "deploy" / "systemd"

@@ -12,7 +12,7 @@ from watchtower.drills.launching import (
     node_name,
 )
 from watchtower.drills.program_log import ProgramLog
-from watchtower.toml_tables import parse_toml
+from watchtower.service.toml_tables import parse_toml
 
 
 def test_half_a_line_is_read_when_it_is_whole(tmp_path):

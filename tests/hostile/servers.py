@@ -20,7 +20,7 @@ from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

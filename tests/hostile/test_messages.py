@@ -22,9 +22,8 @@ from watchtower.api.intake import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.commands import asking
 from watchtower.commands.listing import FILTERS
-from watchtower.core.fleet import fleet as fleet_bounds
-from watchtower.core.policy import Policy
-from watchtower.core.verdict_text import render_markdown, render_slack, render_text
+from watchtower.fleet import fleet as fleet_bounds
+from watchtower.policy import Policy
 from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
@@ -33,6 +32,7 @@ from watchtower.wire.bounds import MAX_DUMPS_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Aftermath, Cause, Doubt, Evidence, Status, Suspect, Verdict
+from watchtower.writing.verdict_text import render_markdown, render_slack, render_text
 
 DECODERS = {
     "report.json": msgspec.json.Decoder(Report),

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.core.builders import (
+from tests.diagnosis.builders import (
     RING,
     a_case,
     a_child,
@@ -14,9 +14,9 @@ from tests.core.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.reading import errors
-from watchtower.core.reading import frames as reading
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence import errors
+from watchtower.evidence import frames as reading
 
 NAMES = {
     "underscores": "_" * 1000,

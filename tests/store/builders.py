@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import msgspec
 
-from tests.core.builders import as_sent
-from watchtower.core.case import Case
+from tests.diagnosis.builders import as_sent
+from watchtower.evidence.case import Case
 from watchtower.store.values import Incident
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict

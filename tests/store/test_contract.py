@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.core.fleet.generation import PastGeneration, ProcessKey
-from watchtower.core.fleet.pace import Pause
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.fleet.generation import PastGeneration, ProcessKey
+from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.protocol import Store
 from watchtower.store.rows import read_case
 from watchtower.store.series_rows import SeriesRow

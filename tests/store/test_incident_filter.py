@@ -12,7 +12,7 @@ import pytest
 
 from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
-from watchtower.core.incident_filter import IncidentFilter, Position
+from watchtower.incidents.incident_filter import IncidentFilter, Position
 from watchtower.store.incident_filter import MAX_PLACES, accepts, as_sql, places_of, position_of
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Identity, Incident

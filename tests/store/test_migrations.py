@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
-from watchtower.core.fleet.generation import PastGeneration, ProcessKey
+from watchtower.fleet.generation import PastGeneration, ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION, StoreError
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import JobFacts, SilenceKind

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.core.fleet.generation import PastGeneration
+from watchtower.fleet.generation import PastGeneration
 from watchtower.store.migrations import StoreError
 from watchtower.store.rows import read_case
 from watchtower.store.sqlite import SqliteStore

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.synthesis.layout import Layout, make_groups
 from tests.synthesis.program import Call, Calls, Outcome, Place
-from watchtower.core.case import Case, NodeEvidence, Presence, RankEvidence
+from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.wire.bounds import MAX_GROUP_RECORDS
 from watchtower.wire.collectives import (
     CollectiveRecord,

@@ -21,7 +21,7 @@ from tests.synthesis.program import (
     write_program,
 )
 from tests.synthesis.timeline import run
-from watchtower.core.case import Case, Presence
+from watchtower.evidence.case import Case, Presence
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import Ending, EndingKind, ProcessState
 

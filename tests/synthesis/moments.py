@@ -10,7 +10,7 @@ from tests.synthesis.evidence import IN_FUTEX, LOOP, Appearance, Maker, Recordin
 from tests.synthesis.faults import LOADING, LOCKED, SPINNING
 from tests.synthesis.program import Call, Outcome
 from tests.synthesis.timeline import Timeline
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.wire.stacks import Frame
 
 HISTORY = 40

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection
 from dataclasses import replace
 
-from watchtower.core.case import Case, RankEvidence
+from watchtower.evidence.case import Case, RankEvidence
 from watchtower.wire.collectives import ProcessGroup, make_group_log, name_group
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.report import AgentGaps, Movement

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from tests.synthesis.evidence import own
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.wire.collectives import (
     CollectiveRecord,
     GroupLog,

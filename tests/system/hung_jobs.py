@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from tests.core.detection.scenes import Rank
+from tests.jobs.scenes import Rank
 from tests.towers import JSON
 from watchtower.wire.report import ProcessState, Report
 

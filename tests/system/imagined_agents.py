@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack
+from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump
 from watchtower.wire.report import Beat, ProcessState, RankVitals, Report
 from watchtower.wire.stacks import Stack

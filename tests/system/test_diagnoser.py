@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import a_case, ranks_in
-from watchtower.core.case_parts import CaseParts
+from tests.diagnosis.builders import a_case, ranks_in
 from watchtower.diagnoser.messages import DiagnosisLimits, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, DiagnoserProcess
+from watchtower.evidence.case_parts import CaseParts
 
 DEADLINE_S = 30.0
 

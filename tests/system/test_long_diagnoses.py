@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.core.builders import FETCHING, a_stack
+from tests.diagnosis.builders import FETCHING, a_stack
 from tests.system.test_diagnoser import a_request
 from watchtower.diagnoser.messages import Request
 from watchtower.diagnoser.process import DiagnoserProcess, GaveUpError

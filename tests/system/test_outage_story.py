@@ -16,7 +16,7 @@ from tests.system.test_alert_story import BUSY, DIRECT_S, configure
 from tests.system.test_dead_file_server import CONFIG
 from tests.towers import running_tower, wait_until
 from watchtower.alerts.notifier import GATHER_S, REGATHER_S
-from watchtower.core.times import read_time
+from watchtower.writing.times import read_time
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

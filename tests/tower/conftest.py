@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.core.detection.scenes import World
 from tests.diagnosers import in_thread
+from tests.jobs.scenes import World
 from tests.shared_parts import share_parts
 from tests.tower.simulator import Simulation
 from tests.tower.watching import Watching, without_heartbeats
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower import tower as tower_module
 from watchtower.tower.clock import Clock

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
-from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.incident_filter import IncidentFilter
+from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
+from tests.jobs.scenes import JOB, World
+from watchtower.fleet.generation import Generation
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from tests.core.builders import FETCHING
-from tests.core.detection.story import Story, a_diagnosis, plain, stalled
+from tests.diagnosis.builders import FETCHING
+from tests.jobs.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.detection.condition import ConditionKind
-from watchtower.core.verdict_text import render_text
+from watchtower.jobs.condition import ConditionKind
 from watchtower.tower.incident_views import get_incident
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause, Status
+from watchtower.writing.verdict_text import render_text
 
 SUSPECT = 2
 

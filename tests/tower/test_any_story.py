@@ -10,7 +10,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.properties import examples
 from tests.tower.simulator import Simulation
 from watchtower.wire.report import EndingKind

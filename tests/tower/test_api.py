@@ -12,15 +12,15 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from tests.core.detection.scenes import JOB
 from tests.diagnosers import in_thread
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from tests.ui.browsing import get
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
 from watchtower.api import ingest
 from watchtower.api.fair_turns import SLICE_BYTES, FairTurns
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower import store_writer
 from watchtower.tower.clock import Clock

@@ -13,8 +13,8 @@ from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.config import load_config
-from watchtower.core.policy import Policy
-from watchtower.settings_file import ConfigError
+from watchtower.policy import Policy
+from watchtower.service.settings_file import ConfigError
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import pytest
 
-from tests.core.detection.scenes import JOB
 from tests.diagnosers import InThread
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.policy import Policy
 from watchtower.diagnoser.messages import Answer
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
+from watchtower.policy import Policy
 from watchtower.tower import diagnosis_runner
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError

@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
-from tests.core.builders import FETCHING, a_native
-from tests.core.detection.scenes import JOB
+from tests.diagnosis.builders import FETCHING, a_native
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
-from watchtower.timeouts import timeout
+from watchtower.service.timeouts import timeout
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError
 from watchtower.tower.stack_views import list_stacks

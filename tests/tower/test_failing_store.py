@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
-from watchtower.core.fleet.pace import Pause
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.rows import read_case
 from watchtower.tower.health import check_health
 from watchtower.tower.incident_views import get_incident, list_incidents

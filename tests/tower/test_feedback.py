@@ -11,7 +11,7 @@ from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
 from watchtower.commands.calibration import NONE_YET, write_calibration
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.retention import DAY_S, Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident, JobFacts

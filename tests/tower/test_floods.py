@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import as_sent
-from tests.core.detection.scenes import JOB, World
+from tests.diagnosis.builders import as_sent
+from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.fleet.attempts import BURST, REFILL_S
-from watchtower.core.fleet.generation import DumpBody, PastGeneration
-from watchtower.core.fleet.pace import Pause
+from watchtower.fleet.attempts import BURST, REFILL_S
+from watchtower.fleet.generation import DumpBody, PastGeneration
+from watchtower.fleet.pace import Pause
 from watchtower.store.values import GenerationRow
 from watchtower.tower import unsaved
 from watchtower.tower.pending_rows import MAX_ROWS, PendingRows

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
 from tests.tower.simulator import Simulation, hang

@@ -15,7 +15,7 @@ from watchtower.api.problems import problem
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock

@@ -9,7 +9,7 @@ import pytest
 
 from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock

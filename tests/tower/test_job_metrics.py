@@ -12,18 +12,18 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from starlette.testclient import TestClient
 
-from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import InThread, in_thread
+from tests.jobs.scenes import JOB, World
 from tests.store.builders import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.api.metrics import MAX_SILENT_SHOWN, Scraper, TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
-from watchtower.metric_spec import MetricKind
+from watchtower.policy import Policy
+from watchtower.service.metric_spec import MetricKind
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import IncidentKind
 from watchtower.tower.clock import Clock

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from watchtower import log_limit
-from watchtower.log_limit import (
+from watchtower.service import log_limit
+from watchtower.service.log_limit import (
     BURST,
     CALL_BURST,
     CALL_PER_S,

@@ -18,15 +18,15 @@ from watchtower.api import incident_metrics, metrics
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
-from watchtower.core.fleet.fleet import MAX_JOBS_PER_NODE
-from watchtower.core.policy import Policy
-from watchtower.printable import MAX_LABEL, label
+from watchtower.fleet.fleet import MAX_JOBS_PER_NODE
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import RankVitals, Report
 from watchtower.wire.verdict import Status
+from watchtower.writing.printable import MAX_LABEL, label
 
 
 def scrape(collector: TowerCollector) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
-from watchtower.core.case import Case
-from watchtower.core.detection.native_reads import AGAIN_S
-from watchtower.timeouts import timeout
+from watchtower.evidence.case import Case
+from watchtower.jobs.native_reads import AGAIN_S
+from watchtower.service.timeouts import timeout
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks

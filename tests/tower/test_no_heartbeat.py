@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.core.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
-from tests.core.detection.scenes import JOB
+from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, IN_USER_CODE, SAVING
+from tests.jobs.scenes import JOB
 from tests.properties import is_thorough
 from tests.tower.simulator import Simulation
 from tests.tower.watching import LINES, Watching

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.builders import IN_USER_CODE, a_native
+from tests.diagnosis.builders import IN_USER_CODE, a_native
 from tests.tower.simulator import Simulation
 from tests.tower.watching import Watching
-from watchtower.core.detection.condition import ConditionKind
+from watchtower.jobs.condition import ConditionKind
 from watchtower.wire.dumps import NativeKind
 
 POLLS = a_native("device_wait", library="libcuda.so.1", running=True)

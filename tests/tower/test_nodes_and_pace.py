@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.tower.views import view_job
 from watchtower.wire.observations import Observation

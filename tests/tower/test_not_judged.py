@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.detection.scenes import JOB, World
+from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation
 from tests.tower.test_job_metrics import values
 from tests.tower.watching import Watching
@@ -13,12 +13,12 @@ from tests.ui.browsing import check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.commands.asking import exit_code_for
 from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
-from watchtower.core.times import read_time
-from watchtower.core.verdict_text import render_markdown, render_slack, render_text
 from watchtower.tower.job_measures import measure_job
 from watchtower.tower.views import summarize_jobs
 from watchtower.wire.report import Ending, EndingKind
 from watchtower.wire.verdict import Progress
+from watchtower.writing.times import read_time
+from watchtower.writing.verdict_text import render_markdown, render_slack, render_text
 
 STARTING = "starting, not judged yet"
 

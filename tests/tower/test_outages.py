@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import msgspec
 
-from tests.core.builders import a_case, ranks_in
+from tests.diagnosis.builders import a_case, ranks_in
 from tests.tower.simulator import Simulation
 from tests.tower.test_shared_cause import MOUNT, Outage, scrape
 from watchtower.commands.asking import _incidents_text
 from watchtower.commands.outages import write_outages
-from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.incident_filter import ALL_INCIDENTS
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.incidents.incident_filter import ALL_INCIDENTS
 from watchtower.store.values import Ack
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.outage_views import list_outages

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.alerts.alert import describe_incident
-from watchtower.core.fleet.pace import Pauses
+from watchtower.fleet.pace import Pauses
 from watchtower.store.values import JobFacts
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.live import LiveJob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.detection.scenes import JOB, World
+from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation
 from watchtower.tower.views import summarize_jobs, view_job
 from watchtower.wire.orders import ReportReply

@@ -12,9 +12,9 @@ from tests.tower.simulator import Simulation, hang
 from tests.tower.test_aftermath import SUSPECT, kill
 from watchtower.alerts.links import AlertLinks
 from watchtower.app import make_app
-from watchtower.core.documents import write_markdown
-from watchtower.core.postmortem.writer import DELETED
+from watchtower.incidents.postmortem.writer import DELETED
 from watchtower.tower.postmortems import make_postmortem
+from watchtower.writing.documents import write_markdown
 
 LINK = "https://tower/incidents/1"
 

@@ -17,8 +17,8 @@ import pytest
 from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.policy import Policy
+from watchtower.fleet.fleet import Fleet
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower import recording

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from tests.core.detection.scenes import JOB, World
 from tests.diagnosers import in_thread
+from tests.jobs.scenes import JOB, World
 from tests.properties import examples
 from tests.tower.simulator import WorldClock
-from watchtower.core.detection.detector import Detector
-from watchtower.core.fleet import report_interval
-from watchtower.core.fleet.report_interval import BURST, LONG_INTERVAL_S, ReportPaces
-from watchtower.core.policy import Policy
+from watchtower.fleet import report_interval
+from watchtower.fleet.report_interval import BURST, LONG_INTERVAL_S, ReportPaces
+from watchtower.jobs.detector import Detector
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_AGE_S, MAX_INTEGER, MAX_RANK

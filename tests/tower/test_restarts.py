@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.fleet.pace import Pause
+from watchtower.fleet.pace import Pause
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Cause
 

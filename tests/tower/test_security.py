@@ -18,7 +18,7 @@ from watchtower.api.front import Front
 from watchtower.api.security import LOG_EVERY_S, AccessRules, Guard, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

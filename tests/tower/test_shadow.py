@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_incident_events import listen
 from watchtower.alerts.alert import is_wanted
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.detection.effects import IncidentUpdated
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.effects import IncidentUpdated
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.shadow import ShadowMode
 from watchtower.wire.verdict import Cause

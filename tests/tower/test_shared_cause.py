@@ -10,13 +10,13 @@ from tests.file_server_jobs import BLOCKED, SERVER, FileServerJobs
 from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.incident_filter import ALL_INCIDENTS
-from watchtower.core.verdict_text import render_text
+from watchtower.incidents.incident_filter import ALL_INCIDENTS
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import Mount
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict
+from watchtower.writing.verdict_text import render_text
 
 JOBS = 20
 MOUNT = SharedCause(kind="mount", name="nfs1:/data")

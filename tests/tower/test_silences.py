@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_incident_identity import name_user
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.live import _find_only_node
 from watchtower.tower.silences import Subject, subject_of

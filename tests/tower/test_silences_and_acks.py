@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.core.detection.scenes import JOB
 from tests.diagnosers import in_thread
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
-from watchtower.core.incident_filter import IncidentFilter
-from watchtower.core.policy import Policy
+from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock

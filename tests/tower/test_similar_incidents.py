@@ -8,11 +8,11 @@ from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
 from watchtower.commands.earlier import earlier_text, write_feedback
-from watchtower.core.times import DAY
 from watchtower.tower.incident_events import Change
 from watchtower.tower.recent_answers import MAX_ANSWERS, RecentAnswers
 from watchtower.tower.similar_incidents import MAX_COUNTED
 from watchtower.wire.verdict import Cause
+from watchtower.writing.times import DAY
 
 NOW, LINE = 100 * DAY, "data.py:88 in __next__"
 

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 
 from starlette.testclient import TestClient
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.app import make_app
-from watchtower.core.case_summary import CELL_BYTES, STATES, RankState
 from watchtower.tower import live_grids
 from watchtower.tower.incident_views import get_incident
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import find_job_summary
+from watchtower.views.case_summary import CELL_BYTES, STATES, RankState
 
 SVG = "{http://www.w3.org/2000/svg}"
 

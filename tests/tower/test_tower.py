@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.detection.scenes import JOB
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.detection.dump_timing import DiagnosisTiming
-from watchtower.core.fleet.generation import DumpBody
+from watchtower.fleet.generation import DumpBody
+from watchtower.jobs.dump_timing import DiagnosisTiming
 from watchtower.store.rows import read_case
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import msgspec
 
-from tests.core.detection.scenes import JOB, World
+from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
-from watchtower.core.detection.traced import AGAIN_S, MAX_TRIES
+from watchtower.jobs.traced import AGAIN_S, MAX_TRIES
 from watchtower.store.series_rows import MAX_MESSAGES, SeriesRow
 from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.incident_views import get_incident

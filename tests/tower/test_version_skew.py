@@ -16,11 +16,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from tests.core.builders import as_sent
 from tests.diagnosers import in_thread
+from tests.diagnosis.builders import as_sent
 from tests.wire.record import MESSAGES, describe_messages
 from watchtower.commands.replaying import diagnose_again, read_bundle
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.core.builders import FETCHING
-from tests.core.detection.scenes import World
+from tests.diagnosis.builders import FETCHING
+from tests.jobs.scenes import World
 from tests.tower.simulator import Simulation
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 
 LINES = [f"train_step /home/ann/job/main.py:{line} < <module> main.py:80" for line in range(9)]
 

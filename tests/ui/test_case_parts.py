@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.core import builders as b
-from tests.core.summary.cases import GOLDENS, read_golden, summary_of
+from tests.diagnosis import builders as b
 from tests.synthesis.evidence import Maker
 from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
@@ -16,12 +15,13 @@ from tests.synthesis.timeline import run
 from tests.tower.simulator import Simulation, hang
 from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
-from watchtower.core.case_summary import CaseSummary, RankState, make_rank_set
-from watchtower.core.summary.grid import GridRank, build_grid
+from tests.views.summary.cases import GOLDENS, read_golden, summary_of
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_stacks
 from watchtower.ui.environment import make_environment
 from watchtower.ui.rank_part import show_ranks
+from watchtower.views.case_summary import CaseSummary, RankState, make_rank_set
+from watchtower.views.summary.grid import GridRank, build_grid
 
 ENVIRONMENT = make_environment()
 

@@ -9,7 +9,7 @@ from tests.diagnosers import in_thread
 from tests.store.test_incident_filter import naming
 from tests.ui.browsing import Page
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

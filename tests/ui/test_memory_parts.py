@@ -11,7 +11,7 @@ from tests.ui.browsing import Page
 from tests.ui.logins import INCIDENT, OPEN, OWN, form_token_of, log_in, tower_for
 from watchtower.api.browsers import find_hosts
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -15,7 +15,7 @@ from watchtower.access.scopes import Scope, TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
-from watchtower.core.policy import Policy
+from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -7,7 +7,6 @@ import pytest
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
-from watchtower.core.text import format_percent
 from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
@@ -36,6 +35,7 @@ from watchtower.wire.verdict import (
     Verdict,
     VerdictEntry,
 )
+from watchtower.writing.text import format_percent
 
 HEALTH = Health(
     ready=True,

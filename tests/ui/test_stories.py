@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from tests.core.builders import FETCHING
+from tests.diagnosis.builders import FETCHING
 from tests.tower.simulator import Simulation, hang
 from tests.ui.browsing import Answer, Page, check_page, get
 from watchtower.alerts.links import AlertLinks
 from watchtower.api.front import Front
 from watchtower.app import make_app
-from watchtower.core.detection import dump_timing
+from watchtower.jobs import dump_timing
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.tower import Tower
 from watchtower.ui import routes

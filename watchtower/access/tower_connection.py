@@ -18,7 +18,7 @@ from watchtower.access.bounded_reply import ReplyTooLongError, bounded_reply, re
 from watchtower.access.tls import TlsError, explain, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError
 from watchtower.access.tower_address import TowerAddress
-from watchtower.printable import printable
+from watchtower.writing.printable import printable
 
 NEVER = (400, 413, 422)
 """Statuses of a permanent refusal, if the reply is problem+json: a retry of the same message cannot

@@ -8,13 +8,13 @@ from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
 from watchtower.alerts.outage_message import OutageFacts, write_outage
-from watchtower.core.ranksets import parse_ranks
-from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.kill_losses import gather_kill_facts
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
+from watchtower.writing.printable import label
+from watchtower.writing.ranksets import parse_ranks
 
 SHOWN_AFTERMATH = 3
 """Most events after the opening in one message. A kill of all ranks is often two: some ranks lose

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from watchtower.access.bounded_reply import bounded_reply
 from watchtower.alerts.destination import DeliveryError
-from watchtower.printable import printable
+from watchtower.writing.printable import printable
 
 CONNECT_S, REPLY_S = 5.0, 10.0
 """Seconds to connect and between two pieces of a reply, and for the whole reply."""

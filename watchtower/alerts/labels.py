@@ -6,9 +6,9 @@ frozen when the incident opens: an alert whose labels change would end, and anot
 
 from __future__ import annotations
 
-from watchtower.printable import label
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.wire.verdict import Domain, SharedCause
+from watchtower.writing.printable import label
 
 IDENTITY = ("incident", "training_job", "shared_cause", "kind", "domain", "user")
 """The labels that identify an incident, in the order of `identify`."""

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from watchtower.core.amounts import find_count, find_seconds, find_step, format_short
-from watchtower.core.kill_text import NEVER_STARTED, KillFacts, find_kill_loss
-from watchtower.core.text import capitalise, clean, clean_sentence, format_count, format_duration
+from watchtower.incidents.kill_text import NEVER_STARTED, KillFacts, find_kill_loss
 from watchtower.wire.verdict import KillLoss
+from watchtower.writing.amounts import find_count, find_seconds, find_step, format_short
+from watchtower.writing.text import capitalise, clean, clean_sentence, format_count, format_duration
 
 MAX_LINE = 300
 """Most characters of one line: a chat window shows them without folding the message."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.alerts.message import AlertFacts, AlertState, write_whom_to_call
-from watchtower.core.text import clean, format_count
+from watchtower.writing.text import clean, format_count
 
 MAX_CAUSE, MAX_JOB = 80, 32
 """Most characters of the shared cause and of the name of a job."""

@@ -9,7 +9,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from watchtower.metric_spec import MetricKind, MetricSpec
+from watchtower.service.metric_spec import MetricKind, MetricSpec
 from watchtower.tower.counters import Durations
 
 Family = CounterMetricFamily | GaugeMetricFamily

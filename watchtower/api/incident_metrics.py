@@ -14,8 +14,8 @@ from watchtower.alerts.labels import has_alert, identify
 from watchtower.alerts.links import AlertLinks
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of
-from watchtower.printable import label
 from watchtower.tower.job_measures import JobMeasure
+from watchtower.writing.printable import label
 
 CLOSED_SHOWN_S = 600.0
 """Seconds after its last scrape as open during which a closed incident is exported as 0. The

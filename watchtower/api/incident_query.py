@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.cursors import MAX_CURSOR, read_cursor
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.verdict import Cause, Domain, Status

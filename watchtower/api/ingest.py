@@ -27,8 +27,8 @@ from watchtower.api.allowances import (
 from watchtower.api.intake import Intake, RefusedError, decode
 from watchtower.api.problems import problem
 from watchtower.api.security import AccessRules, client_of, is_usual_agent
-from watchtower.core.fleet.fleet import MAX_NODES, FleetFullError
-from watchtower.core.fleet.report_interval import ReportPaces, report_interval_s
+from watchtower.fleet.fleet import MAX_NODES, FleetFullError
+from watchtower.fleet.report_interval import ReportPaces, report_interval_s
 from watchtower.tower.counters import Durations
 from watchtower.tower.order_book import Agent
 from watchtower.tower.store_writer import StoreFailedError

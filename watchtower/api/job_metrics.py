@@ -8,11 +8,11 @@ from prometheus_client.core import Metric
 
 from watchtower.api import metric_table as table
 from watchtower.api.families import Family, family_of
-from watchtower.metric_spec import MetricSpec
-from watchtower.printable import label
+from watchtower.service.metric_spec import MetricSpec
 from watchtower.tower.job_measures import JobMeasure
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import NOT_JUDGED, Status
+from watchtower.writing.printable import label
 
 STATUSES = (*(status.value for status in Status), NOT_JUDGED)
 """The values of the label `status`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.metric_spec import MetricSpec, counter, gauge, histogram
+from watchtower.service.metric_spec import MetricSpec, counter, gauge, histogram
 from watchtower.wire.report import LABELS
 
 JOB_STATUS = gauge(

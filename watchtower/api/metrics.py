@@ -31,9 +31,8 @@ from watchtower.api.job_metrics import STATUSES, collect_jobs
 from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.api.two_routes import TwoRoutes
-from watchtower.core.detection.progress import is_judged
-from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.shares import (
+from watchtower.fleet.job import Job
+from watchtower.fleet.shares import (
     CALM,
     ENDED,
     IN_TROUBLE,
@@ -41,7 +40,7 @@ from watchtower.core.fleet.shares import (
     Contender,
     rank_fairly,
 )
-from watchtower.printable import label
+from watchtower.jobs.progress import is_judged
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob
@@ -52,6 +51,7 @@ from watchtower.tower.unwatched import MAX_REASONS, count_unwatched
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OVER_LIMIT
 from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
+from watchtower.writing.printable import label
 
 MAX_JOBS_SHOWN = 1000
 """Jobs with their own series: at most 38 per job and 21 per incident, 59,000 series."""

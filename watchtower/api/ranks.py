@@ -10,11 +10,11 @@ from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import IncidentId, JobName, answer, answer_text
-from watchtower.core.case_summary import CaseSummary, RankGrid
-from watchtower.core.graph_svg import draw_graph
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import EvidenceView, RanksView, view_evidence, view_grid
 from watchtower.tower.tower import Tower
+from watchtower.views.case_summary import CaseSummary, RankGrid
+from watchtower.views.graph_svg import draw_graph
 
 BYTES, SVG = "application/octet-stream", "image/svg+xml"
 

@@ -10,11 +10,11 @@ from fastapi import Query
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from watchtower.alerts.links import AlertLinks
-from watchtower.core.documents import Document, write_html, write_markdown
-from watchtower.core.verdict_blocks import make_message
-from watchtower.core.verdict_text import About, render_markdown, render_slack, render_text
 from watchtower.tower.owners import OwnedVerdict
 from watchtower.tower.views import VerdictView, view_verdict
+from watchtower.writing.documents import Document, write_html, write_markdown
+from watchtower.writing.verdict_blocks import make_message
+from watchtower.writing.verdict_text import About, render_markdown, render_slack, render_text
 
 
 class VerdictFormat(Enum):

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower import slack_blocks
 from watchtower.alerts.links import AlertLinks
 from watchtower.api.rendering import about_verdict, find_buttons
-from watchtower.core.incident_filter import IncidentFilter
-from watchtower.core.text import clean
-from watchtower.core.times import format_moment
-from watchtower.core.verdict_blocks import make_message
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
 from watchtower.tower.incident_verdicts import job_verdict
 from watchtower.tower.incident_views import IncidentSummary, list_incidents
@@ -23,6 +19,10 @@ from watchtower.tower.tower import Tower
 from watchtower.tower.views import JobSummary, summarize_jobs
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.verdict import Status
+from watchtower.writing import slack_blocks
+from watchtower.writing.text import clean
+from watchtower.writing.times import format_moment
+from watchtower.writing.verdict_blocks import make_message
 
 MAX_ROWS = 20
 """Rows of a list: more do not fit into a code block of Slack."""

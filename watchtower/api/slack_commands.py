@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from watchtower import slack_blocks
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.slack_answers import Asked, SlackAnswers
-from watchtower.timeouts import timeout
+from watchtower.service.timeouts import timeout
+from watchtower.writing import slack_blocks
 
 PATH = "/slack/commands"
 

@@ -19,8 +19,8 @@ from starlette.types import Scope as Request
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.session_key import make_key
 from watchtower.access.sessions import SCOPES, Session, Sessions
-from watchtower.printable import printable
 from watchtower.wire.bounds import MAX_NAME
+from watchtower.writing.printable import printable
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from watchtower.arguments import suggest
 from watchtower.commands import listing
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
@@ -18,9 +17,10 @@ from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, lis
 from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
-from watchtower.core.text import format_count
-from watchtower.core.times import format_time
-from watchtower.core.verdict_text import SHOWN_AFTERMATH
+from watchtower.service.arguments import suggest
+from watchtower.writing.text import format_count
+from watchtower.writing.times import format_time
+from watchtower.writing.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""

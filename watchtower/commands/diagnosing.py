@@ -17,15 +17,15 @@ from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE, UNUSABLE
 from watchtower.commands.printing import as_json, clean, clean_lines
 from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
-from watchtower.core.detection.snapshots import JobSnapshot, join_snapshots
-from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.text import format_duration
-from watchtower.core.times import format_moment
-from watchtower.core.verdict_text import render_text
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.jobs.snapshots import JobSnapshot, join_snapshots
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
+from watchtower.writing.text import format_duration
+from watchtower.writing.times import format_moment
+from watchtower.writing.verdict_text import render_text
 
 OLD_S = 900.0
 """Seconds after which a snapshot may be one of an earlier hang: its file has the same name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from watchtower.commands.printing import clean
-from watchtower.core.times import format_time
+from watchtower.writing.times import format_time
 
 SHOWN_SIMILAR = 3
 """Earlier incidents of one incident. The API has more."""

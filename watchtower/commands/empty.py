@@ -8,7 +8,7 @@ from typing import Any
 
 from watchtower.commands.client import TowerClient
 from watchtower.commands.printing import clean
-from watchtower.core.text import count_ranks, format_count
+from watchtower.writing.text import count_ranks, format_count
 
 MAX_NAMED = 5
 """Nodes in one sentence: a fleet may have thousands without ranks."""

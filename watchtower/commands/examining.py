@@ -13,12 +13,12 @@ from watchtower.commands.client import TowerClient
 from watchtower.commands.colours import paint_verdict, wants_colour
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.commands.printing import as_json, clean_lines
-from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import describe_functions_age, format_native_frame
-from watchtower.core.reading.stacktree import StackNode, merge_stacks
+from watchtower.evidence.native import describe_functions_age, format_native_frame
+from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.native_functions import NativeFrame
 from watchtower.wire.stacks import Frame, make_stack
+from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 
 MAIN = "MainThread"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 
-from watchtower.arguments import Parser, name_or_id, person
 from watchtower.commands.client import TowerClient
 from watchtower.commands.earlier import write_feedback
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
 from watchtower.commands.silencing import user_name
 from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
+from watchtower.service.arguments import Parser, name_or_id, person
 from watchtower.wire.verdict import Cause
 
 RIGHT, WRONG = "right", "wrong"

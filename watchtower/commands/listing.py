@@ -6,9 +6,9 @@ import argparse
 import re
 from datetime import datetime, timedelta, timezone
 
-from watchtower.arguments import Parser, name_or_id
-from watchtower.core.times import read_time
+from watchtower.service.arguments import Parser, name_or_id
 from watchtower.wire.verdict import Cause, Domain, Status
+from watchtower.writing.times import read_time
 
 _DURATION = re.compile(r"(?:\d+[smhd])+")
 _PART = re.compile(r"(?<!\d)(\d+)([smhd])")

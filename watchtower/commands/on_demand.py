@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from watchtower.arguments import Parser, name_or_id
 from watchtower.commands.silencing import duration
+from watchtower.service.arguments import Parser, name_or_id
 
 
 def add_diagnose(parser: Parser) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from watchtower.commands.printing import table
-from watchtower.core.times import format_time
+from watchtower.writing.times import format_time
 
 MAX_JOBS = 3
 """Jobs of an outage that are named."""

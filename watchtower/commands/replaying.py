@@ -19,13 +19,13 @@ import msgspec
 from watchtower import __version__
 from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import DONE, TROUBLE
-from watchtower.core.case import CASE_SCHEMA
-from watchtower.core.diagnosis.diagnosis import diagnose
-from watchtower.core.verdict_text import render_text
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.case import CASE_SCHEMA
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle
 from watchtower.tower.recording import RecordingError, is_recording
 from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Verdict
+from watchtower.writing.verdict_text import render_text
 
 MAX_BYTES = 256 * 1024 * 1024
 """Larger than the export of the largest job."""

@@ -8,15 +8,15 @@ import sys
 import time
 from typing import Any
 
-from watchtower.arguments import Parser, name_or_id, person, suggest
 from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, write_silence
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
 from watchtower.commands.empty import list_connected
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.listing import MAX_DURATION, read_duration
 from watchtower.commands.printing import as_json, clean, table
-from watchtower.core.times import DAY, format_time
+from watchtower.service.arguments import Parser, name_or_id, person, suggest
 from watchtower.wire.bounds import MAX_SILENCE_S
+from watchtower.writing.times import DAY, format_time
 
 
 def duration(text: str) -> float:

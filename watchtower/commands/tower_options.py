@@ -13,8 +13,8 @@ from watchtower.access.tower_address import (
     AddressError,
     check_tower_url,
 )
-from watchtower.arguments import Parser
 from watchtower.commands.client import TIMEOUT_S, TowerClient
+from watchtower.service.arguments import Parser
 
 INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
 

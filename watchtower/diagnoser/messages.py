@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from watchtower.core.case import Case
-from watchtower.core.case_parts import CaseParts, join_case
-from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.diagnosis.diagnosis import diagnose_picture
-from watchtower.core.diagnosis.picture import take_picture
-from watchtower.core.summary.summarize import summarize
 from watchtower.diagnoser.summaries import write_summary
+from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.diagnosis.diagnosis import diagnose_picture
+from watchtower.diagnosis.picture import take_picture
+from watchtower.evidence.case import Case
+from watchtower.evidence.case_parts import CaseParts, join_case
+from watchtower.views.summary.summarize import summarize
 from watchtower.wire.dumps import DumpBatch
 
 CPU_S = 2.0

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
-from watchtower.core.case_summary import CaseSummary
-from watchtower.core.summary.grid import cut_grid
+from watchtower.views.case_summary import CaseSummary
+from watchtower.views.summary.grid import cut_grid
 
 log = logging.getLogger("watchtower.diagnoser")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from watchtower.drills.client import Json, json_list
 from watchtower.drills.result import Result
 from watchtower.drills.setup import DrillSetup
-from watchtower.printable import fit_line
+from watchtower.writing.printable import fit_line
 
 LONGEST = 400
 """Characters shown of one text. The API has the rest."""

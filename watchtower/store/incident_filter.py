@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from watchtower.core.incident_filter import IncidentFilter, Position
+from watchtower.incidents.incident_filter import IncidentFilter, Position
 from watchtower.store.values import Incident
 from watchtower.wire.drills import PREFIX, is_drill
 

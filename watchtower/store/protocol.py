@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
-from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
+from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.store.series_rows import SeriesRow
 from watchtower.store.values import (
     Ack,

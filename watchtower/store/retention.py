@@ -16,8 +16,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from watchtower.core.fleet.pace import MAX_PAUSES
-from watchtower.core.settings import check_ranges, setting
+from watchtower.fleet.pace import MAX_PAUSES
+from watchtower.service.settings import check_ranges, setting
 
 BITE = 32
 """Rows deleted between two other writes. This takes a few milliseconds, so that dumps are

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from watchtower.core.case import Case
-from watchtower.core.fleet.generation import ProcessKey
+from watchtower.evidence.case import Case
+from watchtower.fleet.generation import ProcessKey
 from watchtower.store.deliveries import note_delivery
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.incident_filter import filter_columns, save_places

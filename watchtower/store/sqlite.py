@@ -18,8 +18,9 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.core.incident_filter import ALL_INCIDENTS, IncidentFilter
-from watchtower.daemon_executor import DaemonExecutor, Executor, InlineExecutor
+from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
+from watchtower.service.daemon_executor import DaemonExecutor, Executor, InlineExecutor
+from watchtower.service.token_bucket import TokenBucket
 from watchtower.store import rows, series_rows
 from watchtower.store.deliveries import read_deliveries
 from watchtower.store.feedback_rows import save_feedback
@@ -43,7 +44,6 @@ from watchtower.store.values import (
     Silence,
     StartupState,
 )
-from watchtower.token_bucket import TokenBucket
 from watchtower.wire.dumps import SentBatch
 
 log = logging.getLogger("watchtower.store")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-from watchtower.core.fleet.generation import PastGeneration
-from watchtower.core.fleet.pace import Pause
+from watchtower.fleet.generation import PastGeneration
+from watchtower.fleet.pace import Pause
 from watchtower.store import rows
 from watchtower.store.feedback_rows import read_feedback
 from watchtower.store.values import Named, StartupState

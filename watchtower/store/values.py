@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from watchtower.core.fleet.generation import PastGeneration
-from watchtower.core.fleet.pace import Pause
+from watchtower.fleet.generation import PastGeneration
+from watchtower.fleet.pace import Pause
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict, VerdictEntry
 

@@ -10,7 +10,7 @@ import math
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from watchtower.core.incident_filter import Position
+from watchtower.incidents.incident_filter import Position
 from watchtower.tower.request_checks import RequestRefusedError
 
 MAX_CURSOR = 128

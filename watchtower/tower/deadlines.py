@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.dump_timing import jitter_s
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import RankRecord
-from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.node import HeldRank
-from watchtower.core.fleet.pace import Pauses
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import RankRecord
+from watchtower.fleet.job import Job
+from watchtower.fleet.node import HeldRank
+from watchtower.fleet.pace import Pauses
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.dump_timing import jitter_s
 from watchtower.tower.troubles import Troubles
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline

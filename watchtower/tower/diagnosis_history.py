@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from watchtower.core.diagnosed import Diagnosis
+from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.store.values import Incident
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import add_entry

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from watchtower.core.detection.case_inputs import CaseInputs, split_case
-from watchtower.core.diagnosed import Diagnosis, not_diagnosed
 from watchtower.diagnoser.messages import Request, limits_for
+from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
+from watchtower.jobs.case_inputs import CaseInputs, split_case
 from watchtower.tower.diagnosis_runner import NotDiagnosedError, Runner
 
 log = logging.getLogger("watchtower.tower")

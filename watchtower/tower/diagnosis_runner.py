@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from watchtower.daemon_executor import DaemonExecutor
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
+from watchtower.service.daemon_executor import DaemonExecutor
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.inputs import Diagnosed, DiagnosisAsked, Record

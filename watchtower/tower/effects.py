@@ -7,10 +7,14 @@ import logging
 from collections.abc import Coroutine, Mapping
 from functools import partial
 
-from watchtower.core.detection.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.dump_timing import jitter_s
-from watchtower.core.detection.effects import (
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation
+from watchtower.fleet.job import Job
+from watchtower.incidents.outages import Outages
+from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.dump_timing import jitter_s
+from watchtower.jobs.effects import (
     DiagnosisWanted,
     DumpsWanted,
     Effect,
@@ -20,12 +24,6 @@ from watchtower.core.detection.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.fleet.job import Job
-from watchtower.core.outages import Outages
-from watchtower.core.ranksets import name_ranks
-from watchtower.core.text import clean, format_percent, name_nodes
 from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
@@ -37,6 +35,8 @@ from watchtower.tower.live import PAUSES, LiveJob
 from watchtower.tower.order_book import OrderBook, find_asked
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.verdict import Cause, Verdict
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import clean, format_percent, name_nodes
 
 log = logging.getLogger("watchtower.tower")
 

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.effects import DumpsWanted
-from watchtower.core.detection.on_demand import collect_on_demand
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation, RankRecord
-from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.quotas import Quota
-from watchtower.core.text import clean
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation, RankRecord
+from watchtower.fleet.job import Job
+from watchtower.fleet.quotas import Quota
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.effects import DumpsWanted
+from watchtower.jobs.on_demand import collect_on_demand
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Runner
@@ -31,6 +30,7 @@ from watchtower.tower.turns import Turns
 from watchtower.tower.verdicts import diagnosed_verdict, find_not_judged
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
+from watchtower.writing.text import clean
 
 AT_ONCE = 4
 """Examinations that run at the same time. Most of their time they wait for agents."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from watchtower import __version__
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.store.rows import read_case
 from watchtower.store.values import DumpRow, Incident
 from watchtower.tower.acks import AckView, view_ack

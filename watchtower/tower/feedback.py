@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.calibration import Band, Judged, calibrate
+from watchtower.incidents.calibration import Band, Judged, calibrate
 from watchtower.store.feedback_rows import MAX_RECALLED
 from watchtower.store.values import Feedback, Incident
 from watchtower.tower.clock import Clock, rfc3339

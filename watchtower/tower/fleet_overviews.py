@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.fleet.job import Job
-from watchtower.core.headline import write_headline, write_not_judged
+from watchtower.fleet.job import Job
 from watchtower.store.values import Incident
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
 from watchtower.tower.verdicts import find_not_judged
+from watchtower.views.headline import write_headline, write_not_judged
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Domain, NotJudged, Status
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.text import format_count
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
@@ -12,6 +11,7 @@ from watchtower.tower.tower import Tower
 from watchtower.tower.unwatched import ALL_WATCHED, UnwatchedList, list_unwatched
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
+from watchtower.writing.text import format_count
 
 TICK_IS_LATE_S = 10.0
 """After this many seconds without a check of the jobs, the tower is not ready."""

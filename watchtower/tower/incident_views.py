@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from watchtower.core.incident_filter import IncidentFilter
-from watchtower.core.ranksets import format_ranks
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.incident_filter import position_of
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
@@ -23,6 +22,7 @@ from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, view_verdict
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, VerdictEntry
+from watchtower.writing.ranksets import format_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.core.fleet.job import Job
+from watchtower.fleet.job import Job
 from watchtower.store.values import JobFacts
 from watchtower.tower.live import LiveJob
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.core.fleet.fleet import Fleet
+from watchtower.fleet.fleet import Fleet
 from watchtower.wire.report import Report
 
 

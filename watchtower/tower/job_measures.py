@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from watchtower.core.detection.progress import is_judged
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
+from watchtower.fleet.generation import Generation
+from watchtower.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
+from watchtower.jobs.progress import is_judged
 from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from watchtower.core.detection.progress import view_progress
-from watchtower.core.fleet.generation import Generation
+from watchtower.fleet.generation import Generation
+from watchtower.jobs.progress import view_progress
 from watchtower.store.values import JobFacts
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import FleetJob, find_fleet_job

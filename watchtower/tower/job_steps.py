@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.detection.step_history import (
+from watchtower.jobs.step_history import (
     COARSE_S,
     FINE_S,
     StepPoint,

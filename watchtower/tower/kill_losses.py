@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.core.fleet.job import Job
-from watchtower.core.kill_text import KillFacts, find_kill_loss
+from watchtower.fleet.job import Job
+from watchtower.incidents.kill_text import KillFacts, find_kill_loss
 from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import LiveJob

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from watchtower.core.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
-from watchtower.core.fleet.pace import FADE_A_DAY, Pause, Pauses
+from watchtower.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
+from watchtower.fleet.pace import FADE_A_DAY, Pause, Pauses
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import PAUSES
 from watchtower.tower.store_writer import DAY_S, StoreWriter

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watchtower.core.detection.aftermath import Loss, Opening, group_losses
-from watchtower.core.detection.condition import ConditionKind, Stall, Why
-from watchtower.core.detection.effects import Effect
-from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.native_reads import NativeReads
-from watchtower.core.detection.stall_context import StallContext
-from watchtower.core.detection.step_history import StepHistory, find_phase
-from watchtower.core.detection.totals import JobTotals
-from watchtower.core.detection.traced import Tracing, choose_suspects
-from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.fleet.pace import Pauses
-from watchtower.core.kill_text import find_timeout_at
-from watchtower.core.outages import Outages
-from watchtower.core.policy import Policy
+from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.fleet.generation import Generation
+from watchtower.fleet.pace import Pauses
+from watchtower.incidents.kill_text import find_timeout_at
+from watchtower.incidents.outages import Outages
+from watchtower.jobs.aftermath import Loss, Opening, group_losses
+from watchtower.jobs.condition import ConditionKind, Stall, Why
+from watchtower.jobs.effects import Effect
+from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.native_reads import NativeReads
+from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.step_history import StepHistory, find_phase
+from watchtower.jobs.totals import JobTotals
+from watchtower.jobs.traced import Tracing, choose_suspects
+from watchtower.policy import Policy
 from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question

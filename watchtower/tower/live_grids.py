@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from watchtower.core.case_summary import RankGrid, RankState
-from watchtower.core.detection.detector import Detector
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation, RankRecord
-from watchtower.core.summary.grid import GridRank, build_grid
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation, RankRecord
+from watchtower.jobs.detector import Detector
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
+from watchtower.views.case_summary import RankGrid, RankState
+from watchtower.views.summary.grid import GridRank, build_grid
 from watchtower.wire.verdict import Status
 
 FRESH_S = 2.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from watchtower.core.fleet.generation import Generation, LaunchKey
-from watchtower.core.policy import Policy
+from watchtower.fleet.generation import Generation, LaunchKey
+from watchtower.policy import Policy
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.tower.order_book import Agent, OrderBook, find_asked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from watchtower.core.fleet.generation import LaunchKey, RankRecord
-from watchtower.core.fleet.quotas import Quota
+from watchtower.fleet.generation import LaunchKey, RankRecord
+from watchtower.fleet.quotas import Quota
 from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
 
 EXPIRES_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.fleet.job import Job
+from watchtower.fleet.job import Job
 from watchtower.store.values import Incident
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower

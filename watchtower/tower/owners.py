@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.fleet.job import Job
+from watchtower.fleet.job import Job
 from watchtower.store.values import Incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict

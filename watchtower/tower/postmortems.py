@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from watchtower.core.case import Case
-from watchtower.core.case_summary import WaitBoxes
-from watchtower.core.documents import Document
-from watchtower.core.graph_svg import draw_graph
-from watchtower.core.postmortem.facts import (
+from watchtower.evidence.case import Case
+from watchtower.incidents.postmortem.facts import (
     Acknowledged,
     PostmortemFacts,
     Sent,
     StackGroup,
     WaitPicture,
 )
-from watchtower.core.postmortem.writer import write_postmortem
+from watchtower.incidents.postmortem.writer import write_postmortem
 from watchtower.store.rows import read_case
 from watchtower.store.values import Incident
 from watchtower.tower.incident_verdicts import verdict_of
@@ -25,7 +22,10 @@ from watchtower.tower.owners import owner_of_incident
 from watchtower.tower.stack_views import list_main_stacks
 from watchtower.tower.stored_incidents import read_incident, read_summary
 from watchtower.tower.tower import Tower
+from watchtower.views.case_summary import WaitBoxes
+from watchtower.views.graph_svg import draw_graph
 from watchtower.wire.verdict import Verdict
+from watchtower.writing.documents import Document
 
 
 async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document | None:

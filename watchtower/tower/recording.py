@@ -19,8 +19,8 @@ from typing import BinaryIO
 import msgspec
 
 from watchtower import __version__
-from watchtower.core.policy import Policy
-from watchtower.daemon_executor import DaemonExecutor
+from watchtower.policy import Policy
+from watchtower.service.daemon_executor import DaemonExecutor
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Drawn, Input, Record, Stopped, Ticked

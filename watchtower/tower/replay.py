@@ -24,9 +24,9 @@ from typing import Any
 
 import msgspec
 
-from watchtower.core.fleet.fleet import FleetFullError
 from watchtower.diagnoser.messages import Answer, read_answer
 from watchtower.diagnoser.work import answer as answer_request
+from watchtower.fleet.fleet import FleetFullError
 from watchtower.store.protocol import Store
 from watchtower.store.values import Incident, StartupState
 from watchtower.tower.clock import Clock

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.core.fleet.job import Job
-from watchtower.core.text import format_duration
+from watchtower.fleet.job import Job
 from watchtower.store.values import Incident, Silence, SilenceKind
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.inputs import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
+from watchtower.writing.text import format_duration
 
 MAX_SILENCES = 1000
 """Silences at one time. For more, change the alert rules instead."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.core.incident_filter import IncidentFilter
-from watchtower.core.ranksets import format_ranks
-from watchtower.core.similar import Likeness, Traits, choose, compare, traits_of
-from watchtower.core.times import DAY
+from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.incidents.similar import Likeness, Traits, choose, compare, traits_of
 from watchtower.store.incident_filter import position_of
 from watchtower.store.values import Incident
 from watchtower.tower.clock import rfc3339
@@ -16,6 +14,8 @@ from watchtower.tower.stored_incidents import read_incident, read_incidents
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status
+from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.times import DAY
 
 WINDOW_DAYS = 30
 """Days before the incident in which the incidents of its nodes are counted."""

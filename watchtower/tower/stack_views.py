@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from watchtower.core.case import Case
-from watchtower.core.case_summary import StackBranch, StackTree
-from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.reading.native import describe_native
-from watchtower.core.reading.threads import index_stacks
-from watchtower.core.summary.stacks import main_digest
+from watchtower.evidence.case import Case
+from watchtower.evidence.native import describe_native
+from watchtower.evidence.threads import index_stacks
+from watchtower.views.case_summary import StackBranch, StackTree
+from watchtower.views.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.stacks import Frame
+from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 
 MAX_ITEMS = 1024
 """Groups in one answer, those with the most ranks first."""

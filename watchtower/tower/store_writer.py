@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation, PastGeneration
-from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.pace import Pause
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation, PastGeneration
+from watchtower.fleet.job import Job
+from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.protocol import Store
 from watchtower.store.series_rows import SeriesRow
 from watchtower.store.values import (

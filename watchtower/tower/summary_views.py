@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.case_summary import (
+from watchtower.diagnoser.summaries import read_summary
+from watchtower.tower.stored_incidents import read_summary as read_stored_summary
+from watchtower.tower.tower import Tower
+from watchtower.views.case_summary import (
     STATES,
     CaseSummary,
     Contrast,
@@ -14,9 +17,6 @@ from watchtower.core.case_summary import (
     StackTree,
     WaitBoxes,
 )
-from watchtower.diagnoser.summaries import read_summary
-from watchtower.tower.stored_incidents import read_summary as read_stored_summary
-from watchtower.tower.tower import Tower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

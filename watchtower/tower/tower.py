@@ -1,6 +1,6 @@
 """The tower: it receives reports and dumps, and produces verdicts and orders.
 
-Everything here runs on one event loop. `core` makes the decisions, and `effects.py` executes them.
+Everything here runs on one event loop. `jobs` makes the decisions, and `effects.py` executes them.
 An error in the handling of one job does not affect other jobs.
 """
 
@@ -15,17 +15,17 @@ from typing import Any
 
 from msgspec import Raw
 
-from watchtower.core.detection.aftermath import Loss, find_losses
-from watchtower.core.detection.condition import Condition, ConditionKind
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.effects import DumpsWanted
-from watchtower.core.detection.no_heartbeat import wants_sample
-from watchtower.core.detection.stall_context import StallContext, stall_context_of
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.fleet.job import Job
-from watchtower.core.fleet.report_interval import report_interval_s
-from watchtower.core.policy import Policy
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation
+from watchtower.fleet.job import Job
+from watchtower.fleet.report_interval import report_interval_s
+from watchtower.jobs.aftermath import Loss, find_losses
+from watchtower.jobs.condition import Condition, ConditionKind
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.effects import DumpsWanted
+from watchtower.jobs.no_heartbeat import wants_sample
+from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.policy import Policy
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.acks import Acks

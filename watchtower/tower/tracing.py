@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Raw
 
-from watchtower.core.detection.traced import Tracing, choose_suspects
-from watchtower.core.fleet.fleet import Fleet
-from watchtower.core.fleet.generation import Generation, ProcessKey
+from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.generation import Generation, ProcessKey
+from watchtower.jobs.traced import Tracing, choose_suspects
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Record, Traced
 from watchtower.tower.live import LiveJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from watchtower.core.fleet.fleet import MAX_JOBS
+from watchtower.fleet.fleet import MAX_JOBS
 
 log = logging.getLogger("watchtower.tower")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from watchtower.core.fleet.quotas import Quota
+from watchtower.fleet.quotas import Quota
 from watchtower.store.values import Incident
 
 MAX_UNSAVED = 1000

@@ -7,19 +7,19 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from watchtower.core.cause_names import format_cause
-from watchtower.core.detection.aftermath import Loss, LossGroup
-from watchtower.core.detection.detector import Detector
-from watchtower.core.detection.incidents import JobWatch
-from watchtower.core.detection.progress import describe_unjudged
-from watchtower.core.diagnosed import Diagnosis
-from watchtower.core.fleet.generation import Generation
-from watchtower.core.ranksets import format_ranks, name_ranks, parse_ranks
-from watchtower.core.text import capitalise, clean, format_duration, format_percent
-from watchtower.core.times import format_moment, read_time
+from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.fleet.generation import Generation
+from watchtower.jobs.aftermath import Loss, LossGroup
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.progress import describe_unjudged
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.verdict import Aftermath, Cause, NotJudged, Status, Verdict, VerdictEntry
+from watchtower.writing.cause_names import format_cause
+from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
+from watchtower.writing.text import capitalise, clean, format_duration, format_percent
+from watchtower.writing.times import format_moment, read_time
 
 MAX_VERDICTS = 32
 """Entries in the history of one incident. The first one and the newest ones stay."""

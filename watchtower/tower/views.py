@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from watchtower.core.detection.progress import ProgressView, view_progress
-from watchtower.core.fleet.generation import Generation, ProcessKey
-from watchtower.core.fleet.node import NodeRecord
-from watchtower.core.ranksets import format_ranks
-from watchtower.core.reading.gpus import FAMILY as GPU_PATTERN
-from watchtower.core.reading.gpus import find_gpu_use
-from watchtower.core.reading.observed import Observed
+from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
+from watchtower.evidence.gpus import find_gpu_use
+from watchtower.evidence.observed import Observed
+from watchtower.fleet.generation import Generation, ProcessKey
+from watchtower.fleet.node import NodeRecord
+from watchtower.jobs.progress import ProgressView, view_progress
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.kill_losses import find_live_loss
 from watchtower.tower.live import LiveJob
@@ -22,6 +21,7 @@ from watchtower.tower.verdicts import find_not_judged, unjudged_verdict
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Cause, NotJudged, Progress, SharedCause, Status, Verdict
+from watchtower.writing.ranksets import format_ranks
 
 MAX_RANKS_SHOWN = 4096
 """Ranks in the view of one job. For larger jobs, use the verdict."""

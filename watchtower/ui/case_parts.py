@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.core.case_summary import (
+from watchtower.evidence.frames import last_component, name_line
+from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.stored_incidents import read_summary
+from watchtower.tower.summary_views import find_job_summary
+from watchtower.tower.tower import Tower
+from watchtower.views.case_summary import (
     CaseSummary,
     Difference,
     RankSet,
@@ -17,16 +23,10 @@ from watchtower.core.case_summary import (
     StackTree,
     WaitBoxes,
 )
-from watchtower.core.graph_svg import MAX_LABELS, describe_box
-from watchtower.core.reading.frames import last_component, name_line
-from watchtower.core.text import count_ranks, format_count
-from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.job_overviews import JobOverview
-from watchtower.tower.stored_incidents import read_summary
-from watchtower.tower.summary_views import find_job_summary
-from watchtower.tower.tower import Tower
+from watchtower.views.graph_svg import MAX_LABELS, describe_box
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Status
+from watchtower.writing.text import count_ranks, format_count
 
 SHOWN_FRAMES = 10
 """Frames of one branch in its line. Of more, the outermost and the innermost ones are shown."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from watchtower.core.text import quote_name
 from watchtower.store.values import JobFacts
 from watchtower.wire.verdict import Domain
+from watchtower.writing.text import quote_name
 
 NAMESPACE = "NAMESPACE"
 """Stands in a command for a namespace that is not known. No namespace of Kubernetes has capital

@@ -11,10 +11,11 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from watchtower.core.case_summary import WaitBoxes
-from watchtower.core.cause_names import format_cause
-from watchtower.core.graph_svg import draw_graph
-from watchtower.core.text import (
+from watchtower.ui.words import find_tone, format_name
+from watchtower.views.case_summary import WaitBoxes
+from watchtower.views.graph_svg import draw_graph
+from watchtower.writing.cause_names import format_cause
+from watchtower.writing.text import (
     capitalise,
     clean,
     clean_sentence,
@@ -22,8 +23,7 @@ from watchtower.core.text import (
     format_duration,
     format_percent,
 )
-from watchtower.core.times import format_moment
-from watchtower.ui.words import find_tone, format_name
+from watchtower.writing.times import format_moment
 
 MAX_SENTENCE = 600
 """Most characters of one sentence on a page: longer than in chats, where it is 400."""

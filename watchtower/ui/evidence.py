@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.verdict_text import SOURCES
 from watchtower.wire.verdict import Evidence, Suspect, Verdict
+from watchtower.writing.verdict_text import SOURCES
 
 MAX_SUSPECTS = 8
 """Suspects that are shown one by one. The others are in their rank set."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from watchtower.core.text import count_ranks
-from watchtower.fair_order import by_turns
+from watchtower.service.fair_order import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.outage_views import OutageView
@@ -21,6 +20,7 @@ from watchtower.ui.words import (
     stamp,
 )
 from watchtower.wire.verdict import Status
+from watchtower.writing.text import count_ranks
 
 MAX_JOBS = 200
 """Jobs on the page: about 100 kB. If there are more, owners take turns, so that nobody can push

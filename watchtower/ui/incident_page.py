@@ -18,10 +18,6 @@ from watchtower.alerts.message import (
     write_whom_to_call,
     write_whom_to_call_again,
 )
-from watchtower.core.cause_names import write_candidate
-from watchtower.core.headline import write_headline, write_past_headline
-from watchtower.core.ranksets import name_ranks, parse_ranks
-from watchtower.core.text import capitalise, format_count
 from watchtower.store.values import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.incident_overviews import IncidentOverview
@@ -31,8 +27,12 @@ from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, s
 from watchtower.ui.links import Link, LinkSubject, fill_links
 from watchtower.ui.timeline import Event, list_events
 from watchtower.ui.words import list_labels, stamp
+from watchtower.views.headline import write_headline, write_past_headline
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Cause, KillLoss, Status, Verdict
+from watchtower.writing.cause_names import write_candidate
+from watchtower.writing.ranksets import name_ranks, parse_ranks
+from watchtower.writing.text import capitalise, format_count
 
 MAX_STEPS = 6
 """Pieces of advice. A person reads the first ones."""

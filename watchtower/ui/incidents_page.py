@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from watchtower.api.incident_query import IncidentQuery
 from watchtower.api.problems import describe_mistake
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.incident_views import IncidentList, IncidentSummary
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.wire.verdict import Cause, Domain, Status

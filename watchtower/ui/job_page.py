@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.core.ranksets import name_ranks
-from watchtower.core.text import count_ranks, format_count
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
@@ -15,6 +13,8 @@ from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, s
 from watchtower.ui.fleet_page import JobRow, show_row
 from watchtower.ui.words import format_step_time, stamp
 from watchtower.wire.verdict import Progress, Status, Verdict
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import count_ranks, format_count
 
 MAX_NODES = 64
 """Nodes of one job on the page, those with trouble first. The others are counted."""

@@ -10,14 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from watchtower.core.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
-from watchtower.core.text import count_ranks, format_count, join_words
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import cut_set
 from watchtower.ui.environment import quote_segment
+from watchtower.views.case_summary import CELL_BYTES, STATE_WORDS, STATES, RankGrid, RankGroup
+from watchtower.writing.text import count_ranks, format_count, join_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.job_paths import PAGES
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import list_fleet
 from watchtower.tower.health import check_health

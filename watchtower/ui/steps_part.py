@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from watchtower.core.cause_names import format_cause
-from watchtower.core.detection.step_history import FINE_POINTS
-from watchtower.core.text import format_duration
-from watchtower.core.times import read_time
+from watchtower.jobs.step_history import FINE_POINTS
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
 from watchtower.wire.verdict import Cause, Status
+from watchtower.writing.cause_names import format_cause
+from watchtower.writing.text import format_duration
+from watchtower.writing.times import read_time
 
 LEAST_POINTS = 6
 """A chart of fewer points shows nothing."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from watchtower.core.detection.traced import choose_suspects
-from watchtower.core.incident_filter import IncidentFilter
+from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.traced import choose_suspects
 from watchtower.store.series_rows import SeriesRow
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.incident_series import read_rows, view_series

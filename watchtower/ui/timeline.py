@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.core.cause_names import format_cause
-from watchtower.core.text import format_percent
-from watchtower.core.times import read_time
 from watchtower.store.values import IncidentKind
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.ui.words import stamp
 from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
+from watchtower.writing.cause_names import format_cause
+from watchtower.writing.text import format_percent
+from watchtower.writing.times import read_time
 
 _ENDS = {
     Status.RECOVERED: "The job made steps again. The incident was closed.",

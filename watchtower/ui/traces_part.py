@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
-from watchtower.core.ranksets import name_ranks
-from watchtower.core.times import read_time
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
 from watchtower.tower.outputs import OutputView
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, shrink
 from watchtower.wire.series import MAX_POINTS, POINT_S
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.times import read_time
 
 SETTLED = 10
 """Points at the end whose median is the value now."""

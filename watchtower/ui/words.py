@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from watchtower.core.text import clean
 from watchtower.wire.verdict import Status
+from watchtower.writing.text import clean
 
 _TONES = {
     Status.HUNG: "bad",

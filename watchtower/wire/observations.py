@@ -1,7 +1,7 @@
 """Observations: what the collectors of a node found out about its GPUs, kernel and processes.
 
 The vocabulary is open, so that a new collector needs no new message. The tower stores observations
-without interpreting them. Only readers in `watchtower.core.reading` and rules know the names.
+without interpreting them. Only readers in `watchtower.evidence` and rules know the names.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from benchmarks.accuracy.live.tool import THRESHOLD_S, Said, Text, Tool, shorten
-from watchtower.core.policy import Policy
 from watchtower.drills.children import Child
 from watchtower.drills.drill import Drill
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import HOST, Launch, free_port
 from watchtower.drills.settings import DrillSettings
+from watchtower.policy import Policy
 
 CHECK_EVERY_S = 1.0
 LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"

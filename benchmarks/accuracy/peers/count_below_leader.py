@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from benchmarks.accuracy.evidence import Evidence
 from benchmarks.accuracy.peers.peer import Opinion, Peer, needs_records
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import parse_members
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from benchmarks.accuracy.evidence import Evidence
 from benchmarks.accuracy.peers.peer import Opinion, Peer, always
-from watchtower.core.case import RankEvidence
+from watchtower.evidence.case import RankEvidence
 from watchtower.wire.stacks import Frame
 
 Frames = tuple[Frame, ...]

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[3]
 ASK_RULE = """
 from dataclasses import replace
 
-from tests.core.rules.test_odd_gpu import SPINNING, observed
-from watchtower.core.diagnosis.diagnosis import diagnose
+from tests.diagnosis.causes.test_odd_gpu import SPINNING, observed
+from watchtower.diagnosis.diagnosis import diagnose
 
 apart = observed(SPINNING)
 first, *rest = apart.nodes

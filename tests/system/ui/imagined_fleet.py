@@ -21,7 +21,7 @@ from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from tests.towers import JSON, RunningTower, running_tower, wait_until
-from watchtower.core.case import Case
+from watchtower.evidence.case import Case
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat, JobLabels, ProcessState, Report

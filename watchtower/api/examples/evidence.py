@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from watchtower.api.examples.objects import JOB, NODE, plain
-from watchtower.core.case_summary import (
+from watchtower.tower.stack_views import StackList, ThreadStackView
+from watchtower.tower.summary_views import EvidenceView, RanksView
+from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
+from watchtower.views.case_summary import (
     STATES,
     Contrast,
     Difference,
@@ -17,9 +20,6 @@ from watchtower.core.case_summary import (
     WaitBoxes,
     make_rank_set,
 )
-from watchtower.tower.stack_views import StackList, ThreadStackView
-from watchtower.tower.summary_views import EvidenceView, RanksView
-from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
 from watchtower.wire.stacks import Frame
 
 _ALL_REDUCE = "all_reduce, train.py:22 in train"

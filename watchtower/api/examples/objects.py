@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from watchtower.core.calibration import Judged, calibrate
+from watchtower.incidents.calibration import Judged, calibrate
 from watchtower.tower.acks import AckView
 from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health

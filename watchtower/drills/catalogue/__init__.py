@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from watchtower.arguments import suggest
 from watchtower.drills.catalogue import (
     absences,
     aftermath,
@@ -27,6 +26,7 @@ from watchtower.drills.catalogue import (
 )
 from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
+from watchtower.service.arguments import suggest
 
 log = logging.getLogger("watchtower.drills")
 

@@ -1,0 +1,160 @@
+"""fabric_fault: all ranks wait, and a link of the job's nodes failed around the stall."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.diagnosis.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_HIDDEN_WAIT,
+    a_case,
+    a_native,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.job_gpus import JobGpus
+from watchtower.evidence.links import find_link_faults
+from watchtower.wire.observations import Observation
+
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+LOST = ("network", "nic:eth1", "nic_link_lost", "eth1 lost its link and does not have it now")
+DOWN = ("kernel_log", "nic:eth2", "nic_link_down", "mlx5_core 0000:5e:00.0 eth2: Link down")
+ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent frames a second")
+SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
+MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
+NVLINK = ("nvml", "pci:0000:3b:00", "gpu_errors.nvlink_replay", "7 replays of NVLink since the")
+NVLINK_LOST = ("nvml", "pci:0000:3b:00", "gpu_nvlink_lost", "6 of its 18 NVLinks were lost")
+MEMORY = ("nvml", "pci:0000:3b:00", "gpu_errors.ecc_uncorrected", "7 errors of its memory")
+
+
+def seen(what, age_s=12.0, **values) -> Observation:
+    source, subject, name, text = what
+    return Observation(source=source, subject=subject, name=name, age_s=age_s, text=text, **values)
+
+
+def observed(*observations, built=None, stalled_for_s=10.0):
+    case = a_case(built or ranks_in(8, IN_ALL_REDUCE), stalled_for_s=stalled_for_s)
+    first, *rest = case.nodes
+    return replace(case, nodes=(first, *rest[:-1], replace(rest[-1], observations=observations)))
+
+
+def answer(case):
+    diagnosis = diagnose(case)
+    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+
+
+@pytest.mark.parametrize(
+    ("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
+)
+def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
+    case = observed(seen(what))
+    diagnosis = diagnose(case)
+    assert (diagnosis.cause.value, diagnosis.suspects, diagnosis.domain.value) == (
+        "fabric_fault",
+        (),
+        domain,
+    )
+    assert diagnosis.confidence > 0.8
+    node = case.nodes[-1].node
+    assert f"{node}, 12 s ago: {what[3]}" in diagnosis.summary
+    assert node in diagnosis.next_steps[0]
+    assert sum(what[3] in each.text for each in diagnosis.evidence) == 1
+
+
+def test_hosts_that_wait_for_their_devices_wait_for_the_link_too():
+    """Their collectives are queued, so no stack shows one."""
+    values = {"native": POLLS, "cpu": 1.0, "state": "R", "syscall": "", "active": True}
+    hosts = ranks_in(8, IN_HIDDEN_WAIT, **values)
+    assert answer(observed(built=hosts))[1] == []
+    assert answer(observed(seen(LOST), built=hosts)) == ("fabric_fault", [])
+    spins = seen(
+        ("nvml", "pci:0000:3b:00", "gpu_pattern.spinning", ""), 1.0, pid=hosts[7].evidence.pid
+    )
+    works = replace(spins, name="gpu_pattern.working")
+    assert answer(observed(seen(LOST), spins, built=hosts))[0] == "fabric_fault"
+    assert answer(observed(seen(LOST), works, built=hosts))[0] != "fabric_fault"
+
+
+@pytest.mark.parametrize("what", [ERRORS, NVLINK])
+def test_errors_without_a_lost_link_are_less_certain(what):
+    diagnosis = diagnose(observed(seen(what)))
+    assert (diagnosis.cause.value, diagnosis.confidence) == ("fabric_fault", 0.7)
+    assert "link_errors_alone" in [doubt.kind for doubt in diagnosis.doubts]
+
+
+def test_an_error_that_stops_no_link_explains_nothing():
+    assert answer(observed(seen(MILD))) == ("symmetric_hang", [])
+
+
+def test_errors_of_memory_are_not_about_a_link_and_separate_the_ranks_of_their_node():
+    diagnosis = diagnose(observed(seen(MEMORY)))
+    assert (diagnosis.cause.value, diagnosis.alternatives[0].suspects) == ("unknown", (4, 5, 6, 7))
+
+
+def test_a_link_that_failed_long_before_explains_nothing():
+    assert answer(observed(seen(LOST, 69.0)))[0] == "fabric_fault"
+    assert answer(observed(seen(LOST, 71.0)))[0] == "symmetric_hang"
+
+
+def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
+    built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(5, FETCHING, syscall="nanosleep"))
+    diagnosis = diagnose(observed(seen(LOST), built=built))
+    assert (diagnosis.cause.value, [each.rank for each in diagnosis.suspects]) == (
+        "dataloader_stall",
+        [5],
+    )
+    assert any("lost its link" in each.text for each in diagnosis.evidence)
+
+
+def test_lost_links_come_before_errors_and_the_earliest_first():
+    each = {"a": seen(ERRORS, 30.0), "b": seen(DOWN, 5.0), "c": seen(LOST, 9.0)}
+    found = find_link_faults([(node, JobGpus((), ()), [it]) for node, it in each.items()], 60.0)
+    assert [each.node for each in found] == ["c", "b", "a"]
+    assert [each.link for each in found] == ["eth1", "eth2", "eth1"]
+
+
+def of_gpus(case, patterns, *observations):
+    """Return the case with the GPU of each rank, and with more observations of each node."""
+    nodes = []
+    for node in case.nodes:
+        pids = [each.pid for each in case.ranks if each.node == node.node]
+        gpus = [
+            seen(("nvml", f"pci:0000:{index}b:00", f"gpu_pattern.{pattern}", ""), 1.0, pid=pid)
+            for index, (pid, pattern) in enumerate(zip(pids, patterns, strict=False))
+        ]
+        nodes.append(replace(node, observations=(*gpus, *node.observations, *observations)))
+    return replace(case, nodes=tuple(nodes))
+
+
+POLLING = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
+FOREIGN = ("nvml", "pci:0000:7b:00", "gpu_nvlink_lost", "18 of its 18 NVLinks were lost")
+FOREIGN_ERRORS = (*FOREIGN[:2], *NVLINK[2:])
+
+
+@pytest.mark.parametrize("what", [FOREIGN, FOREIGN_ERRORS])
+@pytest.mark.parametrize("pid", [999_999, None])
+def test_nvlinks_of_a_gpu_of_another_job_explain_nothing(what, pid):
+    """Without a process it is not a GPU of the job either: a GPU of each rank is known."""
+    case = of_gpus(a_case(POLLING, stalled_for_s=10.0), ["spinning"] * 8, seen(what, pid=pid))
+    assert answer(case)[0] != "fabric_fault"
+    assert answer(observed(seen(what, pid=999_999))) == ("symmetric_hang", [])
+
+
+def test_nvlinks_of_a_gpu_of_the_job_leave_no_doubt_and_others_do():
+    pid = ranks_in(8, IN_ALL_REDUCE)[7].evidence.pid
+    known, unknown = (diagnose(observed(seen(NVLINK_LOST, pid=each))) for each in (pid, None))
+    assert "link_may_be_unused" not in [doubt.kind for doubt in known.doubts]
+    assert known.confidence > unknown.confidence
+    assert "link_may_be_unused" in [doubt.kind for doubt in unknown.doubts]
+
+
+@pytest.mark.parametrize("what", [LOST, NVLINK_LOST, SXID])
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_lost_link_explains_a_hang_also_if_counters_of_gpus_are_frozen(what, count):
+    """Frozen counters show nothing about the work of a GPU, so they do not refute the link."""
+    patterns = ["frozen"] * count + ["spinning"] * (8 - count)
+    case = observed(seen(what), built=POLLING)
+    assert answer(of_gpus(case, patterns)) == ("fabric_fault", [])

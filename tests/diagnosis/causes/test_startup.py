@@ -1,0 +1,103 @@
+"""never_started, init_stuck."""
+
+from tests.diagnosis.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_INIT,
+    IN_TORCH_INIT,
+    IN_USER_CODE,
+    a_dead_rank,
+    a_missing_rank,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
+from tests.diagnosis.causes.asking import abstains, answer, ask
+
+
+def starting(*others, count=8, stack=IN_INIT):
+    return with_rank(ranks_in(count, stack, step=None), *others)
+
+
+def kept_out(rank):
+    target = f"tcp 10.0.0.{rank + 2}:41000 -> 10.0.0.1:29500 unanswered"
+    return a_rank(rank, IN_TORCH_INIT, syscall="poll", target=target, step=None)
+
+
+class TestNeverStarted:
+    def test_wins_when_the_others_wait_in_set_up(self):
+        built = starting(a_missing_rank(5))
+        assert answer(built) == ("never_started", [5])
+        summary = ask("never_started", built).summary
+        assert all(value in summary for value in ("Rank 5 of 8", "7 ranks", "init_process_group"))
+
+    def test_several_are_named_together(self):
+        built = starting(a_missing_rank(5), a_missing_rank(6), count=8)
+        assert "Ranks 5-6 of 8 have not been seen" in ask("never_started", built).summary
+        assert "wait for ranks 5-6" in ask("never_started", built).summary
+
+    def test_wins_less_surely_before_any_dump(self):
+        built = [a_rank(rank, dumps=0, step=None) for rank in range(7)]
+        finding = ask("never_started", [*built, a_missing_rank(7)])
+        assert finding.confidence == 0.75
+        assert "wait for" not in finding.summary
+
+    def test_one_waiting_rank_is_said_in_singular(self):
+        assert (
+            "1 rank waits for rank 1"
+            in ask("never_started", [a_rank(0, IN_INIT, step=None), a_missing_rank(1)]).summary
+        )
+
+    def test_loses_once_ranks_have_stepped_without_it(self):
+        built = with_rank(ranks_in(8), a_missing_rank(5))
+        assert ask("never_started", built) is None
+
+    def test_loses_when_most_ranks_are_unseen(self):
+        built = [a_rank(0, IN_INIT, step=None), *(a_missing_rank(rank) for rank in range(1, 8))]
+        assert abstains("never_started", built)
+
+    def test_loses_when_all_came(self):
+        assert ask("never_started", starting()) is None
+
+
+class TestInitStuck:
+    def test_wins_a_rank_that_sleeps_before_it_joins(self):
+        late = a_rank(5, FETCHING, syscall="clock_nanosleep", step=None)
+        built = starting(late, stack=IN_TORCH_INIT)
+        assert answer(built) == ("init_stuck", [5])
+        summary = ask("init_stuck", built).summary
+        assert all(value in summary for value in ("7 ranks", "init_process_group"))
+
+    def test_wins_a_rank_that_stays_in_set_up_while_the_others_are_further(self):
+        built = with_rank(ranks_in(8), a_rank(5, IN_INIT, step=None))
+        assert answer(built) == ("init_stuck", [5])
+        assert ask("init_stuck", built).confidence == 0.7
+
+    def test_wins_a_rank_whose_connection_nobody_answers(self):
+        built = starting(kept_out(5), stack=IN_TORCH_INIT)
+        assert answer(built) == ("init_stuck", [5])
+        assert "10.0.0.1:29500" in ask("init_stuck", built).summary
+
+    def test_loses_when_nobody_is_answered(self):
+        built = [kept_out(rank) for rank in range(8)]
+        assert ask("init_stuck", built) is None
+
+    def test_loses_when_they_wait_for_one_who_does_not_come_to_their_new_group(self):
+        making = [a_rank(rank, IN_TORCH_INIT) for rank in range(3)]
+        for late in (a_rank(3, FETCHING), a_rank(3, state="T"), a_dead_rank(3, signal=9)):
+            assert ask("init_stuck", with_rank(ranks_in(16), *making, late)) is None
+
+    def test_loses_when_everybody_is_in_set_up(self):
+        assert ask("init_stuck", starting()) is None
+
+    def test_loses_when_nobody_is(self):
+        built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(3, FETCHING))
+        assert ask("init_stuck", built) is None
+
+    def test_loses_when_most_are_elsewhere(self):
+        built = with_rank(ranks_in(8, IN_USER_CODE, step=None), a_rank(3, IN_INIT, step=None))
+        assert abstains("init_stuck", built)
+
+    def test_loses_when_as_many_are_in_set_up_as_further(self):
+        further = [a_rank(rank, IN_ALL_REDUCE) for rank in range(4)]
+        assert abstains("init_stuck", starting(*further))

@@ -1,0 +1,122 @@
+"""What exceptions show, by their type and text."""
+
+import time
+
+import pytest
+
+from watchtower.evidence.errors import read_error, shape_of, split_lines
+
+REMOTE = (
+    "NCCL error in: a.cpp:1, remote process exited | ncclRemoteError: A call failed | Last error:"
+)
+CALL = "NCCL error in: a.cpp:1 | ncclSystemError: System call failed | Last error: | Call to"
+STORE = "[3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d"
+LONG = "NCCL error in: a.cpp:1, unhandled system error" + ", NCCL version 2" * 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "domain"),
+    [
+        ("OSError", "[Errno 5] Input/output error: '/mnt/a'", "storage"),
+        ("OSError", "[Errno 116] Stale file handle", "storage"),
+        ("RuntimeError", "write failed: Disk quota exceeded", "storage"),
+        ("OSError", "[Errno 113] No route to host", "network"),
+        ("requests.exceptions.ConnectTimeout", "HTTPSConnectionPool(...)", "network"),
+        ("RuntimeError", "CUDA error: uncorrectable NVLink error detected", "gpu"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'a'", ""),
+        ("torch.OutOfMemoryError", "CUDA out of memory", ""),
+        ("ValueError", "5", ""),
+        (
+            "DistBackendError",
+            "NCCL error | failed to extend /dev/shm/nccl-a: No space left",
+            "node",
+        ),
+        ("DistBackendError", "NCCL error | NET/IB: completion with status=12 opcode=0", "network"),
+        ("DistBackendError", "NCCL error | ncclRemoteError: A call failed", "network"),
+        ("DistBackendError", f"{CALL} send to 10.0.0.1<3> failed : Broken pipe", "network"),
+        ("DistBackendError", "NCCL error | ncclUnhandledCudaError: Call to CUDA failed", "gpu"),
+        ("DistBackendError", "NCCL error | ncclInvalidUsage: This usually reflects", "user_code"),
+        ("DistBackendError", "NCCL error | Cuda failure 2 'out of memory'", "user_code"),
+        ("DistBackendError", "NCCL error | ncclInternalError: Internal check failed", ""),
+    ],
+)
+def test_a_text_shows_whom_to_call(kind, text, domain):
+    found = read_error(kind, text).domain
+    assert (found.value if found else "") == domain
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "is_consequence", "has_order"),
+    [
+        ("DistBackendError", REMOTE, True, True),
+        (
+            "RuntimeError",
+            "NCCL error in: a.cpp:1, unhandled system error, NCCL version 2.14",
+            False,
+            True,
+        ),
+        ("DistBackendError", f"{LONG} | Call to recv failed: Connection reset by peer", True, True),
+        ("DistBackendError", "NCCL error | status=IBV_WC_WR_FLUSH_ERR(5) opcode=1", True, True),
+        ("DistBackendError", "NCCL error | status=IBV_WC_RETRY_EXC_ERR(12) opcode=1", False, True),
+        ("DistBackendError", f"{REMOTE} | NET/IB: status=12 opcode=1", True, True),
+        ("DistBackendError", f"{CALL} send to 10.0.0.1<3> failed : Broken pipe", True, True),
+        ("DistBackendError", f"{CALL} connect returned Connection timed out", True, True),
+        (
+            "DistBackendError",
+            f"{CALL} connect failed : Software caused connection abort",
+            True,
+            True,
+        ),
+        ("DistBackendError", f"{CALL} bind failed : Permission denied", False, True),
+        ("RuntimeError", "connection timed out: the data base", False, False),
+        ("DistBackendError", f"{STORE}, but got error: wait timeout after 600000ms", True, False),
+        ("DistBackendError", f"{STORE}, but got error: Connection reset by peer", True, True),
+        ("DistBackendError", "NCCL communicator was aborted on rank 3.", True, False),
+        (
+            "DistBackendError",
+            "[1] is setting up NCCL communicator: Connection was reset",
+            True,
+            True,
+        ),
+        ("DistNetworkError", "The client socket has timed out after 60000ms", True, False),
+        ("DistNetworkError", "failed to listen (errno: 98 - Address already in use)", False, False),
+        (
+            "RuntimeError",
+            "[../gloo/transport/tcp/b.cc:78] Timed out waiting 9ms for recv",
+            True,
+            False,
+        ),
+        ("RuntimeError", "[../gloo/transport/tcp/pair.cc:5] Connection closed by peer", True, True),
+        ("TimeoutError", "barrier of rank 3 timed out", True, False),
+        ("TimeoutError", "object store request timed out", False, False),
+        ("ValueError", "bad shard 7", False, False),
+    ],
+)
+def test_consequences_and_errors_of_a_ranks_own_are_told_apart(
+    kind, text, is_consequence, has_order
+):
+    found = read_error(kind, text)
+    assert (found.is_consequence, found.has_order) == (is_consequence, has_order)
+
+
+def test_the_shape_of_an_error_is_the_same_on_every_rank():
+    one = shape_of("E", "rank 3: connection closed by peer n7<41822>, see /tmp/nccl-Xa")
+    assert one == shape_of("E", "rank 12: connection closed by peer n9<1>, see /tmp/nccl-Zb")
+    assert one != shape_of("F", "rank 3: connection closed by peer n7<41822>, see /tmp/nccl-Xa")
+    assert shape_of("E", "bad shard 7") != shape_of("E", "bad index 7")
+
+
+def test_lines_of_a_message_are_separated():
+    assert split_lines("a | b |  | c|d") == ["a", "b", "c|d"]
+    assert split_lines(" ") == []
+
+
+def test_a_hostile_text_of_any_length_costs_little():
+    texts = [
+        word * 100_000 for word in ("timed out ", "a | ", "NCCL error ", "/9 ", "invalid usage ")
+    ]
+    began = time.thread_time()
+    for text in texts:
+        read_error("RuntimeError", text)
+        shape_of("RuntimeError", text)
+    assert time.thread_time() - began < 0.5

@@ -1,1 +1,0 @@
-"""Decisions: values in, values out, `now` an argument. No clock, I/O, logging or framework."""

@@ -1,1 +1,0 @@
-"""Detects jobs that are stuck or slow: conditions, suspicions, patience, incidents."""

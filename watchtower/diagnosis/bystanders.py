@@ -1,0 +1,182 @@
+"""Other threads and children of a suspect: which of them it may wait for, as facts to quote.
+
+Most weigh nothing: a thread that stays somewhere need not be the one that is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchtower.diagnosis.picture import Picture
+from watchtower.diagnosis.position import Position
+from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import classify_frame, last_component, read_stack
+from watchtower.evidence.patterns import part
+from watchtower.evidence.threads import KnownStack, find_thread
+from watchtower.evidence.wait_places import called_by_user
+from watchtower.wire.dumps import ChildDump, RankDump, ThreadDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.stacks import Frame
+
+MAX_QUOTED_THREADS = 3
+"""Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
+
+STUCK_STATES = frozenset(
+    {
+        ProcessState.STOPPED,
+        ProcessState.TRACED,
+        ProcessState.UNINTERRUPTIBLE,
+        ProcessState.ZOMBIE,
+    }
+)
+"""States of a child that delivers nothing."""
+
+IDLE_FUNCTIONS = frozenset({"get", "_worker_loop", "poll", "_poll", "select", "wait", "recv"})
+"""A worker whose user code does not run waits for work."""
+
+FROM_PROCESSES = part(
+    r"^multiprocessing/(queues|connection|managers|pool)\.py$|^concurrent/futures/process\.py$"
+)
+"""Files of calls that wait for what another process sends."""
+
+STUCK_WEIGHT, SEEN_WEIGHT = 0.6, 0.3
+"""A worker that cannot run, and one that stays in user code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bystander:
+    """Another thread of a suspect."""
+
+    thread: ThreadDump
+    known: KnownStack
+    stays: bool
+    """The dump before shows it there, too."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a summary can do without it. One that holds the GIL is a cause of its own."""
+        return self.thread.owns_gil or self.known.frame_class.traits.is_often_idle
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The child that most likely does not deliver."""
+
+    child: ChildDump
+    at: str
+    """Its place in the user's code, such as "data.py:44 in __getitem__"; may be empty."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.child.pid
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, and is not reaped."""
+        return self.child.kernel.state is ProcessState.ZOMBIE
+
+    @property
+    def weight(self) -> float:
+        """How much it speaks for a data loader that stalls."""
+        return STUCK_WEIGHT if self.child.kernel.state in STUCK_STATES else SEEN_WEIGHT
+
+
+def find_threads(picture: Picture, position: Position) -> tuple[Bystander, ...]:
+    """Return the threads that one may be waited for, the most telling first."""
+    dump, stacks = position.last_dump, picture.stacks
+    trains = find_thread(dump, stacks, picture.comm_threads) if dump else None
+    if dump is None or trains is None or not _waits_for_thread(position, trains):
+        return ()
+    before = _threads_before(position)
+    found = [
+        Bystander(thread, known, (thread.name, thread.digest) in before)
+        for thread in dump.threads
+        if thread is not trains
+        and (known := stacks.get(thread.digest)) is not None
+        and (known.own or known.frame_class.traits.names_wait)
+    ]
+    # Main waits for the thread that trains in its place: what it does is quoted in any case.
+    found.sort(key=lambda item: (not item.thread.main, _tells_little(item.known)))
+    return tuple(found[:MAX_QUOTED_THREADS])
+
+
+def _waits_for_thread(position: Position, trains: ThreadDump) -> bool:
+    """Return whether it may wait for another thread, or main for the one that trains."""
+    by_frames = position.frame_class.traits.waits_for_thread
+    may_wait = by_frames or position.wait.wait_class == "lock"
+    return not trains.main or (position.asleep and may_wait)
+
+
+def _threads_before(position: Position) -> frozenset[tuple[str, str]]:
+    dumps: tuple[RankDump, ...] = position.evidence.dumps[-2:-1]
+    return frozenset((thread.name, thread.digest) for dump in dumps for thread in dump.threads)
+
+
+def _tells_little(known: KnownStack) -> int:
+    """Order a thread whose wait has a name before one in user code, and those idle last."""
+    if known.frame_class.traits.is_often_idle:
+        return 2
+    return 1 if known.frame_class is FrameClass.USER else 0
+
+
+def find_children(picture: Picture, position: Position) -> Worker | tuple[ChildDump, ...] | None:
+    """Return what it may wait for: the worker that does not deliver, or programs it has started."""
+    dump = position.last_dump
+    if dump is None or not dump.children or not position.asleep:
+        return None
+    called = _called(position)
+    if any(FROM_PROCESSES.matches(frame.file) for frame in called):
+        return find_stuck_worker(picture.stacks, position)
+    by_frames = any(classify_frame(frame) is FrameClass.CHILD for frame in called)
+    return dump.children if by_frames or position.wait.wait_class == "child" else None
+
+
+def find_stuck_worker(stacks: Mapping[str, KnownStack], position: Position) -> Worker | None:
+    """Choose the child that cannot run, else one that sits in user code in every dump."""
+    dumps = position.evidence.dumps[-2:]
+    if not dumps or not dumps[-1].children:
+        return None
+    before = {child.pid: _digest(child) for dump in dumps[:-1] for child in dump.children}
+    workers = [_read(child, before, stacks) for child in dumps[-1].children]
+    found = [worker for worker in workers if worker is not None]
+    return max(found, key=lambda worker: worker.weight, default=None)
+
+
+def takes_from_process(position: Position) -> bool:
+    """Return whether it sleeps in a call that gets an item from a queue of another process."""
+    return position.asleep and any(
+        frame.file == "multiprocessing/queues.py" and last_component(frame.function) == "get"
+        for frame in _called(position)
+    )
+
+
+def _called(position: Position) -> tuple[Frame, ...]:
+    return tuple(called_by_user(position.stack.frames)) if position.stack else ()
+
+
+def _read(
+    child: ChildDump, before: dict[int, str], stacks: Mapping[str, KnownStack]
+) -> Worker | None:
+    worker = Worker(child, _user_place(child, stacks))
+    stays = worker.at and before.get(child.pid, "") == _digest(child)
+    return worker if child.kernel.state in STUCK_STATES or stays else None
+
+
+def _digest(child: ChildDump) -> str:
+    thread = next((item for item in child.threads if item.main), None)
+    return thread.digest if thread else ""
+
+
+def _user_place(child: ChildDump, stacks: Mapping[str, KnownStack]) -> str:
+    """Position in the user's code where the child is, empty when it only waits for work."""
+    known = stacks.get(_digest(child))
+    if known is None:
+        return ""
+    stack = known.stack
+    own = tuple(frame for frame in stack.frames[:-1] if not frame.library)
+    reading = read_stack(own)
+    inside = stack.frames[: stack.frames.index(own[0])] if own else ()
+    idle = any(last_component(frame.function) in IDLE_FUNCTIONS for frame in inside)
+    return "" if reading is None or idle else reading.where

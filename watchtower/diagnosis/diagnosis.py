@@ -1,0 +1,321 @@
+"""Decides which rank hung the job, where and why, from one immutable case.
+
+Runs every rule, takes the best accusation by tier and confidence, and adds the runners-up and what
+evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked alternatives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from math import prod
+
+from watchtower.diagnosis import doubts
+from watchtower.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
+from watchtower.diagnosis.causes import RULES, SLOW_RULES, Rule
+from watchtower.diagnosis.causes.straggler import find_slow_job
+from watchtower.diagnosis.coverage import measure_coverage
+from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.diagnosis.domain import find_domain
+from watchtower.diagnosis.picture import Picture, take_picture
+from watchtower.diagnosis.position import Place, Position
+from watchtower.diagnosis.shared_cause import find_shared_cause
+from watchtower.diagnosis.subjects import OddGpu
+from watchtower.diagnosis.unread import find_unread
+from watchtower.diagnosis.waits.collective_logs import find_own_timeout
+from watchtower.diagnosis.writer.accusations import (
+    NotWrittenError,
+    Written,
+    write_accusation,
+    write_together,
+)
+from watchtower.diagnosis.writer.doubts import write_doubts
+from watchtower.diagnosis.writer.functions import show_functions
+from watchtower.diagnosis.writer.gaps import find_gaps
+from watchtower.diagnosis.writer.nothing_found import (
+    add_event_step,
+    advise_by_hand,
+    explain_without_fault,
+    prefer_events,
+    show_bad_losses,
+    show_ranks,
+    summarise_unknown,
+)
+from watchtower.diagnosis.writer.observed import show_observations
+from watchtower.diagnosis.writer.words import write_waiting
+from watchtower.evidence.case import Case
+from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.gpus import WORKING
+from watchtower.wire.verdict import Alternative, Cause
+from watchtower.writing.ranksets import format_ranks
+
+MAX_ALTERNATIVES = 4
+MAX_EVIDENCE = 24
+"""Enough to check a verdict by; everything else is in the case itself."""
+
+
+def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
+    """Name the suspects of a case, or say that it does not show them."""
+    return diagnose_picture(take_picture(case), rules)
+
+
+def diagnose_picture(
+    picture: Picture, rules: Sequence[tuple[str, Rule]] | None = None
+) -> Diagnosis:
+    """Name the suspects of a case whose picture was taken."""
+    case = picture.case
+    is_slow = case.slowdown > 1
+    if rules is None:
+        rules = SLOW_RULES if is_slow else RULES
+    found, broken = _run_rules(picture, rules)
+    if all(item.beat is None for item in case.ranks):
+        found = [_doubt_without_heartbeats(each) for each in found]
+    if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
+        found.append(find_slow_job(picture))
+    while True:
+        try:
+            diagnosis = _judge(picture, found)
+        except NotWrittenError as error:
+            broken.append(_describe_broken(error.cause.value, error))
+            found = [each for each in found if each.cause is not error.cause]
+        else:
+            return replace(
+                diagnosis,
+                missing_evidence=(*broken, *find_gaps(picture)),
+                coverage=measure_coverage(picture),
+            )
+
+
+def _doubt_without_heartbeats(accusation: Accusation) -> Accusation:
+    """Without steps it is not known that a job hangs. One that serves clients may have none now."""
+    serves = any(item.serves_clients for item in accusation.suspects)
+    more = (doubts.NO_HEARTBEATS, *((doubts.SERVES_CLIENTS,) if serves else ()))
+    return replace(accusation, doubts=(*accusation.doubts, *more))
+
+
+def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
+    """Choose among the accusations. Raises `NotWrittenError` if a chosen one has no sentences."""
+    ranked = sorted(found, key=lambda each: (each.tier, -each.confidence))
+    sure = [each for each in ranked if each.confidence >= MIN_CONFIDENCE]
+    return _accuse(picture, ranked, sure) if sure else _diagnose_unknown(picture, ranked)
+
+
+def _describe_broken(name: str, error: BaseException) -> str:
+    return f"rule {name} failed ({type(error.__cause__ or error).__name__}) and was left out"
+
+
+def _run_rules(
+    picture: Picture, rules: Sequence[tuple[str, Rule]]
+) -> tuple[list[Accusation], list[str]]:
+    found: list[Accusation] = []
+    broken: list[str] = []
+    for name, rule in rules:
+        try:
+            accusation = rule(picture)
+        except Exception as error:
+            broken.append(_describe_broken(name, error))
+            continue
+        if accusation is not None:
+            found.append(accusation)
+    return found, broken
+
+
+def _accuse(
+    picture: Picture, ranked: Sequence[Accusation], sure: Sequence[Accusation]
+) -> Diagnosis:
+    chosen = _join_faults(sure)
+    accused = [item for each in chosen for item in each.suspects]
+    written = write_together(picture, chosen)
+    # Each fault holds up the job by itself. One that does not move will not end by itself.
+    still = (s for each in chosen if (s := each.suspects) and not _are_moving(picture, s))
+    made = _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused))
+    is_shown_by_gpus = isinstance(chosen[0].about, OddGpu)
+    return replace(
+        made,
+        domain=find_domain(picture, chosen[0].cause, chosen[0].suspects or chosen[0].witnesses),
+        confidence=chosen[0].confidence,
+        is_shown_by_gpus=is_shown_by_gpus,
+        # A host that goes from one wait for its device to the next works, too.
+        suspects_moving=made.suspects_moving or (is_shown_by_gpus and not made.suspects_rest),
+        doubts=write_doubts(picture, chosen[0]),
+        alternatives=_list_alternatives(ranked, chosen),
+    )
+
+
+def _join_faults(sure: Sequence[Accusation]) -> list[Accusation]:
+    """Join independent faults of one tier: other ranks, each with a reason of its own.
+
+    The cause is the strongest one's; each suspect keeps its own.
+    """
+    best = sure[0]
+    chosen, accused = [best], set(best.ranks)
+    for accusation in sure[1:]:
+        other = accusation
+        if other.cause is Cause.BEHIND_COLLECTIVE:
+            # Without collective logs it is not known whether the others wait for them.
+            if other.tier is not Tier.WAIT_FOR:
+                continue
+            other = _without(accused, other)
+        if other.tier is best.tier and other.suspects and not accused.intersection(other.ranks):
+            chosen.append(other)
+            accused.update(other.ranks)
+    return chosen
+
+
+def _without(accused: Set[int], accusation: Accusation) -> Accusation:
+    """Leave out those for whom a finer reason was found."""
+    suspects = tuple(item for item in accusation.suspects if item.rank not in accused)
+    kept = {(item.rank,) for item in suspects}
+    reasons = tuple(reason for reason in accusation.reasons if reason.ranks in kept)
+    return replace(accusation, suspects=suspects, reasons=reasons, advice=())
+
+
+def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnosis:
+    # Of equals, one that names ranks says more than one that names none.
+    likeliest = [
+        replace(each, suspects=prefer_events(picture, each.suspects))
+        for each in sorted(ranked, key=lambda each: (-each.confidence, not each.suspects))
+    ]
+    explained = explain_without_fault(picture)
+    candidates = likeliest[0].suspects if likeliest else ()
+    # While all wait, what a candidate does beside its wait does not let the job go on.
+    timed_by = () if picture.separations else candidates
+    alternatives = () if explained else _list_alternatives(likeliest, ())
+    written = Written((), explained or summarise_unknown(picture, alternatives), (), ())
+    if not explained:
+        first = write_accusation(picture, likeliest[0]) if likeliest else None
+        steps = (first and first.next_steps) or advise_by_hand(picture)
+        written = replace(
+            written,
+            evidence=first.evidence if first else show_ranks(picture),
+            next_steps=add_event_step(picture, candidates, steps),
+        )
+    return replace(
+        _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, timed_by),
+        domain=find_domain(picture, Cause.UNKNOWN, candidates),
+        doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
+        alternatives=alternatives,
+    )
+
+
+def _make_diagnosis(
+    picture: Picture,
+    cause: Cause,
+    written: Written,
+    accused: Sequence[Position],
+    timed_by: Sequence[Position],
+) -> Diagnosis:
+    """Return what is known of the accused, or of the candidates, and of those that wait.
+
+    `timed_by`: those of them whose movement decides how long the stall may last.
+    """
+    waiting = picture.waiting_without(item.rank for item in accused)
+    is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
+    links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
+    quoted = [fault.observation for fault in links]
+    shown = (
+        *show_bad_losses(picture),
+        *show_functions(accused, picture.case.stalled_for_s),
+        *show_observations(picture, accused, quoted),
+    )
+    evidence = dict.fromkeys([*written.evidence, *shown])
+    return Diagnosis(
+        cause=cause,
+        confidence=0.0,
+        suspects=written.suspects,
+        summary=written.summary,
+        waiting=format_ranks(item.rank for item in waiting),
+        step=picture.step,
+        stalled_for_s=picture.case.stalled_for_s,
+        evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
+        next_steps=tuple(step.text for step in written.next_steps),
+        lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
+        suspects_moving=_are_moving(picture, timed_by),
+        suspects_transfer=any(item.transfers for item in timed_by),
+        suspects_rest=bool(timed_by) and all(map(_rests, timed_by)),
+        peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
+        waiting_text=write_waiting(waiting, accused if written.suspects else ()),
+        suspect_class=_name_class(cause, timed_by),
+        collective_timeout_s=find_own_timeout(picture.collective_logs),
+        shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
+        unlogged=tuple(item.rank for item in picture.unlogged),
+        unread_natively=find_unread(accused, picture.case.stalled_for_s),
+        places=Counter(_name_place(item) for item in picture.by_rank.values()),
+    )
+
+
+def _name_place(position: Position) -> str:
+    if position.place is Place.ABSENT:
+        return "unseen" if position.is_missing else "ended"
+    if position.place is Place.UNSEEN:
+        return "unseen"
+    if position.waits:
+        return "device" if position.waits_for_device else "waiting"
+    return "elsewhere"
+
+
+def _are_moving(picture: Picture, positions: Sequence[Position]) -> bool:
+    return any(_is_moving(picture, item) for item in positions)
+
+
+def _is_moving(picture: Picture, position: Position) -> bool:
+    """Return whether a rank computes or moves data, on its host or on its GPU."""
+    use = picture.gpu_use(position.rank)
+    works = use is not None and use.pattern in WORKING
+    return works or position.moving or position.transfers
+
+
+def _rests(position: Position) -> bool:
+    return position.unchanged and not position.movement.moves_data
+
+
+def _is_waiting(position: Position, *, suspect_is_still: bool) -> bool:
+    """Return whether a rank that is placed as waiting is relied on to wait.
+
+    A rank that waits only by presumption may as well compute at that line, as every rank does in an
+    unmarked evaluation; but then the suspect computes, too. So a rank that is not asleep
+    is relied on only if the suspect is named and motionless and two dumps show the rank unchanged.
+    """
+    if not position.presumed or (position.asleep and not position.moving):
+        return True
+    return suspect_is_still and position.may_busy_wait
+
+
+def _list_alternatives(
+    ranked: Sequence[Accusation], chosen: Sequence[Accusation]
+) -> tuple[Alternative, ...]:
+    """List the other accusations; a rank that has a finer reason is not listed as being behind.
+
+    An alternative names another cause, or another rank, so it is true only if all chosen faults are
+    wrong. That is the probability which is left. The confidence of a rule is that of its accusation
+    if no other one were known. Alternatives exclude each other, so if their confidences add up to
+    more than 1, they are reduced in proportion.
+    """
+    named = {(rank, each.cause) for each in chosen for rank in each.ranks}
+    causes = {each.cause for each in chosen}
+    explained = {rank for rank, _ in named}
+    others: list[tuple[Accusation, tuple[int, ...]]] = []
+    for accusation in ranked:
+        ranks = accusation.ranks
+        if accusation.cause is Cause.BEHIND_COLLECTIVE:
+            ranks = tuple(rank for rank in ranks if rank not in explained)
+        accuses_none = not accusation.suspects and accusation.cause not in causes
+        if {(rank, accusation.cause) for rank in ranks} <= named and not accuses_none:
+            continue
+        explained |= set(ranks)
+        others.append((accusation, ranks))
+    left = prod(1 - each.confidence for each in chosen)
+    share = left / max(1.0, sum(each.confidence for each, _ in others))
+    alternatives = (
+        Alternative(cause=each.cause, suspects=ranks, confidence=round(share * each.confidence, 4))
+        for each, ranks in others
+    )
+    return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
+
+
+def _name_class(cause: Cause, accused: Sequence[Position]) -> str:
+    if cause is Cause.CHECKPOINT_STALL:
+        return FrameClass.CHECKPOINT.value
+    frame_class = accused[0].frame_class if accused else FrameClass.NONE
+    return "" if frame_class is FrameClass.NONE else frame_class.value

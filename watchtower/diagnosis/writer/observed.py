@@ -1,0 +1,85 @@
+"""Evidence of collectors that no reason of the verdict contains: lines of the kernel log, what NVML
+says about GPUs, limits of CPU and memory, lost links, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+
+from watchtower.diagnosis.picture import Picture
+from watchtower.diagnosis.position import Position
+from watchtower.wire.observations import Observation
+from watchtower.wire.verdict import Evidence
+from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.text import clean, format_duration
+
+SOURCES = {
+    "clock": "clock",
+    "cpu_limit": "CPU limit",
+    "kernel_log": "kernel log",
+    "memory_limit": "memory limit",
+    "network": "network interfaces",
+    "nvml": "NVML",
+    "pressure": "pressure",
+    "shared_memory": "shared memory",
+}
+"""Collectors whose events are shown, and the name of each in a verdict."""
+
+STATES = frozenset({"gpu_pattern", "gpu_process", "gpu_ecc"})
+"""Families that are states of a GPU, not events. The totals of its errors are events."""
+
+BEFORE_S = 60.0
+"""Events that are older than the stall by more than this are not shown."""
+
+AFTER_S = 60.0
+"""Events about no suspect that are younger than the stall by more than this are not shown: they
+cannot be its reason. The stall begins with the last step, so its reason may be a step younger."""
+
+MAX_SHOWN = 4
+"""Events of one verdict: those about its suspects first."""
+
+
+def show_observations(
+    picture: Picture, accused: Sequence[Position], quoted: Collection[Observation] = ()
+) -> tuple[Evidence, ...]:
+    """Return recent events of the nodes: those about the suspects, then those about others.
+
+    They have no weight: a reason that counts has its own evidence. `quoted` are not shown again.
+    """
+    return tuple(islice(_find(picture, accused, quoted), MAX_SHOWN))
+
+
+def _find(
+    picture: Picture, accused: Sequence[Position], quoted: Collection[Observation]
+) -> Iterator[Evidence]:
+    shown: set[tuple[str, Observation]] = set()
+    for item in accused:
+        for each in picture.observed(item.rank):
+            if _is_recent(picture, each):
+                shown.add((item.evidence.node, each))
+                yield _write(item.evidence.node, each, format_ranks([item.rank]))
+    for node, each in find_events(picture):
+        if (node, each) not in shown and each not in quoted:
+            yield _write(node, each, "")
+
+
+def find_events(picture: Picture) -> Iterator[tuple[str, Observation]]:
+    """Yield the recent events that may be the reason of the stall, with their nodes."""
+    least_age_s = picture.case.stalled_for_s - AFTER_S
+    for node in picture.case.nodes:
+        for each in sorted(node.observations, key=lambda each: each.age_s):
+            if _is_recent(picture, each) and each.age_s >= least_age_s:
+                yield node.node, each
+
+
+def _is_recent(picture: Picture, observation: Observation) -> bool:
+    is_recent = observation.age_s <= picture.case.stalled_for_s + BEFORE_S
+    is_event = observation.source in SOURCES and observation.family not in STATES
+    return is_event and is_recent
+
+
+def _write(node: str, observation: Observation, ranks: str) -> Evidence:
+    related = "" if ranks else " (it names no suspect)"
+    ago = format_duration(observation.age_s)
+    text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
+    return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)

@@ -1,0 +1,107 @@
+"""Reads what a thread waits for in the kernel. The table is data (`facts/kernel_waits.toml`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from watchtower.evidence.facts import read_facts
+from watchtower.evidence.mounts import describe_mount, file_system_of, find_mount
+from watchtower.evidence.patterns import TextPattern, whole
+from watchtower.wire.dumps import KernelWait, Mount
+from watchtower.wire.report import ProcessState
+from watchtower.wire.sockets import is_listening, without_answer
+from watchtower.writing.text import clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitReading:
+    """The kind of object that a thread waits for."""
+
+    wait_class: str
+    """"lock", "sleep", "file", "pipe", "network", "poll", ...; empty when not known."""
+    text: str
+    """Text after "rank 3 is", such as "blocked in read() on /mnt/shards/0042.tar"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaitPattern:
+    wait_class: str
+    wchan: TextPattern | None
+    syscalls: frozenset[str]
+    text: str
+
+
+_TABLE = read_facts("kernel_waits")
+_WAITS = tuple(
+    _WaitPattern(
+        wait_class=entry["class"],
+        wchan=whole(entry["wchan"]) if "wchan" in entry else None,
+        syscalls=frozenset(entry.get("syscalls", ())),
+        text=entry["text"],
+    )
+    for entry in _TABLE["wait"]
+)
+_TARGETS = tuple((whole(entry["pattern"]), str(entry["class"])) for entry in _TABLE["target"])
+HELD = frozenset({ProcessState.STOPPED, ProcessState.TRACED})
+ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, ProcessState.IDLE})
+
+FROZEN = "frozen"
+"""Class of a task that is frozen by its cgroup."""
+
+_NARROWED = frozenset({"file", "pipe", "network", "poll"})
+"""Classes of calls that accept any descriptor. The target of the descriptor decides the class."""
+
+
+@lru_cache(maxsize=4096)
+def classify_wait(wait: KernelWait) -> WaitReading:
+    """Return what the thread waits for; empty strings if the kernel's data do not show it."""
+    if wait.frozen:
+        return WaitReading(wait_class=FROZEN, text="frozen by its cgroup")
+    pattern = _find_pattern(wait)
+    call = f"{clean(wait.syscall, 32)}()" if wait.syscall else clean(wait.wchan, 64)
+    if mount := find_mount(wait, pattern.wait_class if pattern else ""):
+        return _read_blocked_on_mount(wait, mount, call)
+    if pattern is None:
+        return WaitReading(wait_class="", text="")
+    text = pattern.text.format(call=call)
+    if not wait.target:
+        return WaitReading(wait_class=pattern.wait_class, text=text)
+    if not name_target(wait):
+        return WaitReading(wait_class=_narrow(pattern.wait_class, wait.target), text=text)
+    return WaitReading(
+        wait_class=_narrow(pattern.wait_class, wait.target),
+        text=f"{text} on {name_target(wait)}",
+    )
+
+
+def _read_blocked_on_mount(wait: KernelWait, mount: Mount, call: str) -> WaitReading:
+    """Read a wait for the storage of a mount. The kernel function alone may be that of a disk."""
+    wait_class = file_system_of(mount).wait
+    text = next(each.text for each in _WAITS if each.wait_class == wait_class)
+    waits = text.format(call=call) if call else text.partition(", in ")[0]
+    place = name_target(wait) or describe_mount(mount)
+    return WaitReading(wait_class=wait_class, text=f"{waits} on {place}")
+
+
+def name_target(wait: KernelWait) -> str:
+    """Return the file or socket that a thread is blocked on; empty if not known.
+
+    An epoll or event descriptor refers to other descriptors, so that it cannot be checked.
+    """
+    target = without_answer(wait.target)
+    return "" if target.startswith("anon_inode:") else clean(target, 120)
+
+
+def _find_pattern(wait: KernelWait) -> _WaitPattern | None:
+    for pattern in _WAITS:
+        if pattern.wchan is not None and pattern.wchan.matches(wait.wchan):
+            return pattern
+    return next((pattern for pattern in _WAITS if wait.syscall in pattern.syscalls), None)
+
+
+def _narrow(wait_class: str, target: str) -> str:
+    # A loop that watches a listening socket may wait for anything else as well.
+    if wait_class not in _NARROWED or (wait_class == "poll" and is_listening(target)):
+        return wait_class
+    return next((name for pattern, name in _TARGETS if pattern.matches(target)), wait_class)

@@ -1,0 +1,176 @@
+"""Finds the thread of a process that trains. This is the main thread in most programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import (
+    StackReading,
+    last_component,
+    read_stack,
+)
+from watchtower.evidence.kernel import ASLEEP
+from watchtower.evidence.native import at_training_thread, waits_for_device
+from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
+from watchtower.wire.sockets import is_server_end
+from watchtower.wire.stacks import Frame, Stack
+
+Function = tuple[str, str]
+"""Name and file of a function of the user's own code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStack:
+    """A stack and its reading, made once for all ranks with this stack."""
+
+    stack: Stack
+    reading: StackReading | None
+    own: tuple[Frame, ...]
+    """Frames of the user's own code."""
+
+    @property
+    def frame_class(self) -> FrameClass:
+        """Class of the stack; NONE if the stack could not be read."""
+        return self.reading.frame_class if self.reading else FrameClass.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommThreads:
+    """Threads that call a job's collectives while its main threads wait for them."""
+
+    places: frozenset[tuple[Function, ...]]
+    """Stacks in which main threads wait for such a thread, as the user's functions."""
+    roots: frozenset[Function]
+    """Outermost functions of such threads."""
+
+
+def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
+    """Return the readings of these stacks by digest."""
+    return {
+        stack.digest: KnownStack(
+            stack=stack,
+            reading=read_stack(stack.frames),
+            own=tuple(frame for frame in stack.frames if not frame.library),
+        )
+        for stack in stacks
+    }
+
+
+def find_thread(
+    dump: RankDump, stacks: Mapping[str, KnownStack], comm_threads: CommThreads | None = None
+) -> ThreadDump | None:
+    """Return the thread that trains: the main one, unless it only waits for another thread.
+
+    * Some programs train in a thread that the main thread joins, or beside a server.
+    * While the main thread is in backward, hooks run in threads of autograd. Their outermost frame
+      is the user's function, not one of `threading`.
+    * A main thread at a lock may wait for any thread. It is one of `comm_threads` if other ranks
+      wait for such a thread at the same place.
+
+    Returns None if the dump has no threads.
+    """
+    if len(dump.threads) == 1:
+        return dump.threads[0]
+    main = next((thread for thread in dump.threads if thread.main), None)
+    if main is None:
+        return dump.threads[0] if dump.threads else None
+    others = [other for other in dump.threads if _runs_user_code(other, stacks)]
+    if not _runs_user_code(main, stacks):
+        return next(iter(others), main)
+    frame_class = class_of(main, stacks)
+    others = [other for other in others if other is not main]
+    if frame_class in (FrameClass.THREAD, FrameClass.SERVER):
+        waiting = (other for other in others if class_of(other, stacks).traits.waits_for_ranks)
+        joined = others if frame_class is FrameClass.THREAD else []
+        return next(chain(waiting, joined), main)
+    if frame_class is FrameClass.LOCK and comm_threads:
+        return _find_comm_thread(main, others, stacks, comm_threads) or main
+    if frame_class is FrameClass.BACKWARD:
+        return next((other for other in others if _is_hook(other, stacks)), main)
+    return main
+
+
+def _find_comm_thread(
+    main: ThreadDump,
+    others: Iterable[ThreadDump],
+    stacks: Mapping[str, KnownStack],
+    comm_threads: CommThreads,
+) -> ThreadDump | None:
+    """Return the communication thread for which the main thread waits, if it waits for one."""
+    if functions_of(stacks[main.digest]) not in comm_threads.places:
+        return None
+    making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
+    return next((t for t in making if not class_of(t, stacks).traits.waits_for_thread), None)
+
+
+def waits_beside(trains: ThreadDump, dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Return whether any thread except `trains` waits in a collective."""
+    return any(
+        class_of(other, stacks).traits.waits_for_ranks
+        for other in dump.threads
+        if other.name != trains.name or other.digest != trains.digest
+    )
+
+
+def functions_of(known: KnownStack) -> tuple[Function, ...]:
+    """Return the user's own functions of a stack, innermost first."""
+    return tuple((frame.function, frame.file) for frame in known.own)
+
+
+def root_of(known: KnownStack) -> Function | None:
+    """Return the outermost of the user's own functions, None without any."""
+    return (known.own[-1].function, known.own[-1].file) if known.own else None
+
+
+def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
+    """Return the class of a thread's stack, NONE without a stack."""
+    known = stacks.get(thread.digest)
+    return known.frame_class if known else FrameClass.NONE
+
+
+def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    return thread.digest in stacks and bool(stacks[thread.digest].own)
+
+
+def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
+    """Return whether the thread was not started by Python's `threading`."""
+    root = stacks[thread.digest].stack.frames[-1]
+    return not last_component(root.function).startswith("_bootstrap")
+
+
+def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None:
+    """Return whether a rank waited for other ranks when it was dumped; None without a stack.
+
+    A wait for the device counts: in a job that queues its collectives, that is how hosts wait. One
+    sample does not distinguish a stuck rank from a slow one. Many samples show which rank waits
+    least.
+    """
+    thread = find_thread(dump, stacks)
+    known = stacks.get(thread.digest) if thread else None
+    if thread is None or known is None or known.reading is None:
+        return None
+    if waits_for_device([at_training_thread(dump, thread)]):
+        return True
+    traits = known.reading.frame_class.traits
+    if traits.waits_if_asleep:
+        return dump.kernel.state in ASLEEP and not thread.active
+    return traits.waits_for_ranks
+
+
+def kernel_wait_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
+    """Return where the thread that trains waits, with the state of its process.
+
+    Agents of older releases ask the kernel about the main thread only.
+    """
+    if thread is None or thread.main:
+        return main
+    own = thread.kernel or KernelWait()
+    return replace(main, wchan=own.wchan, syscall=own.syscall, target=own.target, mounts=own.mounts)
+
+
+def serves_clients(frame_class: FrameClass, kernel: KernelWait) -> bool:
+    """Return whether a thread waits for clients: by its stack, or by the socket it waits for."""
+    return frame_class is FrameClass.SERVER or is_server_end(kernel.target)

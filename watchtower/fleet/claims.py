@@ -1,0 +1,162 @@
+"""Claims: an agent reports a process as a rank of a job. Is it that rank, and of which generation?
+
+The process may be:
+* the rank itself
+* its successor after a restart
+* a survivor of a restart
+* the same process on a node that was renamed
+* another process that runs beside the rank and inherited its environment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from watchtower.fleet.generation import (
+    Generation,
+    LaunchKey,
+    ProcessKey,
+    RankRecord,
+    has_died,
+)
+from watchtower.fleet.node import NodeRecord
+from watchtower.policy import Policy
+from watchtower.wire.report import RankVitals
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One process of one report, with everything that is needed to judge its claim."""
+
+    key: ProcessKey
+    vitals: RankVitals
+    reported: Set[ProcessKey]
+    """Every process of that report."""
+    nodes: Mapping[str, NodeRecord]
+    policy: Policy
+    now: float
+
+    def goes_on(self, retired_at: float) -> bool:
+        """Return whether a process of the previous generation is part of this generation, too.
+
+        Most launchers end every rank when one rank restarts. Some replace only that one. A process
+        that makes steps, or is still there after `vanish_s`, was not ended.
+        """
+        if self.vitals.ended is not None:
+            return False
+        stepped = self.vitals.beat is not None and self.vitals.beat.advanced > 0
+        return stepped or self.now - retired_at > self.policy.vanish_s
+
+    def comes_after(self, gen: Generation) -> bool:
+        """Return whether a rank not seen before is of the next generation: this one has ended.
+
+        A young generation with a crashed rank has not ended, because its other ranks may not have
+        been reported yet.
+        """
+        if not gen.ranks or self.key in gen.known or any(True for _ in gen.live()):
+            return False
+        is_young = self.now - gen.began_at < self.policy.startup_grace_s
+        return not (is_young and any(has_died(record) for record in gen.ranks.values()))
+
+    def followed(self, gen: Generation) -> bool:
+        """Return whether this ended process is of the next generation, which no report showed.
+
+        Its agent found it after all ranks of this generation had ended.
+        """
+        found_at = self.now - self.vitals.found_age_s
+        ends = [record.ended_at for record in gen.ranks.values()]
+        return bool(ends) and all(at is not None and at < found_at for at in ends)
+
+    def is_history(self, gen: Generation) -> bool:
+        """Return whether this is an ended process of an earlier generation.
+
+        The tower was restarted, and knows the processes of the present generation.
+        """
+        return self.vitals.ended is not None and bool(gen.known) and self.key not in gen.known
+
+    def is_renamed(self, record: RankRecord) -> bool:
+        """Return whether this is the process of the record, on a node that was renamed."""
+        same = (record.key.pid, record.key.start_time) == (self.key.pid, self.key.start_time)
+        return same and not self.is_held(record)
+
+    def is_rival(self, gen: Generation, record: RankRecord | None) -> bool:
+        """Return whether this process claims a rank that belongs to another process.
+
+        A process that runs beside a rank inherits its environment, and with it the rank. But only
+        training code makes a heartbeat page; a restarted rank makes it after its imports. A process
+        that a launcher started has precedence over one that was started by hand.
+        """
+        before = [record] if record is not None else list(gen.ranks.values())
+        if self._is_outside(gen, before):
+            return True
+        if self.vitals.beat is None and any(r.vitals.beat is not None for r in before):
+            return True
+        return record is not None and self.is_held(record)
+
+    def takes_over(self, record: RankRecord) -> bool:
+        """Return whether this process replaces the process that holds the rank now.
+
+        It does if a launcher started it, or it has a heartbeat page, and the holder has neither.
+        Such a holder may be left over from an earlier run.
+        """
+        comes_before = _origin(self.vitals) > _origin(record.vitals)
+        return comes_before and self.is_held(record)
+
+    def is_over(self, retired: Container[ProcessKey], *, joins: bool) -> bool:
+        """Return whether this process has ended and will hold no rank.
+
+        `retired`: processes of earlier generations of its job. `joins`: whether its launch is of
+        this job. An ended launch may still be found to be of another job, if that is seen soon.
+        """
+        ended = self.vitals.ended
+        if ended is None:
+            return False
+        return self.key in retired or (not joins and ended.age_s > self.policy.silence_s)
+
+    @property
+    def launch(self) -> LaunchKey:
+        """Its launch."""
+        return LaunchKey(self.vitals.job, self.vitals.owner, self.key.node, self.vitals.launch)
+
+    def is_of_another_agent(self, record: RankRecord) -> bool:
+        """Return whether the rank belongs to another agent than that of this report."""
+        return self.nodes[self.key.node].is_held_by_another(record, self.now)
+
+    def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
+        """Return whether a launcher started the ranks in `before`, but not this process.
+
+        If all launched ranks have ended, the process may begin the next generation, unless it was
+        reported as a rival before.
+        """
+        if self.vitals.launched or not any(record.vitals.launched for record in before):
+            return False
+        return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
+
+    def is_held(self, record: RankRecord) -> bool:
+        """Return whether the process that holds the rank is still there."""
+        if not record.is_live:
+            return False
+        if record.key.node == self.key.node:
+            return record.key in self.reported or self.is_of_another_agent(record)
+        holder = self.nodes.get(record.key.node)
+        return holder is not None and self.now - holder.seen_at <= self.policy.silence_s
+
+
+def precedence(vitals: RankVitals) -> tuple[bool, bool, bool, int]:
+    """Return a sort key for processes that claim the same rank: the lowest one gets the rank.
+
+    The order is:
+    1. Processes that a launcher started, ended or not. One started by hand cannot replace them.
+    2. Live processes before ended ones.
+    3. Processes with a heartbeat page before those without.
+    4. Among live processes the oldest, because children of a rank are younger than the rank. Among
+       ended processes the youngest.
+    """
+    has_ended = vitals.ended is not None
+    age = -vitals.start_time if has_ended else vitals.start_time
+    return not vitals.launched, has_ended, vitals.beat is None, age
+
+
+def _origin(vitals: RankVitals) -> tuple[bool, bool]:
+    return vitals.launched, vitals.beat is not None

@@ -1,0 +1,1 @@
+"""What follows from incidents: outages, similar ones, post-mortem, redaction. Pure."""

@@ -1,0 +1,1 @@
+"""One job: is it stuck or slow? Conditions, suspicions, patience, incidents."""

@@ -1,0 +1,376 @@
+"""The detector: is this job stepping, starting, stalled, suspended, ended, or without reports?
+
+It checks one generation at one moment, and returns a condition with its reason. `incidents` decides
+about the consequences: a suspicion, an incident, an alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from watchtower.fleet.generation import Generation, RankRecord, has_died
+from watchtower.fleet.node import NodeRecord, find_last_report, find_last_reports
+from watchtower.fleet.pace import Pauses
+from watchtower.fleet.reporter import Reporter
+from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why, explain_stall
+from watchtower.jobs.fatal_errors import find_fatal_errors
+from watchtower.jobs.job_end import explain_end, find_end
+from watchtower.jobs.lost_ranks import explain_loss
+from watchtower.jobs.no_heartbeat import (
+    change_limit_s,
+    has_changed,
+    has_no_heartbeat,
+    unchanged_since,
+    works_without_heartbeats,
+)
+from watchtower.jobs.samples import Samples
+from watchtower.policy import Policy
+from watchtower.wire.report import ProcessState
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import format_duration, write_slower
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """Returns the conditions of generations, by one policy."""
+
+    policy: Policy
+
+    def judge(
+        self,
+        gen: Generation,
+        nodes: Mapping[str, NodeRecord],
+        pauses: Pauses,
+        now: float,
+        samples: Samples | None = None,
+    ) -> Condition:
+        """Return what the job is doing at `now`. `samples`: for a job without heartbeats."""
+        samples = samples or Samples()
+        live = list(gen.live())
+        if not live:
+            return self._judge_end(gen, now)
+        reporting = self.find_reporting(live, nodes, now)
+        if not reporting:
+            return self._judge_unreported(gen, live, nodes, now)
+        if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
+            return Condition(kind=ConditionKind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
+        stall = (
+            self._find_death(gen, reporting, now)
+            or self._find_fatal_error(gen, reporting, nodes, now)
+            or self._find_startup_stall(gen, reporting, samples, now)
+            or self._find_overdue(gen, reporting, nodes, pauses, now)
+            or self._find_unchanged(gen, reporting, samples, now)
+        )
+        if stall is not None:
+            return Condition(
+                kind=ConditionKind.STALLED,
+                reason=explain_stall(stall, gen.step(), now),
+                stall=stall,
+            )
+        if len(reporting) < len(live):
+            reported = {record.vitals.rank for record in reporting}
+            lost = [record for record in live if record.vitals.rank not in reported]
+            reason = explain_loss(lost, self._find_silent(lost, nodes, now))
+            return Condition(kind=ConditionKind.LOST, reason=reason)
+        return self._judge_progress(gen, reporting, samples, now)
+
+    def is_silent(self, reporter: Reporter | None, now: float) -> bool:
+        """Return whether an agent has not reported in time, or is not known."""
+        return reporter is None or now > reporter.silent_from
+
+    def _find_silent(
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> set[str]:
+        """Return the nodes of these ranks whose agent stopped reporting."""
+        last = find_last_reports(records, nodes)
+        return {name for name, reporter in last.items() if self.is_silent(reporter, now)}
+
+    def find_reporting(
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> list[RankRecord]:
+        """Return the ranks that an agent reports: it is not silent, and reports this rank."""
+        # Computed once per report, not per rank: a job has thousands of ranks on few nodes.
+        reporting_from: dict[int, float] = {}
+        reporting = []
+        last, limit = None, float("inf")
+        for record in records:
+            if record.reporter is not last:
+                last, key = record.reporter, id(record.reporter)
+                if key not in reporting_from:
+                    limit = self._reporting_from(find_last_report(record, nodes), now)
+                    reporting_from[key] = limit
+                limit = reporting_from[key]
+            if record.seen_at >= limit:
+                reporting.append(record)
+        return reporting
+
+    def _reporting_from(self, reporter: Reporter | None, now: float) -> float:
+        """Return the time of the oldest report that still counts for a rank of this agent."""
+        if reporter is None or self.is_silent(reporter, now):
+            return float("inf")
+        # One interval more: a rank is missing only from the first report without it.
+        return reporter.seen_at - self.policy.vanish_s - reporter.interval_s
+
+    def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
+        """Return the seconds without a beat after which a rank in `phase` is suspect.
+
+        None while they are not known.
+        """
+        floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
+        pace = gen.paces.get(phase)
+        if pace is not None and pace.is_learned:
+            again = self.policy.learned_factor * pace.pause_s
+            return max(floor, factor * pace.typical_s, again)
+        if not phase:
+            return None
+        if learned := pauses.longest_in(phase):
+            return max(floor, min(factor * learned, self.policy.learned_max_s))
+        return self.policy.phase_patience_s
+
+    def step_limit_s(self, gen: Generation) -> float:
+        """Return the seconds without a step after which a generation is not healthy."""
+        typical_s = max((pace.typical_s for pace in gen.paces.values()), default=0.0)
+        return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
+
+    def _judge_unreported(
+        self, gen: Generation, live: list[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+    ) -> Condition:
+        """Return the condition of a job without a live rank that is reported."""
+        silent = self._find_silent(live, nodes, now)
+        if any(record.key.node not in silent for record in live):
+            return Condition(kind=ConditionKind.LOST, reason=explain_loss(live, silent))
+        if self._did_reporting_ranks_die(gen, nodes, now):
+            return self._judge_end(gen, now)
+        return Condition(kind=ConditionKind.LOST, reason="no agent of this job reports")
+
+    def _did_reporting_ranks_die(
+        self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
+    ) -> bool:
+        """Return whether ranks died on nodes that still report, and no other node reports.
+
+        The job counts as ended then.
+        """
+        ended = [record for record in gen.ranks.values() if not record.is_live]
+        last = find_last_reports(ended, nodes).values()
+        reporting = any(not self.is_silent(reporter, now) for reporter in last)
+        return reporting and self._find_death(gen, list(gen.live()), now) is not None
+
+    def _judge_end(self, gen: Generation, now: float) -> Condition:
+        last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
+        if now - last < self.policy.settle_s:
+            return Condition(kind=ConditionKind.ENDING, reason="the last rank has just ended")
+        end = find_end(gen)
+        return Condition(
+            kind=ConditionKind.ENDED, reason=explain_end(end), is_end_unseen=end.is_unseen
+        )
+
+    def _judge_progress(
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+    ) -> Condition:
+        if has_no_heartbeat(gen):
+            condition = self._judge_no_heartbeat(gen, samples, now)
+        else:
+            condition = self._judge_pace(gen)
+        if condition.kind is ConditionKind.UNWATCHED:
+            return self._find_long_unchanged(gen, samples, now) or condition
+        if condition.kind in (ConditionKind.STEPPING, ConditionKind.STARTING):
+            return self._find_stepless(gen, reporting, now) or condition
+        return condition
+
+    def _judge_pace(self, gen: Generation) -> Condition:
+        if not gen.is_paced:
+            text = "too few steps were seen to know how long a step takes"
+            text = text if gen.step() >= 0 else "the first steps are not done yet"
+            return Condition(kind=ConditionKind.STARTING, reason=text)
+        slowness = gen.slowness
+        if slowness.most >= self.policy.slow_factor:
+            text = write_slower(slowness.slowdown, slowness.present_s)
+            return Condition(kind=ConditionKind.SLOW, reason=text)
+        return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
+
+    def _find_stepless(
+        self, gen: Generation, reporting: list[RankRecord], now: float
+    ) -> Condition | None:
+        """Return a condition if the last step is too long ago and no rank moves in a phase."""
+        limit_s = self.step_limit_s(gen)
+        if now - max(gen.began_at, gen.resumed_at) <= limit_s:
+            return None
+        if any(_has_stepped(r) and now - r.progressed_at() <= limit_s for r in reporting):
+            return None
+        if any(self._is_in_moving_phase(r, now) for r in reporting):
+            return None
+        since = max(
+            (self._last_beat(r) for r in reporting if _has_stepped(r)), default=gen.began_at
+        )
+        first = "" if gen.step() >= 0 else "first "
+        return Condition(
+            kind=ConditionKind.STEPLESS, reason=f"no {first}step for {format_duration(now - since)}"
+        )
+
+    def _find_long_unchanged(
+        self, gen: Generation, samples: Samples, now: float
+    ) -> Condition | None:
+        """Return a condition if the samples of a job without heartbeats did not change for long."""
+        still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
+        if still_s <= change_limit_s(samples, self.policy):
+            return None
+        still = format_duration(still_s)
+        reason = f"no rank has heartbeats, and no stack sample has changed for {still}"
+        return Condition(kind=ConditionKind.STEPLESS, reason=reason)
+
+    def _is_in_moving_phase(self, record: RankRecord, now: float) -> bool:
+        beat = record.vitals.beat
+        is_moving = now - record.moved_at() <= self.policy.phase_still_s
+        return bool(beat and beat.phase) and is_moving
+
+    def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
+        has_page = any(r.vitals.beat for r in gen.ranks.values())
+        if has_page and now - gen.began_at <= self.policy.startup_grace_s:
+            return Condition(kind=ConditionKind.STARTING, reason="the first steps are not done yet")
+        every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
+        what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
+        reason = f"checked by stack samples every {every_s}: no rank {what}"
+        if samples.is_blind:
+            text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
+            return Condition(kind=ConditionKind.BLIND, reason=text)
+        if has_changed(gen, samples, self.policy, now):
+            return Condition(kind=ConditionKind.CHANGING, reason=reason)
+        servers = [
+            r.vitals.rank for r in gen.live() if samples.activity_of(r.vitals.rank).waits_for_client
+        ]
+        if servers:
+            waits = "waits" if len(servers) == 1 else "wait"
+            text = f"{name_ranks(servers)} {waits} for clients: the job has nothing to do"
+            return Condition(kind=ConditionKind.IDLE, reason=text)
+        return Condition(kind=ConditionKind.UNWATCHED, reason=reason)
+
+    def _find_unchanged(
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+    ) -> Stall | None:
+        if not has_no_heartbeat(gen):
+            return None
+        since = unchanged_since(gen, reporting, samples, self.policy, now)
+        if since is None:
+            return None
+        ranks = frozenset(record.vitals.rank for record in reporting)
+        return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
+
+    def _find_death(self, gen: Generation, reporting: list[RankRecord], now: float) -> Stall | None:
+        dead = {
+            rank: record.ended_at
+            for rank, record in gen.ranks.items()
+            if record.ended_at is not None
+            and now - record.ended_at >= self.policy.settle_s
+            and has_died(record)
+        }
+        return self._stall_since(dead, Why.DEATH, gen, reporting)
+
+    def _find_fatal_error(
+        self,
+        gen: Generation,
+        reporting: list[RankRecord],
+        nodes: Mapping[str, NodeRecord],
+        now: float,
+    ) -> Stall | None:
+        settle_s = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        errors = find_fatal_errors(reporting, nodes, now)
+        late = {rank: at for rank, at in errors.items() if now - at >= settle_s}
+        return self._stall_since(late, Why.ERROR, gen, reporting)
+
+    def _stall_since(
+        self, found: Mapping[int, float], why: Why, gen: Generation, reporting: list[RankRecord]
+    ) -> Stall | None:
+        """Return a stall of ranks that died or failed at these times; None if the job continues.
+
+        A step that began afterwards shows that the others continue without that rank.
+        """
+        if not found:
+            return None
+        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
+        stopped = {rank: at for rank, at in found.items() if last_step <= at + patience}
+        if not stopped:
+            return None
+        return Stall(why=why, since=min(stopped.values()), ranks=frozenset(stopped))
+
+    def _find_startup_stall(
+        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+    ) -> Stall | None:
+        watched = [] if gen.is_paced else [r for r in reporting if r.vitals.beat is not None]
+        if not watched:
+            return None
+        stepped = [r for r in watched if _has_stepped(r)]
+        began = max(gen.began_at, gen.resumed_at)
+        since, grace_s = began, self.policy.startup_grace_s
+        if stepped:
+            # The job hung before it was watched. Its heartbeat files contain the time of the last
+            # step. Wait for the settle time, because some nodes may not have reported yet.
+            since = max(gen.resumed_at, *(r.progressed_at() for r in stepped))
+            if now - began <= self.policy.settle_s:
+                return None
+            if any(r.vitals.beat and r.vitals.beat.phase for r in stepped):
+                grace_s = max(grace_s, self.policy.phase_patience_s)
+        if now - since <= grace_s:
+            return None
+        if has_no_heartbeat(gen) and works_without_heartbeats(gen, samples, self.policy):
+            return None
+        late = {r.vitals.rank for r in watched if not _has_stepped(r)}
+        late.update(gen.missing_ranks())
+        if not late:
+            late = {r.vitals.rank for r in watched}
+        return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
+
+    def _find_overdue(
+        self,
+        gen: Generation,
+        reporting: list[RankRecord],
+        nodes: Mapping[str, NodeRecord],
+        pauses: Pauses,
+        now: float,
+    ) -> Stall | None:
+        late: dict[int, float] = {}
+        deadlines: dict[str, float | None] = {}
+        since_resumed_s, still_s = now - gen.resumed_at, self.policy.phase_still_s
+        for record in reporting:
+            beat = record.vitals.beat
+            if beat is None or beat.step < 0:
+                continue
+            if beat.phase not in deadlines:
+                deadlines[beat.phase] = self.deadline_s(gen, beat.phase, pauses)
+            deadline = deadlines[beat.phase]
+            # Fast path without a call: it skips nearly all of thousands of stepping ranks.
+            if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
+                continue
+            age = min(
+                record.age_s(now, nodes[record.key.node].interval_s),
+                self._since_phase_s(record, now),
+                since_resumed_s,
+            )
+            if age > deadline or (beat.phase and self._is_still(record, age, now)):
+                late[record.vitals.rank] = now - age
+        if not late:
+            return None
+        return Stall(why=Why.OVERDUE, since=min(late.values()), ranks=frozenset(late))
+
+    def _since_phase_s(self, record: RankRecord, now: float) -> float:
+        """Return the seconds since a rank last entered or left a phase.
+
+        A rank that does so again and again makes no progress by it: then these are its seconds
+        outside phases.
+        """
+        since_s, outside_s = now - record.phase_changed_at, record.outside_s
+        return max(since_s, outside_s) if outside_s > self.policy.phase_patience_s else since_s
+
+    def _is_still(self, record: RankRecord, age: float, now: float) -> bool:
+        """Return whether a rank in a phase has not moved for too long."""
+        return min(now - record.moved_at(), age) > self.policy.phase_still_s
+
+    @staticmethod
+    def _last_beat(record: RankRecord) -> float:
+        beat = record.vitals.beat
+        return float("-inf") if beat is None else record.seen_at - beat.age_s
+
+
+def _has_stepped(record: RankRecord) -> bool:
+    return record.vitals.beat is not None and record.vitals.beat.step >= 0

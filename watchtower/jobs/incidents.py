@@ -1,0 +1,396 @@
+"""Raises suspicions, and opens, updates and closes incidents.
+
+`NEXT` is the table of all statuses. It maps a job's status and the kind of its condition to its
+next status. A job has at most one open incident. If a job recovered, its next stall is a new
+incident.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
+from watchtower.fleet.pace import Pause, Pauses
+from watchtower.jobs.aftermath import Loss, Opening, may_replace_verdict
+from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
+from watchtower.jobs.dump_timing import DiagnosisTiming, RepeatedDumps
+from watchtower.jobs.effects import (
+    DiagnosisWanted,
+    DumpsWanted,
+    Effect,
+    IncidentClosed,
+    IncidentOpened,
+    IncidentUpdated,
+    PauseLearned,
+    StatusChanged,
+)
+from watchtower.jobs.patience import Patience, PhaseTime, cannot_go_on, patience_for
+from watchtower.jobs.samples import Samples
+from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.wait_counts import WaitCounts
+from watchtower.policy import Policy
+from watchtower.wire.dumps import RankDump
+from watchtower.wire.stacks import Stack
+from watchtower.wire.verdict import Cause, Status
+
+_QUIET = {
+    ConditionKind.STEPPING: Status.HEALTHY,
+    ConditionKind.STARTING: Status.HEALTHY,
+    ConditionKind.UNWATCHED: Status.HEALTHY,
+    ConditionKind.CHANGING: Status.HEALTHY,
+    ConditionKind.IDLE: Status.HEALTHY,
+    ConditionKind.STEPLESS: Status.SUSPECT,
+    ConditionKind.BLIND: Status.MONITORING_LOST,
+    ConditionKind.SLOW: Status.SLOW,
+    ConditionKind.STALLED: Status.SUSPECT,
+    ConditionKind.SUSPENDED: Status.SUSPENDED,
+    ConditionKind.ENDING: Status.HEALTHY,
+    ConditionKind.ENDED: Status.ENDED,
+    ConditionKind.LOST: Status.MONITORING_LOST,
+}
+
+NEXT: dict[Status, dict[ConditionKind, Status]] = {
+    Status.HEALTHY: _QUIET,
+    Status.SLOW: _QUIET,
+    Status.SUSPENDED: _QUIET,
+    Status.MONITORING_LOST: _QUIET,
+    # A stall becomes HUNG when its patience is over, not because of its kind: see
+    # `JobWatch.advance`. While a job starts, ranks that connect to their peers may move in turn,
+    # so that only steps end the suspicion.
+    Status.SUSPECT: _QUIET
+    | {ConditionKind.ENDING: Status.SUSPECT, ConditionKind.STARTING: Status.SUSPECT},
+    # Only steps, changes in samples, or the end of the job close an open incident.
+    Status.HUNG: {
+        ConditionKind.STEPPING: Status.RECOVERED,
+        ConditionKind.CHANGING: Status.RECOVERED,
+        ConditionKind.SLOW: Status.RECOVERED,
+        ConditionKind.STARTING: Status.HUNG,
+        ConditionKind.UNWATCHED: Status.HUNG,
+        ConditionKind.IDLE: Status.HUNG,
+        ConditionKind.STEPLESS: Status.HUNG,
+        ConditionKind.BLIND: Status.HUNG,
+        ConditionKind.STALLED: Status.HUNG,
+        ConditionKind.SUSPENDED: Status.HUNG,
+        ConditionKind.ENDING: Status.HUNG,
+        ConditionKind.ENDED: Status.ENDED,
+        ConditionKind.LOST: Status.HUNG,
+    },
+    Status.RECOVERED: _QUIET
+    | {
+        ConditionKind.STEPPING: Status.RECOVERED,
+        ConditionKind.CHANGING: Status.RECOVERED,
+        ConditionKind.STARTING: Status.RECOVERED,
+        ConditionKind.UNWATCHED: Status.RECOVERED,
+        ConditionKind.IDLE: Status.RECOVERED,
+        ConditionKind.ENDING: Status.RECOVERED,
+    },
+    # An agent that reports again may report ranks that counted as ended.
+    Status.ENDED: _QUIET | {ConditionKind.ENDING: Status.ENDED},
+}
+
+STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
+"""Statuses in which a job has a stall, or had one when it ended."""
+
+REPORTED_AT_THE_END = frozenset(
+    {
+        Cause.PROCESS_DIED,
+        Cause.OOM_KILLED,
+        Cause.EXCEPTION,
+        Cause.EXITED_EARLY,
+        Cause.NODE_LOST,
+    }
+)
+"""Causes that end a job by themselves, and are therefore reported when it has ended. With any other
+cause the job hangs, and is reported while it hangs."""
+
+DIAGNOSIS_WAIT_S = 30.0
+"""Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
+
+
+@dataclass(slots=True)
+class JobWatch:
+    """The status of one generation of one job.
+
+    The tower calls `advance` every tick, and after every dump.
+    """
+
+    policy: Policy
+    pauses: Pauses
+    status: Status = Status.HEALTHY
+    reason: str = "just found"
+    stall: Stall | None = None
+    """The current stall, or the one during which the job ended."""
+    suspect_since: float = 0.0
+    diagnosis: Diagnosis | None = None
+    """The diagnosis of the current stall, or of the end of the job."""
+    patience: Patience | None = None
+    """How long the current suspicion may last; None until there is a diagnosis."""
+    wait_counts: WaitCounts | None = None
+    """None unless the job is slow."""
+    samples: Samples = field(default_factory=Samples)
+    """Stack samples; empty if the job has heartbeats."""
+    kind: ConditionKind | None = None
+    """The kind of the latest condition."""
+    opening: Opening | None = None
+    """The opening of the open incident, or of the latest incident of this stall."""
+    losses: Mapping[int, Loss] = field(default_factory=dict)
+    """Ranks lost since the incident opened."""
+    recovered_at: float | None = None
+    """When the incident ended because the job made steps; None unless the status is RECOVERED."""
+    _candidate: Diagnosis | None = None
+    """A diagnosis made after a rank was lost. It is judged when the losses are complete."""
+    _suspicion_reason: str = ""
+    """Reason of the suspicion during which the agents stopped reporting."""
+    _phases: PhaseTime = field(default_factory=PhaseTime)
+    _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
+    _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
+    _is_resumed: bool = False
+
+    def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
+        """Update the status for one condition. The caller must perform the effects in order."""
+        status, self.kind = NEXT[self.status][condition.kind], condition.kind
+        effects: list[Effect] = []
+        if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
+            status = self._follow_stall(condition.stall, status, context, effects, now)
+        elif status is Status.RECOVERED and condition.kind in (
+            ConditionKind.STEPPING,
+            ConditionKind.CHANGING,
+        ):
+            status = self._weigh_recovery(context, now)
+        elif condition.kind is ConditionKind.STEPLESS and self.status is Status.SUSPECT:
+            effects += self._learn_pause(now)  # the stall is over, although no step was seen
+            self.stall = self.diagnosis = self.patience = None
+        reason = condition.reason
+        if status is Status.MONITORING_LOST:
+            reason = self._explain_lost(reason)
+        if status is not self.status:
+            effects += self._change(status, reason, now)
+            if condition.is_end_unseen:  # it may have finished: no rank is named
+                effects = [effect for effect in effects if effect != DiagnosisWanted()]
+        if self.wait_counts is not None:
+            effects += self.wait_counts.tick(now)
+        self.reason = reason
+        return effects
+
+    def _follow_stall(
+        self, stall: Stall, status: Status, context: StallContext, effects: list[Effect], now: float
+    ) -> Status:
+        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
+            effects += self._begin_suspicion(now)
+        self.stall = self.prolong(stall)
+        if self._is_resumed:
+            self._is_resumed = False
+            effects.append(DumpsWanted(reason="resumed"))
+        effects += self._ask_for_diagnosis(context, now)
+        if status is Status.SUSPECT:
+            return self._weigh_suspicion(self.stall, context, effects, now)
+        return status
+
+    def _explain_lost(self, reason: str) -> str:
+        """Return the reason for lost monitoring, with the reason of a suspicion before it."""
+        if self.status is Status.SUSPECT:
+            self._suspicion_reason = self.reason
+        return (
+            f"{reason}; it was suspect: {self._suspicion_reason}"
+            if self._suspicion_reason
+            else reason
+        )
+
+    def take_dumps(
+        self, dumps: Iterable[RankDump], stacks: Iterable[Stack], taken_at: float
+    ) -> None:
+        """Add new dumps of this generation to the samples and wait counts."""
+        dumps, stacks = list(dumps), list(stacks)
+        if self.samples.has_begun:
+            self.samples.take(dumps, stacks, taken_at)
+        if self.wait_counts is not None:
+            self.wait_counts.take(dumps, stacks)
+
+    def may_use_dumps(self, want: int, missing: int, now: float) -> bool:
+        """Return whether new dumps may have a consequence now, so that the job should be checked.
+
+        `missing` of the `want` ranks that can be dumped were not dumped yet, or fewer. Every tick
+        checks the job, too.
+        """
+        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
+            return True
+        is_death = self.stall.why is Why.DEATH
+        return self._timing.may_be_due(want, missing, is_death=is_death, now=now)
+
+    def prolong(self, stall: Stall) -> Stall:
+        """Return the stall with the beginning of the current one, if that was earlier.
+
+        A stall remains the same one if another reason is added. Its dumps are still evidence.
+        """
+        if self.stall is None:
+            return stall
+        return replace(stall, since=min(stall.since, self.stall.since))
+
+    def take_diagnosis(self, diagnosis: Diagnosis, now: float) -> list[Effect]:
+        """Use the requested diagnosis, unless the stall is over by now. Returns the effects."""
+        if self.status is Status.ENDED:
+            if self.diagnosis is not None or not is_reported_at_the_end(diagnosis):
+                return []
+            self.diagnosis = diagnosis
+            return [IncidentOpened()]
+        if self.status is Status.HUNG and self.losses:
+            self._candidate = diagnosis
+            return []
+        if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
+            return []
+        self._adopt(diagnosis)
+        if self.wait_counts is not None and diagnosis.suspects:
+            self.wait_counts.settle(now)
+        return [IncidentUpdated()] if self.status is Status.HUNG else []
+
+    def take_losses(
+        self, losses: Mapping[int, Loss], ranks: int, is_over: bool, now: float
+    ) -> list[Effect]:
+        """Record the ranks lost since the incident opened (see `aftermath`). Returns the effects.
+
+        `ranks` is the number of the job's ranks. Programs that handle SIGTERM end seconds apart.
+        Therefore a diagnosis made after the first loss waits until no rank was lost for a while, or
+        no rank is left (`is_over`).
+        """
+        if self.status is not Status.HUNG or self.opening is None:
+            return []
+        has_changed = {r: loss.text for r, loss in losses.items()} != {
+            r: loss.text for r, loss in self.losses.items()
+        }
+        self.losses = losses
+        last_at = max((loss.at for loss in losses.values()), default=-math.inf)
+        candidate = self._candidate
+        has_settled = is_over or now - last_at >= self.policy.aftermath_settle_s
+        if candidate is not None and has_settled:
+            self._candidate = None
+            if may_replace_verdict(self.opening, candidate, losses, ranks):
+                self._adopt(candidate)
+                has_changed = True
+        return [IncidentUpdated()] if has_changed else []
+
+    def _adopt(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis, self.patience = diagnosis, None
+        if self.status is Status.HUNG and self.opening is not None:
+            self.opening = _open(diagnosis, self.opening.at)
+
+    def resume(self, stall: Stall, opening: Opening, now: float) -> None:
+        """Continue an incident that was open when the tower stopped."""
+        self.status, self.reason = (
+            Status.HUNG,
+            "its incident was already open when the tower started",
+        )
+        self.stall, self.suspect_since, self._is_resumed = stall, now, True
+        self.opening, self._timing = opening, DiagnosisTiming(now)
+
+    def recover(self, now: float) -> list[Effect]:
+        """End the open incident: the ranks made steps that were not reported then.
+
+        A stall of now is another one. Returns the effects.
+        """
+        self._is_resumed = False
+        return self._change(Status.RECOVERED, "its ranks made steps, unseen by a tower", now)
+
+    def hung_in_s(self, now: float) -> float | None:
+        """Return the seconds until a suspicion becomes an incident; None without a suspicion."""
+        if self.status is not Status.SUSPECT or self.patience is None:
+            return None
+        return max(0.0, self.patience.length_s - (now - self.suspect_since))
+
+    def end(self, reason: str) -> list[Effect]:
+        """End this generation because the next one began. Returns the effects."""
+        before, self.status, self.reason = self.status, Status.ENDED, reason
+        self.wait_counts = None
+        return [IncidentClosed()] if before is Status.HUNG else []
+
+    def _begin_suspicion(self, now: float) -> list[Effect]:
+        self.suspect_since = now
+        self.diagnosis = self.patience = None
+        self.opening, self.losses, self._candidate = None, {}, None
+        self._phases = PhaseTime()
+        self._timing = DiagnosisTiming(now)
+        self._repeated = RepeatedDumps()
+        return [DumpsWanted(reason="suspect")]
+
+    def _ask_for_diagnosis(self, context: StallContext, now: float) -> list[Effect]:
+        is_death = self.stall is not None and self.stall.why is Why.DEATH
+        is_due = self._timing.is_due(
+            context, is_death=is_death, is_diagnosed=self.diagnosis is not None, now=now
+        )
+        return [DiagnosisWanted()] if is_due else []
+
+    def _weigh_suspicion(
+        self, stall: Stall, context: StallContext, effects: list[Effect], now: float
+    ) -> Status:
+        waited = now - self.suspect_since
+        if self.diagnosis is None:
+            if waited < DIAGNOSIS_WAIT_S:
+                return Status.SUSPECT
+            self.diagnosis = not_diagnosed(
+                now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
+            )
+        self._phases.take(context.phase, self.diagnosis.suspects_moving, now)
+        in_phase_s = max(0.0, self._phases.until - self.suspect_since)
+        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy, in_phase_s)
+        effects += self._repeated.take_due(
+            self.diagnosis, context.dumps_want, waited, self.patience.length_s
+        )
+        return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
+
+    def _weigh_recovery(self, context: StallContext, now: float) -> Status:
+        """Return HEALTHY if the job has recovered for as long as a rank may need for a step."""
+        policy = self.policy
+        long_s = max(policy.suspect_floor_s, policy.suspect_factor * context.typical_s)
+        is_over = self.recovered_at is not None and now - self.recovered_at >= long_s
+        return Status.HEALTHY if is_over else Status.RECOVERED
+
+    def _change(self, status: Status, reason: str, now: float) -> list[Effect]:
+        before, self.status = self.status, status
+        effects: list[Effect] = [StatusChanged(before=before, after=status, reason=reason)]
+        self.recovered_at = now if status is Status.RECOVERED else None
+        if status is Status.HUNG:
+            assert self.diagnosis is not None, "patience has run out with a diagnosis"
+            self.opening = _open(self.diagnosis, now)
+            effects.append(IncidentOpened())
+        elif before is Status.HUNG:
+            # No pause is learned, so that the next stall of this length is an incident, too.
+            effects.append(IncidentClosed())
+        elif status is Status.ENDED:
+            self.diagnosis = None  # it is made again, because the deaths are new evidence
+            effects.append(DiagnosisWanted())
+        elif before is Status.SUSPECT and status in (Status.HEALTHY, Status.SLOW):
+            effects += self._learn_pause(now)
+        if (before, status) != (Status.SUSPECT, Status.MONITORING_LOST):
+            self._suspicion_reason = ""
+            self.stall = self.stall if status in STALLED else None
+        self.wait_counts = WaitCounts(since=now) if status is Status.SLOW else None
+        if self.wait_counts is not None:
+            self.diagnosis = None  # it was about the suspicion, not about the slow steps
+        return effects
+
+    def _learn_pause(self, now: float) -> list[Effect]:
+        """Record a suspicion that ended because of steps as a pause, which extends the patience."""
+        if self.diagnosis is None or self.stall is None or cannot_go_on(self.diagnosis):
+            return []
+        if self.stall.why is Why.STARTUP:
+            return []  # the length of a start is unrelated to the length of steps
+        pause = Pause(
+            phase=self._phases.name,
+            frame_class=self.diagnosis.suspect_class,
+            length_s=now - self.stall.since,
+        )
+        return [PauseLearned(pause=pause)] if self.pauses.learn(pause) else []
+
+
+def _open(diagnosis: Diagnosis, at: float) -> Opening:
+    ranks = frozenset(suspect.rank for suspect in diagnosis.suspects)
+    return Opening(at=at, cause=diagnosis.cause, ranks=ranks)
+
+
+def is_reported_at_the_end(diagnosis: Diagnosis) -> bool:
+    """Return whether to report the cause of a job's end: ranks died and ended the job.
+
+    It is reported also if no rank is to blame, because all of them ended in the same way.
+    """
+    return diagnosis.cause in REPORTED_AT_THE_END

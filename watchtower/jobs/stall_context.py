@@ -1,0 +1,93 @@
+"""The context of a stall: the input of `incidents` besides the condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.fleet.generation import Generation, RankRecord
+from watchtower.fleet.node import NodeRecord
+from watchtower.fleet.phases import is_exiting
+from watchtower.jobs.condition import Stall, Why
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.no_heartbeat import longest_run_s, rare_code_run_s
+from watchtower.jobs.samples import Samples
+
+STILL_AFTER_S = 3.0
+"""Ranks count as still after this many seconds without movement: three reports in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallContext:
+    """The facts about a stall on which patience and the timing of diagnoses depend."""
+
+    phase: str = ""
+    """Phase of the top suspect. Empty outside phases, and in a phase whose step times are known."""
+    typical_s: float = 0.0
+    """Typical seconds of a step of the top suspect, 0 while they are not known."""
+    starting: bool = False
+    """The job has not made its first steps."""
+    no_heartbeat: bool = False
+    """No rank has heartbeats: the stall was detected by samples."""
+    rare_s: float = math.inf
+    """For how many seconds samples of a job without heartbeats rarely agree while a rank runs
+    code. Infinity if no rank runs code, or in a job with heartbeats."""
+    longest_run_s: float = 0.0
+    """Longest time for which samples of a job without heartbeats agreed before a change."""
+    all_still: bool = False
+    """At least two ranks have not finished, and none of them moves."""
+    dumps_have: int = 0
+    """Number of live ranks with at least one dump of this stall."""
+    dumps_want: int = 0
+    """Number of live ranks whose agents report."""
+    evidence: tuple[float, ...] = ()
+    """A value that changes whenever new evidence could change a diagnosis."""
+
+
+def stall_context_of(
+    gen: Generation,
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+    stall: Stall,
+    diagnosis: Diagnosis | None,
+    now: float,
+    samples: Samples | None = None,
+) -> StallContext:
+    """Return the context of `stall`; `diagnosis` is the latest one, or None.
+
+    `samples`: for a job without heartbeats.
+    """
+    live = detector.find_reporting(gen.live(), nodes, now)
+    # The time of each rank's newest dump shows new dumps. Their number does not, because only the
+    # last two are stored.
+    dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
+    dumped_at = [at for at in dumped_at if at >= stall.since]
+    training_moved_at = [record.moved_at() for record in live if not is_exiting(record)]
+    ended = sum(1 for record in gen.ranks.values() if not record.is_live)
+    phase, typical_s = _pace_of(gen, diagnosis)
+    return StallContext(
+        phase=phase,
+        typical_s=typical_s,
+        starting=stall.why is Why.STARTUP,
+        no_heartbeat=stall.why is Why.UNCHANGED,
+        rare_s=rare_code_run_s(samples, detector.policy) if samples else math.inf,
+        longest_run_s=longest_run_s(samples) if samples else 0.0,
+        all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
+        dumps_have=len(dumped_at),
+        dumps_want=len(live),
+        evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),
+    )
+
+
+def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:
+    """Return the phase of the top suspect and the seconds of its typical step."""
+    record: RankRecord | None = None
+    if diagnosis is not None and diagnosis.suspects:
+        record = gen.ranks.get(diagnosis.suspects[0].rank)
+    beat = record.vitals.beat if record else None
+    pace = gen.paces.get(beat.phase) if beat else None
+    if pace is not None and pace.is_learned:
+        return "", pace.typical_s
+    return beat.phase if beat else "", gen.pace("").typical_s

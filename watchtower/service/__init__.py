@@ -1,0 +1,1 @@
+"""What both daemons and the commands need: settings, logs, turns of owners, systemd."""

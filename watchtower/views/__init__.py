@@ -1,0 +1,1 @@
+"""What anybody is shown, as values. Pure."""

@@ -1,0 +1,1 @@
+"""How names, numbers, times and verdicts are written for people. Pure."""
