@@ -164,7 +164,7 @@ def _add_serve(parser: Parser) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from watchtower.app import serve
-    from watchtower.store.migrations import StoreError
+    from watchtower.store.protocol import StoreError
 
     flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)

@@ -14,8 +14,8 @@ from watchtower.alerts.destination import Destination
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
+from watchtower.incidents.incident import Ack, Incident, JobFacts
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Ack, Incident, JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.live import close

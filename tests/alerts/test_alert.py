@@ -10,7 +10,7 @@ from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, upda
 from watchtower.alerts.alert import is_wanted, make_alert
 from watchtower.alerts.links import NO_LINKS
 from watchtower.alerts.message import AlertState
-from watchtower.store.values import Identity, Incident, IncidentKind
+from watchtower.incidents.incident import Identity, Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Aftermath, Domain, Status
 

@@ -15,7 +15,7 @@ from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
 from watchtower.alerts.destinations.pagerduty import PagerDuty
 from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
-from watchtower.store.values import Ack, Identity, IncidentKind
+from watchtower.incidents.incident import Ack, Identity, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Status
 from watchtower.writing.slack_blocks import MAX_TEXT

@@ -13,7 +13,7 @@ import pytest
 from tests.alerts.notifying import Run, acknowledged, an_incident, closed, opened, tell, updated
 from tests.alerts.receivers import Receiver
 from watchtower.alerts.destinations.webhook import Webhook
-from watchtower.store.values import JobFacts
+from watchtower.incidents.incident import JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import close
 from watchtower.wire.verdict import Status

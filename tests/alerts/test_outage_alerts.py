@@ -23,8 +23,8 @@ from watchtower.alerts.message import MAX_LINE, AlertState
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.outage_alert import OutageAlerts, join_alert
 from watchtower.alerts.outbox import Outbox
+from watchtower.incidents.incident import Ack, Identity, Incident
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Ack, Identity, Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Domain, SharedCause, Status

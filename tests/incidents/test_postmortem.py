@@ -12,10 +12,10 @@ from tests.diagnosis.test_properties import verdict_of
 from tests.generated_docs import ROOT, RUNBOOKS, make_runbooks
 from tests.properties import examples
 from watchtower.drills.catalogue import DRILLS
+from watchtower.incidents.incident import NO_FACTS, Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.incidents.postmortem.facts import Acknowledged, PostmortemFacts, Sent, WaitPicture
 from watchtower.incidents.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.incidents.postmortem.writer import DELETED, write_postmortem
-from watchtower.store.values import NO_FACTS, Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.postmortems import gather_facts
 from watchtower.tower.verdicts import closed_verdict

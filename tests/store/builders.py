@@ -8,7 +8,7 @@ import msgspec
 
 from tests.diagnosis.builders import as_sent
 from watchtower.evidence.case import Case
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 

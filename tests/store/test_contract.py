@@ -10,20 +10,19 @@ import pytest
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.fleet.generation import PastGeneration, ProcessKey
 from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident import Ack, Delivery
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.protocol import Store
-from watchtower.store.rows import read_case
-from watchtower.store.series_rows import SeriesRow
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import (
-    Ack,
     AlertRow,
-    Delivery,
     Feedback,
     GenerationRow,
     PauseRow,
+    SeriesRow,
     Silence,
     SilenceKind,
+    read_case,
 )
 from watchtower.wire.verdict import Cause, Status
 

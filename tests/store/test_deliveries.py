@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.store.test_retention import closed, prune_all
+from watchtower.incidents.incident import Delivery
 from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import AlertRow, Delivery
+from watchtower.store.values import AlertRow
 
 
 def row(delivered: int, at: float, destination: str = "slack") -> AlertRow:

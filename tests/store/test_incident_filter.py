@@ -12,10 +12,17 @@ import pytest
 
 from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
-from watchtower.incidents.incident_filter import IncidentFilter, Position
-from watchtower.store.incident_filter import MAX_PLACES, accepts, as_sql, places_of, position_of
+from watchtower.incidents.incident import Identity, Incident
+from watchtower.incidents.incident_filter import (
+    MAX_PLACES,
+    IncidentFilter,
+    Position,
+    accepts,
+    places_of,
+    position_of,
+)
+from watchtower.store.incident_rows import as_sql
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Identity, Incident
 from watchtower.wire.verdict import Cause, Domain, Status, Suspect
 
 NODES = ("gpu-1", "gpu-%", "gpu_1", "a'; DROP TABLE incidents; --", "ü\u2028")

@@ -13,9 +13,8 @@ from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.fleet.generation import PastGeneration
 from watchtower.fleet.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
-from watchtower.store.series_rows import SeriesRow
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, PauseRow, Silence, SilenceKind
+from watchtower.store.values import GenerationRow, PauseRow, SeriesRow, Silence, SilenceKind
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S

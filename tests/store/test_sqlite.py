@@ -11,10 +11,9 @@ import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.fleet.generation import PastGeneration
-from watchtower.store.migrations import StoreError
-from watchtower.store.rows import read_case
+from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow
+from watchtower.store.values import GenerationRow, read_case
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tower.simulator import Simulation
 from watchtower.alerts.labels import has_alert
-from watchtower.store.values import IncidentKind
+from watchtower.incidents.incident import IncidentKind
 from watchtower.wire.report import LINE_END, Ending, EndingKind
 from watchtower.wire.verdict import Cause, Domain
 

@@ -14,7 +14,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.fleet.pace import Pause
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.store.rows import read_case
+from watchtower.store.values import read_case
 from watchtower.tower.health import check_health
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.silences import Subject

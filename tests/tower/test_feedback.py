@@ -11,10 +11,10 @@ from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
 from watchtower.commands.calibration import NONE_YET, write_calibration
+from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.policy import Policy
 from watchtower.store.retention import DAY_S, Retention
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident, JobFacts
 from watchtower.tower import feedback
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

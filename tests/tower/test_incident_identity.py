@@ -15,9 +15,9 @@ from tests.jobs.scenes import JOB
 from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
 from tests.tower.simulator import Simulation, hang
+from watchtower.incidents.incident import Identity, IncidentKind
 from watchtower.store.migrations import SCHEMA_VERSION
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Identity, IncidentKind
 from watchtower.tower.live import _identify
 from watchtower.wire.report import EndingKind, JobLabels
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict

@@ -15,9 +15,9 @@ from watchtower.api.problems import problem
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
+from watchtower.incidents.incident import Incident
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_ids import MAX_CANDIDATES, AmbiguousIdError, find_incident_id
 from watchtower.tower.tower import Tower

@@ -9,8 +9,8 @@ import pytest
 
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem, recorded
+from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import Position
-from watchtower.store.values import Incident
 from watchtower.tower.cursors import read_cursor, write_cursor
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.request_checks import RequestRefusedError

@@ -9,9 +9,9 @@ import pytest
 
 from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
+from watchtower.incidents.incident import Incident
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.health import describe_state
 from watchtower.tower.tower import Tower

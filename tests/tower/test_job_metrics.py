@@ -22,10 +22,10 @@ from watchtower.api.security import Refusals
 from watchtower.app import make_app
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
+from watchtower.incidents.incident import IncidentKind
 from watchtower.policy import Policy
 from watchtower.service.metric_spec import MetricKind
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import IncidentKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters, Durations
 from watchtower.tower.job_measures import PLACES

@@ -10,8 +10,8 @@ import pytest
 from tests.alerts.notifying import an_incident, closed, opened, updated
 from watchtower.api.metrics import MAX_NODES_SHOWN, TowerCollector
 from watchtower.api.security import Refusals
+from watchtower.incidents.incident import Identity, Incident
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Identity, Incident
 from watchtower.tower.node_incidents import DAY_S, MAX_BLAMES, MAX_NAMED, NodeIncidents
 from watchtower.wire.verdict import Domain
 

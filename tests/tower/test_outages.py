@@ -13,8 +13,8 @@ from tests.tower.test_shared_cause import MOUNT, Outage, scrape
 from watchtower.commands.asking import _incidents_text
 from watchtower.commands.outages import write_outages
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.incidents.incident import Ack
 from watchtower.incidents.incident_filter import ALL_INCIDENTS
-from watchtower.store.values import Ack
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.tower.outage_views import list_outages
 from watchtower.wire.verdict import Domain

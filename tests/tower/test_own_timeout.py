@@ -11,7 +11,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.alerts.alert import describe_incident
 from watchtower.fleet.pace import Pauses
-from watchtower.store.values import JobFacts
+from watchtower.incidents.incident import JobFacts
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.live import LiveJob
 

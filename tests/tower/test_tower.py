@@ -13,7 +13,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.fleet.generation import DumpBody
 from watchtower.jobs.dump_timing import DiagnosisTiming
-from watchtower.store.rows import read_case
+from watchtower.store.values import read_case
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched
 from watchtower.wire.verdict import Cause

@@ -10,7 +10,8 @@ import msgspec
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.traced import AGAIN_S, MAX_TRIES
-from watchtower.store.series_rows import MAX_MESSAGES, SeriesRow
+from watchtower.store.rows import MAX_MESSAGES
+from watchtower.store.values import SeriesRow
 from watchtower.tower.incident_series import IncidentSeries, find_series
 from watchtower.tower.incident_views import get_incident
 from watchtower.tower.job_steps import view_steps

@@ -15,9 +15,9 @@ from watchtower.access.scopes import TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import People, Visitors
 from watchtower.app import make_app
+from watchtower.incidents.incident import Incident
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause, Status, Verdict

@@ -7,7 +7,7 @@ import pytest
 from tests.ui.browsing import Page
 from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
-from watchtower.store.values import Ack, Identity, Incident, IncidentKind, JobFacts
+from watchtower.incidents.incident import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
 from watchtower.tower.incident_overviews import IncidentOverview

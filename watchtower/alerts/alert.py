@@ -8,7 +8,7 @@ from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
 from watchtower.alerts.outage_message import OutageFacts, write_outage
-from watchtower.store.values import Incident, IncidentKind, JobFacts
+from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.kill_losses import gather_kill_facts
 from watchtower.tower.silences import Subject, subject_of

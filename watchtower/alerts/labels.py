@@ -6,7 +6,7 @@ frozen when the incident opens: an alert whose labels change would end, and anot
 
 from __future__ import annotations
 
-from watchtower.store.values import Incident, IncidentKind
+from watchtower.incidents.incident import Incident, IncidentKind
 from watchtower.wire.verdict import Domain, SharedCause
 from watchtower.writing.printable import label
 

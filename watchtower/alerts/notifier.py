@@ -20,10 +20,11 @@ from watchtower.alerts.links import NO_LINKS, AlertLinks
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
+from watchtower.incidents.incident import Incident
 from watchtower.service.daemon_executor import DaemonExecutor
 from watchtower.service.timeouts import timeout
 from watchtower.store.protocol import Store
-from watchtower.store.values import AlertRow, Incident
+from watchtower.store.values import AlertRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.silences import Subject, subject_of

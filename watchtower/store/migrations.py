@@ -11,7 +11,8 @@ import sqlite3
 from importlib.resources import files
 from pathlib import Path
 
-from watchtower.store.private_files import make_private_file
+from watchtower.store.file_state import make_private_file
+from watchtower.store.protocol import StoreError
 
 SCHEMA_VERSION = 10
 
@@ -151,10 +152,6 @@ ALTER TABLE series_of_launches RENAME TO series;
 """,
 }
 """SQL from each version to the next. Tables and indexes that are only new come from schema.sql."""
-
-
-class StoreError(Exception):
-    """The store cannot be opened. The message contains the reason and what to do."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:

@@ -11,21 +11,23 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
+from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
-from watchtower.store.series_rows import SeriesRow
 from watchtower.store.values import (
-    Ack,
     AlertRow,
-    Delivery,
     DumpRow,
     Feedback,
     GenerationRow,
-    Incident,
     PauseRow,
+    SeriesRow,
     Silence,
     StartupState,
 )
 from watchtower.wire.dumps import SentBatch
+
+
+class StoreError(Exception):
+    """The store cannot be opened. The message contains the reason and what to do."""
 
 
 class Store(Protocol):

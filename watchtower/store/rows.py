@@ -1,69 +1,44 @@
-"""Converts values to rows of the store's tables, and rows to values."""
+"""Rows besides incidents, and the state of the last run, which a starting tower reads."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Iterable
 
 import msgspec
 
-from watchtower.evidence.case import Case
-from watchtower.fleet.generation import ProcessKey
-from watchtower.store.deliveries import note_delivery
+from watchtower.fleet.generation import PastGeneration, ProcessKey
+from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident import Delivery
 from watchtower.store.grouped_writes import Insert
-from watchtower.store.incident_filter import filter_columns, save_places
+from watchtower.store.incident_rows import (
+    BLAMES,
+    LEFT_OPEN,
+    as_text,
+    decode,
+    encode,
+    read_blames,
+    read_incident,
+    try_read,
+)
 from watchtower.store.values import (
-    NO_FACTS,
+    MAX_RECALLED,
     AlertRow,
-    Blame,
+    Feedback,
     GenerationRow,
-    Identity,
-    Incident,
-    JobFacts,
+    Named,
     PauseRow,
+    SeriesRow,
     Silence,
     SilenceKind,
+    StartupState,
 )
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, SentBatch
-from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
-
-log = logging.getLogger("watchtower.store")
-
-_T = TypeVar("_T")
-_Read = TypeVar("_Read")
+from watchtower.wire.verdict import Cause
 
 _BATCHES = msgspec.json.Decoder(DumpBatch)
-_VERDICTS = msgspec.json.Decoder(Verdict)
-_HISTORIES = msgspec.json.Decoder(tuple[VerdictEntry, ...])
-_IDENTITIES = msgspec.json.Decoder(Identity)
-_FACTS = msgspec.json.Decoder(JobFacts)
-_CASES = msgspec.json.Decoder(Case)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
-
-UNREADABLE = "the verdict of this incident cannot be read: another release may have written it"
-
-INCIDENT = (
-    "id, job, generation, status, opened_at, updated_at, closed_at, verdict,"
-    " acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, facts"
-)
-
-INCIDENT_WITHOUT_CASE = f"SELECT {INCIDENT}, NULL FROM incidents WHERE id = ?"
-INCIDENT_WITH_CASE = (
-    f"SELECT {INCIDENT}, body FROM incidents LEFT JOIN evidence ON incident = id WHERE id = ?"
-)
-
-# A starting tower needs open incidents, and each job's latest one if the job ended in it.
-LEFT_OPEN = f"""
-SELECT {INCIDENT}, body FROM incidents
-LEFT JOIN evidence ON incident = id AND closed_at IS NULL
-WHERE closed_at IS NULL OR (status = 'ended' AND opened_at =
-    (SELECT MAX(opened_at) FROM incidents AS later WHERE later.job = incidents.job))
-ORDER BY opened_at
-"""
 
 PAUSES = "SELECT job, phase, frame_class, length_s FROM pauses"
 
@@ -94,32 +69,10 @@ ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.see
     typical_step_s = excluded.typical_step_s, processes = excluded.processes, owner = excluded.owner
 """
 
-SAVE_INCIDENT = f"""
-INSERT INTO incidents ({INCIDENT}, evidence_bytes, summary_bytes, cause, domain, job_user)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET status = excluded.status, updated_at = excluded.updated_at,
-    closed_at = excluded.closed_at, verdict = excluded.verdict,
-    verdicts = excluded.verdicts, only_node = excluded.only_node, shadow = excluded.shadow,
-    facts = excluded.facts, cause = excluded.cause, domain = excluded.domain,
-    acked_at = COALESCE(excluded.acked_at, incidents.acked_at),
-    acked_by = COALESCE(NULLIF(excluded.acked_by, ''), incidents.acked_by),
-    ack_note = COALESCE(NULLIF(excluded.ack_note, ''), incidents.ack_note),
-    evidence_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.evidence_bytes
-        ELSE excluded.evidence_bytes END,
-    summary_bytes = CASE WHEN excluded.evidence_bytes = 0 THEN incidents.summary_bytes
-        ELSE excluded.summary_bytes END
-"""
-
 ALERTS = (
     "SELECT destination, incident, alert, version, delivered, receipt, updated_at FROM alerts"
     " ORDER BY updated_at"
 )
-
-# The newest ones: older ones are not counted.
-BLAMES = """
-SELECT id, job, only_node, identity, opened_at FROM incidents
-WHERE only_node != '' AND shadow = 0 ORDER BY opened_at DESC LIMIT 4096
-"""
 
 SAVE_ALERT = """
 INSERT INTO alerts (destination, incident, alert, version, delivered, receipt, updated_at)
@@ -130,58 +83,6 @@ ON CONFLICT (destination, incident) DO UPDATE SET alert = excluded.alert,
 """
 
 REMOVE_ALERT = "DELETE FROM alerts WHERE destination = ? AND incident = ?"
-
-SAVE_EVIDENCE = """
-INSERT INTO evidence (incident, body) VALUES (?, ?)
-ON CONFLICT (incident) DO UPDATE SET body = excluded.body
-"""
-
-
-SAVE_SUMMARY = """
-INSERT INTO summaries (incident, body) VALUES (?, ?)
-ON CONFLICT (incident) DO UPDATE SET body = excluded.body
-"""
-
-SUMMARY = "SELECT body FROM summaries WHERE incident = ?"
-
-REMOVE_SUMMARY = "DELETE FROM summaries WHERE incident = ?"
-
-
-def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
-    """Insert or update an incident. An update without ack or case does not remove a stored one.
-
-    A new case also replaces the stored summary.
-    """
-    evidence, summary, ack = incident.evidence, incident.summary, incident.ack
-    row = (
-        incident.id,
-        incident.job,
-        incident.generation,
-        incident.status.value,
-        incident.opened_at,
-        incident.updated_at,
-        incident.closed_at,
-        encode(incident.verdict),
-        *((ack.at, ack.by, ack.note) if ack else (None, "", "")),
-        encode(incident.verdicts),
-        encode(incident.identity),
-        incident.only_node,
-        int(incident.shadow),
-        incident.sharer,
-        encode(incident.facts),
-        len(evidence or b""),
-        len(summary or b""),
-        *filter_columns(incident),
-    )
-    db.execute(SAVE_INCIDENT, row)
-    save_places(db, incident)
-    if evidence is None:
-        return
-    db.execute(SAVE_EVIDENCE, (incident.id, _as_text(evidence)))
-    if summary is None:
-        db.execute(REMOVE_SUMMARY, (incident.id,))
-    else:
-        db.execute(SAVE_SUMMARY, (incident.id, _as_text(summary)))
 
 
 def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
@@ -249,7 +150,7 @@ def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
 def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> Insert:
     """Return the row of a batch of a job. It contains the undecoded message."""
     batch, taken_at, size = sent.batch, received_at - sent.batch.held_s, len(sent.body)
-    text = _as_text(sent.body)
+    text = as_text(sent.body)
     row = (batch.id, job, batch.node, received_at, text, taken_at, size, sharer)
     into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes, sharer)"
     return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
@@ -267,87 +168,6 @@ def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | Pause
             db.execute(SAVE_GENERATION, values)
 
 
-def read_incident(row: tuple[object, ...]) -> Incident:
-    """Return the incident of a row: the columns of `INCIDENT` and the evidence.
-
-    A verdict or evidence of another release may be unreadable. The incident is then returned
-    without it. Raises msgspec.MsgspecError if other columns are unreadable.
-    """
-    ident, job, generation, status, opened_at, updated_at, closed_at, verdict, *rest = row
-    acked_at, acked_by, ack_note, verdicts, identity, only_node, shadow, sharer, *last = rest
-    facts, evidence = last
-    known_status = _try_read(ident, "status", Status, status) or Status.MONITORING_LOST
-    return msgspec.convert(
-        {
-            "id": ident,
-            "job": job,
-            "generation": generation,
-            "status": known_status,
-            "opened_at": opened_at,
-            "updated_at": updated_at,
-            "closed_at": closed_at,
-            "verdict": _try_read(ident, "verdict", lambda text: decode(text, _VERDICTS), verdict)
-            or Verdict(
-                job=str(job),
-                generation=int(str(generation)),
-                status=known_status,
-                summary=UNREADABLE,
-                incident=str(ident),
-                cause=Cause.UNKNOWN,
-            ),
-            "evidence": None if evidence is None else str(evidence).encode(),
-            "verdicts": _try_read(
-                ident, "verdicts", lambda text: decode(text, _HISTORIES), verdicts
-            )
-            or (),
-            "identity": _try_read(
-                ident, "identity", lambda text: decode(text, _IDENTITIES), identity
-            )
-            or Identity(),
-            "only_node": only_node,
-            "shadow": bool(shadow),
-            "sharer": sharer,
-            "facts": _try_read(ident, "facts", lambda text: decode(text, _FACTS), facts)
-            or NO_FACTS,
-            "ack": acked_at and {"at": acked_at, "by": acked_by, "note": ack_note},
-        },
-        Incident,
-    )
-
-
-def read_blames(found: Iterable[tuple[object, ...]]) -> tuple[Blame, ...]:
-    """Return the blames of rows of `BLAMES`, oldest first, without those of drills."""
-    blames = [
-        Blame(
-            incident=str(ident),
-            node=str(node),
-            domain=(
-                _try_read(ident, "identity", lambda text: decode(text, _IDENTITIES), identity)
-                or Identity()
-            ).domain,
-            opened_at=float(str(opened_at)),
-        )
-        for ident, job, node, identity, opened_at in found
-        if not is_drill(str(job))
-    ]
-    return tuple(reversed(blames))
-
-
-def read_case(incident: Incident) -> Case | None:
-    """Return the evidence of an incident; None if it is missing or unreadable."""
-    if incident.evidence is None:
-        return None
-    return _try_read(
-        incident.id, "evidence", lambda text: decode(text, _CASES), incident.evidence.decode()
-    )
-
-
-def read_summary(db: sqlite3.Connection, incident: str) -> bytes | None:
-    """Return the stored summary of an incident's case; None if there is none."""
-    row = db.execute(SUMMARY, (incident,)).fetchone()
-    return str(row[0]).encode() if row else None
-
-
 def read_batch(text: object) -> SentBatch:
     """Return a stored batch of dumps. Raises msgspec.MsgspecError."""
     body = str(text).encode()
@@ -356,35 +176,171 @@ def read_batch(text: object) -> SentBatch:
 
 def read_processes(job: str, text: object) -> frozenset[ProcessKey]:
     """Return the processes of an attempt; empty if they are unreadable."""
-    keys = _try_read(job, "processes", lambda raw: decode(raw, _PROCESSES), text)
+    keys = try_read(job, "processes", lambda raw: decode(raw, _PROCESSES), text)
     return keys or frozenset()
 
 
-def _try_read(
-    whose: object, what: str, read: Callable[[object], _Read], value: object
-) -> _Read | None:
-    try:
-        return read(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        _warn_once(str(whose), what, str(error))
-        return None
+SAVE_DELIVERY = """
+INSERT INTO deliveries (incident, destination, at) VALUES (?, ?, ?)
+ON CONFLICT (incident, destination) DO NOTHING
+"""
 
 
-@lru_cache(maxsize=1024)
-def _warn_once(whose: str, what: str, error: str) -> None:
-    log.warning("cannot read the %s of %s in the store, it is left out: %s", what, whose, error)
+def note_delivery(db: sqlite3.Connection, incident: str, destination: str, at: float) -> None:
+    """Store a delivery, unless the destination has received an earlier message."""
+    db.execute(SAVE_DELIVERY, (incident, destination, at))
 
 
-def encode(value: object) -> str:
-    """Return a value as JSON."""
-    return msgspec.json.encode(value).decode()
+def read_deliveries(db: sqlite3.Connection, incident: str) -> tuple[Delivery, ...]:
+    """Return the first message to each destination, earliest first."""
+    query = "SELECT destination, at FROM deliveries WHERE incident = ? ORDER BY at"
+    rows: Iterable[tuple[str, float]] = db.execute(query, (incident,)).fetchall()
+    return tuple(Delivery(destination=destination, at=at) for destination, at in rows)
 
 
-def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Return a value from JSON. Raises msgspec.MsgspecError."""
-    return decoder.decode(str(text))
+_FEEDBACK = (
+    "incident, job, answered_at, is_right, true_rank, true_cause, answered_by, note,"
+    " verdict_cause, verdict_confidence"
+)
+
+FEEDBACK = f"SELECT {_FEEDBACK} FROM feedback ORDER BY answered_at DESC LIMIT ?"
+
+SAVE_FEEDBACK = f"""
+INSERT INTO feedback ({_FEEDBACK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (incident) DO UPDATE SET job = excluded.job, answered_at = excluded.answered_at,
+    is_right = excluded.is_right, true_rank = excluded.true_rank,
+    true_cause = excluded.true_cause, answered_by = excluded.answered_by, note = excluded.note,
+    verdict_cause = excluded.verdict_cause, verdict_confidence = excluded.verdict_confidence
+"""
 
 
-def _as_text(body: bytes) -> str:
-    """Return a JSON body as text. Bytes that are not UTF-8 (in unknown fields) are replaced."""
-    return body.decode("utf-8", "replace")
+def save_feedback(db: sqlite3.Connection, given: Feedback) -> None:
+    """Insert an answer, in place of an earlier one about the same incident."""
+    row = (
+        given.incident,
+        given.job,
+        given.at,
+        int(given.right),
+        given.rank,
+        given.cause.value if given.cause else "",
+        given.by,
+        given.note,
+        given.verdict_cause.value,
+        given.confidence,
+    )
+    db.execute(SAVE_FEEDBACK, row)
+
+
+def read_feedback(db: sqlite3.Connection) -> tuple[Feedback, ...]:
+    """Return the newest answers, oldest first."""
+    return tuple(reversed([_read_feedback(row) for row in db.execute(FEEDBACK, (MAX_RECALLED,))]))
+
+
+def _read_feedback(
+    row: tuple[str, str, float, int, int | None, str, str, str, str, float],
+) -> Feedback:
+    incident, job, at, is_right, rank, cause, by, note, verdict_cause, confidence = row
+    return Feedback(
+        incident=incident,
+        job=job,
+        at=at,
+        right=bool(is_right),
+        rank=rank,
+        cause=_cause(cause),
+        by=by,
+        note=note,
+        verdict_cause=_cause(verdict_cause) or Cause.UNKNOWN,
+        confidence=confidence,
+    )
+
+
+def _cause(text: str) -> Cause | None:
+    """Return a cause; None for none, and for one that only another release knows."""
+    return next((cause for cause in Cause if cause.value == text), None)
+
+
+MAX_MESSAGES = 16
+"""Messages with series of one incident. Orders are for at most as many launches."""
+
+SAVE_SERIES = """
+INSERT INTO series (incident, node, launch, sharer, taken_at, size_bytes, body)
+SELECT ?, ?, ?, ?, ?, ?, ? WHERE
+    (SELECT COUNT(*) FROM series WHERE incident = ? AND (node <> ? OR launch <> ?)) < ?
+ON CONFLICT (incident, node, launch) DO UPDATE SET taken_at = excluded.taken_at,
+    size_bytes = excluded.size_bytes, body = excluded.body
+"""
+
+SERIES = """
+SELECT incident, node, launch, sharer, taken_at, body FROM series WHERE incident = ?
+ORDER BY node, launch
+"""
+
+
+def save_series(db: sqlite3.Connection, row: SeriesRow) -> None:
+    """Insert the series of a launch, or replace its earlier ones."""
+    text = row.body.decode("utf-8", "replace")
+    values = (row.incident, row.node, row.launch, row.sharer, row.taken_at, len(row.body), text)
+    db.execute(SAVE_SERIES, (*values, row.incident, row.node, row.launch, MAX_MESSAGES))
+
+
+def read_series(db: sqlite3.Connection, incident: str) -> list[SeriesRow]:
+    """Return the series of an incident, by node."""
+    return [
+        SeriesRow(
+            incident=ident,
+            node=node,
+            launch=launch,
+            sharer=sharer,
+            taken_at=taken_at,
+            body=str(body).encode(),
+        )
+        for ident, node, launch, sharer, taken_at, body in db.execute(SERIES, (incident,))
+    ]
+
+
+NAMED = """
+SELECT id, job, node, newest.opened_at FROM suspects JOIN
+(SELECT id, job, opened_at FROM incidents WHERE shadow = 0 ORDER BY opened_at DESC LIMIT 4096)
+AS newest ON newest.id = suspects.incident ORDER BY newest.opened_at, id
+"""
+
+
+def recall_state(db: sqlite3.Connection) -> StartupState:
+    """Return the stored state that a starting tower needs. Raises sqlite3.Error."""
+    pauses: dict[str, tuple[Pause, ...]] = {}
+    for job, phase, frame_class, length_s in db.execute(PAUSES):
+        pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
+        pauses[job] = (*pauses.get(job, ()), pause)
+    columns = "job, number, typical_step_s, processes, owner"
+    return StartupState(
+        pauses=pauses,
+        generations={
+            job: PastGeneration(
+                number=number,
+                typical_step_s=typical_step_s,
+                processes=read_processes(job, processes),
+                owner=owner,
+            )
+            for job, number, typical_step_s, processes, owner in db.execute(
+                f"SELECT {columns} FROM generations"
+            )
+        },
+        incidents=tuple(read_incident(row) for row in db.execute(LEFT_OPEN)),
+        silences=tuple(map(read_silence, db.execute(SILENCES))),
+        alerts=tuple(read_alert(row) for row in db.execute(ALERTS)),
+        blames=read_blames(db.execute(BLAMES)),
+        named=_read_named(db.execute(NAMED)),
+        feedback=read_feedback(db),
+    )
+
+
+def _read_named(found: Iterable[tuple[object, ...]]) -> tuple[Named, ...]:
+    """Return the named nodes of rows of `NAMED`, oldest first, without those of drills."""
+    nodes: dict[tuple[str, float], dict[str, None]] = {}
+    for ident, job, node, opened_at in found:
+        if not is_drill(str(job)):
+            nodes.setdefault((str(ident), float(str(opened_at))), {})[str(node)] = None
+    return tuple(
+        Named(incident=ident, nodes=tuple(names), opened_at=opened_at)
+        for (ident, opened_at), names in nodes.items()
+    )

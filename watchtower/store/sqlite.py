@@ -18,29 +18,25 @@ from typing import TextIO
 
 import msgspec
 
+from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.service.daemon_executor import DaemonExecutor, Executor, InlineExecutor
 from watchtower.service.token_bucket import TokenBucket
-from watchtower.store import rows, series_rows
-from watchtower.store.deliveries import read_deliveries
-from watchtower.store.feedback_rows import save_feedback
+from watchtower.store import incident_rows, rows
 from watchtower.store.file_state import advise, inode_of, is_damaged, lacks_room, lock_file
 from watchtower.store.grouped_writes import GroupedWrites
-from watchtower.store.incident_filter import as_sql
-from watchtower.store.migrations import SCHEMA_VERSION, StoreError, open_file, read_file
-from watchtower.store.protocol import Store
+from watchtower.store.incident_rows import as_sql
+from watchtower.store.migrations import SCHEMA_VERSION, open_file, read_file
+from watchtower.store.protocol import Store, StoreError
 from watchtower.store.retention import MB, Retention, prune
-from watchtower.store.series_rows import SeriesRow
-from watchtower.store.startup_state import recall_state
+from watchtower.store.rows import read_deliveries, recall_state, save_feedback
 from watchtower.store.values import (
-    Ack,
     AlertRow,
-    Delivery,
     DumpRow,
     Feedback,
     GenerationRow,
-    Incident,
     PauseRow,
+    SeriesRow,
     Silence,
     StartupState,
 )
@@ -169,7 +165,7 @@ class SqliteStore(Store):
 
     def save_incident(self, incident: Incident) -> Future[None]:
         """Insert or update an incident. An update without a case does not remove a stored case."""
-        return self._write(lambda db: rows.save_incident(db, incident))
+        return self._write(lambda db: incident_rows.save_incident(db, incident))
 
     def save_dumps(
         self, job: str, sent: SentBatch, received_at: float, sharer: str = ""
@@ -188,11 +184,11 @@ class SqliteStore(Store):
 
     def save_series(self, row: SeriesRow) -> Future[None]:
         """Store the series of one launch for an incident, in place of earlier ones."""
-        return self._write(lambda db: series_rows.save(db, row))
+        return self._write(lambda db: rows.save_series(db, row))
 
     def series(self, incident: str) -> Future[list[SeriesRow]]:
         """Read the series of an incident, by node."""
-        return self._thread.submit(lambda: series_rows.read(self._db, incident))
+        return self._thread.submit(lambda: rows.read_series(self._db, incident))
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
@@ -292,24 +288,29 @@ class SqliteStore(Store):
         """Read incidents, newest first, without their cases."""
         where, values = as_sql(chosen)
         order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
-        query = f"SELECT {rows.INCIDENT}, NULL FROM incidents {where} {order}"
+        query = f"SELECT {incident_rows.INCIDENT}, NULL FROM incidents {where} {order}"
         return self._thread.submit(
-            lambda: [rows.read_incident(row) for row in self._db.execute(query, (*values, limit))]
+            lambda: [
+                incident_rows.read_incident(row)
+                for row in self._db.execute(query, (*values, limit))
+            ]
         )
 
     def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
         """Read one incident, with its case if wanted; None if the id is unknown."""
-        query = rows.INCIDENT_WITH_CASE if with_case else rows.INCIDENT_WITHOUT_CASE
+        query = (
+            incident_rows.INCIDENT_WITH_CASE if with_case else incident_rows.INCIDENT_WITHOUT_CASE
+        )
 
         def read() -> Incident | None:
             row = self._db.execute(query, (incident_id,)).fetchone()
-            return rows.read_incident(row) if row else None
+            return incident_rows.read_incident(row) if row else None
 
         return self._thread.submit(read)
 
     def summary(self, incident_id: str) -> Future[bytes | None]:
         """Read the summary of an incident's case; None without one."""
-        return self._thread.submit(lambda: rows.read_summary(self._db, incident_id))
+        return self._thread.submit(lambda: incident_rows.read_summary(self._db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""

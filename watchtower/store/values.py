@@ -2,146 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import logging
+from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
+import msgspec
+
+from watchtower.evidence.case import Case
 from watchtower.fleet.generation import PastGeneration
 from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident import Incident
 from watchtower.wire.dumps import SentBatch
-from watchtower.wire.verdict import Cause, Domain, Status, Verdict, VerdictEntry
+from watchtower.wire.series import SeriesBatch
+from watchtower.wire.verdict import Cause, Domain
+
+MAX_RECALLED = 10_000
+"""Answers that a starting tower reads, the newest ones: one for each stored incident by default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
-    """The acknowledgement of an incident. Its alerts do not fire."""
-
-    at: float
-    by: str = ""
-    note: str = ""
-
-
-class IncidentKind(Enum):
-    """The kinds of incidents."""
-
-    HUNG = "hung"
-    NEVER_STARTED = "never_started"
-    """The job hangs, because not all of its ranks were started."""
-    ENDED = "ended"
-    """A rank died and ended the job."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> IncidentKind:
-        return cls.HUNG
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Properties of an incident that never change after its opening. Alerts have them as labels.
-
-    If a later verdict changed a label, one alert would end and another one would fire.
-    """
-
-    kind: IncidentKind = IncidentKind.HUNG
-    domain: Domain = Domain.UNKNOWN
-    """Whom to call, by the first verdict. The current verdict may know better."""
-    user: str = ""
-    """User of the job by its scheduler; empty if it is not known."""
-    outage: str = ""
-    """Id of the first incident of its outage; empty without a shared cause."""
-    suspect_at: float | None = None
-    """When the job became suspect; None if it did not, or if that is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """The first message about an incident to a destination of alerts."""
-
-    destination: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
-    """The facts about a job besides its verdict. None or empty: not known.
-
-    An incident keeps the facts of its time, because the job may not be live any more when a person
-    reads about it.
-    """
-
-    ranks: int | None = None
-    """World size."""
-    nodes: int | None = None
-    """Nodes that report its ranks."""
-    scheduler: str = ""
-    scheduler_id: str = ""
-    name: str = ""
-    """Its name in the scheduler."""
-    user: str = ""
-    partition: str = ""
-    namespace: str = ""
-    dumps_in: int | None = None
-    """Reporting ranks of which a dump of this stall has arrived."""
-    dumps_wanted: int | None = None
-    """Ranks that report."""
-    checkpoint_step: int | None = None
-    """Step at which the last checkpoint was complete."""
-    step_s: float | None = None
-    """Seconds that a step usually takes."""
-    founder: str = ""
-    """Node that reported it first."""
-    timeout_at: float | None = None
-    """When its own timeout of the collective in which its ranks wait expires. The update of an
-    incident sets it."""
-
-    def or_before(self, before: JobFacts) -> JobFacts:
-        """Return these facts. What is not known any more stays as before.
-
-        The number of reporting ranks falls while a job is killed, so the larger one stays.
-        """
-        now = {each.name: getattr(self, each.name) for each in fields(self)}
-        then = {name: getattr(before, name) for name in now}
-        known = {name: then[name] if now[name] in (None, "", 0) else now[name] for name in now}
-        if (before.dumps_wanted or 0) > (self.dumps_wanted or 0):
-            known |= {"dumps_in": before.dumps_in, "dumps_wanted": before.dumps_wanted}
-        return JobFacts(**known)
-
-
-NO_FACTS = JobFacts()
-"""Of a job that is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
-    """One hang, or one end of a job for which the verdict names a suspect."""
-
-    id: str
-    job: str
-    generation: int
-    status: Status
-    opened_at: float
-    updated_at: float
-    verdict: Verdict
-    closed_at: float | None = None
-    evidence: bytes | None = None
-    """The case of the verdict as JSON; None in lists of incidents."""
-    summary: bytes | None = None
-    """The summary of that case, as text. Only of an incident that is to be stored: the store
-    returns it by itself."""
-    ack: Ack | None = None
-    identity: Identity = Identity()
-    verdicts: tuple[VerdictEntry, ...] = ()
-    """All verdicts of this stall with their times, oldest first. `verdict` is the current one."""
-    only_node: str = ""
-    """The node of all ranks that the verdicts since the opening have named. Empty if they have
-    named several nodes, or if one of them has named no rank. Once empty, it stays empty."""
-    shadow: bool = False
-    """Whether no alert is sent, because the tower or the cause is in shadow mode. Once false, it
-    stays false."""
-    sharer: str = ""
-    """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
-    earlier releases."""
-    facts: JobFacts = NO_FACTS
-    """The facts about the job while the incident was open."""
+log = logging.getLogger("watchtower.store")
 
 
 class SilenceKind(Enum):
@@ -267,3 +147,47 @@ class StartupState:
     """The latest incidents that name ranks, oldest first; none of shadow mode or drills."""
     feedback: tuple[Feedback, ...] = ()
     """The newest answers about verdicts, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """The series of one launch on one node for an incident."""
+
+    incident: str
+    node: str
+    launch: str = ""
+    """As in the message."""
+    sharer: str
+    """Owner of the job, whose share of the store it uses."""
+    taken_at: float
+    """Time of the last points, in UNIX seconds."""
+    body: bytes
+    """The undecoded message."""
+
+    def batch(self) -> SeriesBatch | None:
+        """Return the decoded message; None if another release wrote it and it is unreadable."""
+        try:
+            return _SERIES.decode(self.body)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+
+
+_CASES = msgspec.json.Decoder(Case)
+_SERIES = msgspec.json.Decoder(SeriesBatch)
+
+
+def read_case(incident: Incident) -> Case | None:
+    """Return the evidence of an incident; None if it is missing or unreadable."""
+    if incident.evidence is None:
+        return None
+    try:
+        return _CASES.decode(incident.evidence)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        warn_once(incident.id, "evidence", str(error))
+        return None
+
+
+@lru_cache(maxsize=1024)
+def warn_once(whose: str, what: str, error: str) -> None:
+    """Log that a stored value is unreadable, once for each."""
+    log.warning("cannot read the %s of %s in the store, it is left out: %s", what, whose, error)

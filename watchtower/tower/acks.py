@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchtower.store.values import Ack
+from watchtower.incidents.incident import Ack
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.inputs import Acknowledged, Record

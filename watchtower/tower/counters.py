@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.verdicts import add_entry
 from watchtower.wire.verdict import VerdictEntry

@@ -10,6 +10,7 @@ from functools import partial
 from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.generation import Generation
 from watchtower.fleet.job import Job
+from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
 from watchtower.jobs.detector import Detector
@@ -24,7 +25,6 @@ from watchtower.jobs.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.store.values import Incident, JobFacts
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis

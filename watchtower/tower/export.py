@@ -8,8 +8,8 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.evidence.case import Case
-from watchtower.store.rows import read_case
-from watchtower.store.values import DumpRow, Incident
+from watchtower.incidents.incident import Incident
+from watchtower.store.values import DumpRow, read_case
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.feedback import FeedbackView, view_feedback

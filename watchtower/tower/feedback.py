@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.incidents.calibration import Band, Judged, calibrate
-from watchtower.store.feedback_rows import MAX_RECALLED
-from watchtower.store.values import Feedback, Incident
+from watchtower.incidents.incident import Incident
+from watchtower.store.values import MAX_RECALLED, Feedback
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.inputs import Answered, Record
 from watchtower.tower.request_checks import RequestRefusedError, check_texts

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.fleet.job import Job
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of

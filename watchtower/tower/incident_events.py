@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from watchtower.store.values import NO_FACTS, Incident, JobFacts
+from watchtower.incidents.incident import NO_FACTS, Incident, JobFacts
 
 log = logging.getLogger("watchtower.tower")
 

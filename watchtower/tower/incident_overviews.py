@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watchtower.store.values import Incident, IncidentKind, JobFacts
+from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import LiveJob

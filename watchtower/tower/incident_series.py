@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.jobs.traced import choose_suspects
-from watchtower.store.series_rows import SeriesRow
+from watchtower.store.values import SeriesRow
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.outputs import OutputView, decode_rows, view_outputs
 from watchtower.tower.stored_incidents import read_incident

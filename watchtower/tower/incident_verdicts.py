@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.store.values import Incident
 from watchtower.tower.owners import OwnedVerdict, find_owner, owner_of_incident
 from watchtower.tower.stored_incidents import read_incident, read_incidents
 from watchtower.tower.tower import Tower

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.store.incident_filter import position_of
-from watchtower.store.rows import read_case
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident_filter import IncidentFilter, position_of
+from watchtower.store.values import read_case
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor

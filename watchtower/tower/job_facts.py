@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.fleet.job import Job
-from watchtower.store.values import JobFacts
+from watchtower.incidents.incident import JobFacts
 from watchtower.tower.live import LiveJob
 
 

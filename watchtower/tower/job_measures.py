@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from watchtower.fleet.generation import Generation
 from watchtower.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
+from watchtower.incidents.incident import Incident, IncidentKind
 from watchtower.jobs.progress import is_judged
-from watchtower.store.values import Incident, IncidentKind
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from watchtower.fleet.generation import Generation
+from watchtower.incidents.incident import JobFacts
 from watchtower.jobs.progress import view_progress
-from watchtower.store.values import JobFacts
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import FleetJob, find_fleet_job
 from watchtower.tower.job_facts import find_job_facts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.live import close

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.fleet.generation import Generation
 from watchtower.fleet.pace import Pauses
+from watchtower.incidents.incident import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.incidents.kill_text import find_timeout_at
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.aftermath import Loss, Opening, group_losses
@@ -20,7 +21,6 @@ from watchtower.jobs.step_history import StepHistory, find_phase
 from watchtower.jobs.totals import JobTotals
 from watchtower.jobs.traced import Tracing, choose_suspects
 from watchtower.policy import Policy
-from watchtower.store.values import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
 from watchtower.tower.diagnosis_result import DiagnosisResult

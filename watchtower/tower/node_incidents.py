@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from watchtower.store.incident_filter import places_of
-from watchtower.store.values import Blame, Incident, Named
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident_filter import places_of
+from watchtower.store.values import Blame, Named
 from watchtower.tower.incident_events import IncidentEvent
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Domain

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.fleet.job import Job
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Domain, SharedCause, Status

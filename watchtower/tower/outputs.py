@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from watchtower.store.series_rows import SeriesRow
+from watchtower.store.values import SeriesRow
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower

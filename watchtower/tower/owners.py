@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.fleet.job import Job
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict
 

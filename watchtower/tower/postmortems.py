@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from watchtower.evidence.case import Case
+from watchtower.incidents.incident import Incident
 from watchtower.incidents.postmortem.facts import (
     Acknowledged,
     PostmortemFacts,
@@ -14,8 +15,7 @@ from watchtower.incidents.postmortem.facts import (
     WaitPicture,
 )
 from watchtower.incidents.postmortem.writer import write_postmortem
-from watchtower.store.rows import read_case
-from watchtower.store.values import Incident
+from watchtower.store.values import read_case
 from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.kill_losses import gather_kill_facts
 from watchtower.tower.owners import owner_of_incident

@@ -27,8 +27,9 @@ import msgspec
 from watchtower.diagnoser.messages import Answer, read_answer
 from watchtower.diagnoser.work import answer as answer_request
 from watchtower.fleet.fleet import FleetFullError
+from watchtower.incidents.incident import Incident
 from watchtower.store.protocol import Store
-from watchtower.store.values import Incident, StartupState
+from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.diagnosis_runner import DURATIONS_S, Freeze, NotDiagnosedError

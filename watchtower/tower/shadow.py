@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watchtower.store.values import Incident, StartupState
+from watchtower.incidents.incident import Incident
+from watchtower.store.values import StartupState
 from watchtower.wire.verdict import Cause
 
 

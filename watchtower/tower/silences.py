@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.fleet.job import Job
-from watchtower.store.values import Incident, Silence, SilenceKind
+from watchtower.incidents.incident import Incident
+from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.inputs import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts

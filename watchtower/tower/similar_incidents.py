@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident_filter import IncidentFilter, position_of
 from watchtower.incidents.similar import Likeness, Traits, choose, compare, traits_of
-from watchtower.store.incident_filter import position_of
-from watchtower.store.values import Incident
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.stored_incidents import read_incident, read_incidents
 from watchtower.tower.tower import Tower

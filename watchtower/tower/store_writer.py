@@ -17,19 +17,10 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.generation import Generation, PastGeneration
 from watchtower.fleet.job import Job
 from watchtower.fleet.pace import Pause
+from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.store.protocol import Store
-from watchtower.store.series_rows import SeriesRow
-from watchtower.store.values import (
-    Ack,
-    Delivery,
-    DumpRow,
-    Feedback,
-    GenerationRow,
-    Incident,
-    PauseRow,
-    Silence,
-)
+from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, SeriesRow, Silence
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.inputs import Recalled, Record

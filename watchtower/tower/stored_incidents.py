@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watchtower.diagnoser.summaries import read_summary as read_summary_text
-from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.store.incident_filter import accepts, position_of
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident_filter import IncidentFilter, accepts, position_of
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.views.case_summary import CaseSummary

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watchtower.fleet.quotas import Quota
-from watchtower.store.values import Incident
+from watchtower.incidents.incident import Incident
 
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails. Owners share this number. Further incidents

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from watchtower.store.values import JobFacts
+from watchtower.incidents.incident import JobFacts
 from watchtower.wire.verdict import Domain
 from watchtower.writing.text import quote_name
 

@@ -18,7 +18,7 @@ from watchtower.alerts.message import (
     write_whom_to_call,
     write_whom_to_call_again,
 )
-from watchtower.store.values import IncidentKind, JobFacts
+from watchtower.incidents.incident import IncidentKind, JobFacts
 from watchtower.tower.acks import AckView, view_ack
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.silences import SilenceView

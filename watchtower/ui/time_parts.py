@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.traced import choose_suspects
-from watchtower.store.series_rows import SeriesRow
+from watchtower.store.values import SeriesRow
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.incident_series import read_rows, view_series
 from watchtower.tower.incident_views import list_incidents

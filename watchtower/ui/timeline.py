@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.store.values import IncidentKind
+from watchtower.incidents.incident import IncidentKind
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.ui.words import stamp
 from watchtower.wire.verdict import Aftermath, Cause, Status, VerdictEntry
