@@ -10,20 +10,20 @@ from dataclasses import dataclass
 import msgspec
 
 from agent import config
-from agent.collectors import make_collectors
+from agent.children import ChildRunner
+from agent.collectors.node import make_collectors
 from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
-from agent.discovery.discovery import Discovery
-from agent.discovery.process_table import ProcessTable
 from agent.dumpers.python_stacks import (
     MAX_PY_SPY_OUTPUT_BYTES,
     PY_SPY_DEADLINE_S,
     PythonStacks,
     find_py_spy,
 )
-from agent.dumpers.tool_process import ChildRunner
 from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
+from agent.ranks.discovery import Discovery
+from agent.ranks.process_table import ProcessTable
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agent import __version__, config, env_file
+from agent import __version__, config
 from watchtower.access.tls import CA_VARIABLE, TlsError, trust
 from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
 from watchtower.access.tower_address import (
@@ -109,15 +109,15 @@ def find_service_options(
 
     The default file is left out if it does not exist, or if --tower is given.
     """
-    path = given.env_file or ("" if given.is_tower_given else env_file.DEFAULT_PATH)
+    path = given.env_file or ("" if given.is_tower_given else config.DEFAULT_PATH)
     if not path:
         return "", []
     try:
-        return path, env_file.read_options(path)
+        return path, config.read_options(path)
     except FileNotFoundError:
         if given.env_file:
             parser.error(f"argument --env-file: {path} does not exist")
-    except env_file.EnvFileError as error:
+    except config.EnvFileError as error:
         parser.error(str(error))
     return "", []
 
@@ -140,7 +140,7 @@ def build_parser() -> Parser:
     check.add_argument(
         "--env-file",
         metavar="FILE",
-        help=f"settings of the service to check (default: {env_file.DEFAULT_PATH}, if it exists "
+        help=f"settings of the service to check (default: {config.DEFAULT_PATH}, if it exists "
         "and --tower is not given)",
     )
     text = "write what the ranks of this node do now to a file; needs no tower"
@@ -290,8 +290,8 @@ def add_snapshot(command: argparse.ArgumentParser) -> None:
 def run_snapshot(given: argparse.Namespace) -> int:
     """Run `watchtower-agent snapshot`; returns its exit code."""
     try:
-        from agent.snapshots.command import snapshot  # noqa: PLC0415 - `--help` need not wait for it
-        from agent.snapshots.options import SnapshotOptions  # noqa: PLC0415
+        from agent.snapshot.command import snapshot  # noqa: PLC0415 - `--help` need not wait for it
+        from agent.snapshot.taking import SnapshotOptions  # noqa: PLC0415
 
         logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
         return snapshot(

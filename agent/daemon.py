@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import resource
 import select
 import signal
 import threading
@@ -15,35 +16,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from agent import __version__, config
-from agent.collectors import make_collectors
+from agent.children import ChildRunner
+from agent.collectors.node import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
-from agent.delivery.spool_keeper import SpoolKeeper
-from agent.discovery.discovery import Discovery
-from agent.discovery.process_table import ProcessTable
-from agent.dump_starter import DumpStarter
+from agent.delivery.spool import SpoolKeeper
 from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
-from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
-from agent.dumping.dump import Dumping, DumpRequest
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_triggers import (
-    DeadlineWatch,
-    OrderInbox,
-    RankBeat,
-)
+from agent.dumps.dump import Dumping, DumpRequest
+from agent.dumps.round import RoundTaker
+from agent.dumps.starter import DumpStarter
+from agent.dumps.triggers import DeadlineWatch, OrderInbox
+from agent.dumps.turns import DumpSlots
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
+from agent.ranks.discovery import Discovery
+from agent.ranks.found_rank import RankBeat
+from agent.ranks.process_table import ProcessTable
 from agent.series.reporting import SeriesReporter
-from agent.starting import make_first_line, raise_descriptor_limit
-from agent.watching.missing import find_gone
-from agent.watching.observing import Observer, mark_oom_kills
-from agent.watching.watchlist import Watchlist
+from agent.watching.observer import Observer, mark_oom_kills
+from agent.watching.watchlist import Watchlist, find_gone
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
 from watchtower.service.fair_order import by_turns
@@ -51,6 +47,36 @@ from watchtower.service.systemd import Notifier
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report
+
+log = logging.getLogger(__name__)
+
+MAX_OWN_DESCRIPTORS = 65536
+"""The usual limit of 1024 is for programs with select(2). 8 ranks with 64 workers need more."""
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the limit of open descriptors: each watched rank and worker needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    may = MAX_OWN_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(may, MAX_OWN_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def make_first_line(settings: config.Settings, gaps: AgentGaps, metrics_url: str) -> str:
+    """Return one line: what this agent does, and what it cannot do on this node."""
+    parts = [f"node {settings.node} reports to {settings.tower} every {settings.interval_s:g} s"]
+    if settings.match:
+        parts.append("only ranks with " + " ".join(f"{k}={v}" for k, v in settings.match))
+    parts.append(f"metrics on {metrics_url}" if metrics_url else "no metrics")
+    stacks = gaps.python_stacks
+    parts.append(f"no Python stacks: {stacks}" if stacks else "Python stacks by py-spy")
+    where = settings.spool_dir or "memory (no --spool-dir)"
+    parts.append(f"dumps wait in {where} while the tower is away")
+    if gaps.process:
+        parts.append(gaps.process)
+    return "watchtower-agent: " + "; ".join(parts)
+
 
 STOP_FLUSH_S = 1.0
 """Seconds that a stopping agent waits for the spool, and then for its last report."""
@@ -60,8 +86,6 @@ STOP_DEADLINE_S = 4.0
 
 GAPS_EVERY_S = 60.0
 """Seconds between checks of the agent's own rights (Yama, capabilities, py-spy)."""
-
-log = logging.getLogger(__name__)
 
 SOONEST_TICK_S = 0.2
 """A rank that ends is reported at once. This limits the reports if all ranks of a node end."""

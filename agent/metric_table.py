@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.collectors import make_collectors
+from agent.collectors.node import make_collectors
 from watchtower.service.metric_spec import MetricSpec, counter, gauge, histogram
 
 RANKS = gauge("watchtower_agent_ranks", "", "Living ranks that are watched on this node.")

@@ -133,7 +133,7 @@ def _wait_for_steps(job: TrainingJob) -> None:
 
 
 def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
-    own = {"agent": agent, "reader of GPUs": find_child(agent, "gpu_reader")}
+    own = {"agent": agent, "reader of GPUs": find_child(agent, "gpu.program")}
     own = {what: pid for what, pid in own.items() if pid is not None}
     pids = own | {peer.name: peer.pid for peer in peers}
     costs: SimpleQueue[list[float]] = multiprocessing.SimpleQueue()

@@ -41,7 +41,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S
+from agent.dumps.triggers import ROUND_GAP_JITTERS, ROUND_GAP_S
 from benchmarks import fleet_timeline
 from benchmarks.fleet_timeline import Mark
 from tests.synthesis.evidence import Maker

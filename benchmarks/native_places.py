@@ -25,10 +25,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
+from agent.children import ChildRunner, child_command
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
-from agent.dumpers.python_child import child_command
 from agent.dumpers.python_stacks import find_py_spy
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 
 SAMPLE_EVERY_S = 0.2

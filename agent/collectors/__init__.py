@@ -1,40 +1,5 @@
 """Collectors: cheap reads at every interval. One file each.
 
 Two kinds: readers of one rank's process (`process`, `traffic`, `endings`), and readers of the node
-(`Collector`), which are named here.
+(`Collector`), which `node.py` names.
 """
-
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
-
-from agent.collectors.clock import Clock
-from agent.collectors.collector import Collector
-from agent.collectors.cpu_limit import CpuLimits
-from agent.collectors.gpu_files import GpuFiles
-from agent.collectors.kernel_log import KernelLog
-from agent.collectors.memory_limit import MemoryLimits
-from agent.collectors.network import Network
-from agent.collectors.nvml import Nvml
-from agent.collectors.pressure import Pressure
-from agent.collectors.shared_memory import SharedMemory
-
-
-def make_collectors(
-    root: str, find_ranks: Callable[[], Iterable[int]] = lambda: ()
-) -> tuple[Collector, ...]:
-    """Return all collectors of the node.
-
-    `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now.
-    """
-    return (
-        CpuLimits(root, find_ranks),
-        MemoryLimits(root, find_ranks),
-        GpuFiles(root, find_ranks),
-        KernelLog(root),
-        Nvml(root),
-        Network(root),
-        SharedMemory(root, find_ranks),
-        Pressure(root),
-        Clock(),
-    )

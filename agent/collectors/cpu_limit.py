@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
-from agent.collectors.subjects import name_pid
+from agent.collectors.collector import name_pid
 from agent.procfs import Proc
 from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import Observation

@@ -6,23 +6,180 @@ another facility, so that it cannot forge a line.
 
 The kernel stores the time since boot of every record. After a restart the agent reads the whole
 buffer again, and recent lines have their true age.
+
+Which lines can explain a hang is data: `agent/data/kernel_lines.toml`.
+
+The report of an OOM kill comes before the line with the killed process (mm/oom_kill.c). If a memory
+cgroup was full, it has the use and limit of the cgroup, then a table of its processes, in pages.
+Else the memory of the node was full, and the table has all processes of the node. They are summed
+up by name: PyTorch calls the workers of a DataLoader `pt_data_worker`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agent.collectors.kernel_lines import MAX_LINE, KernelLine, read_line
-from agent.collectors.oom_report import OomReport
+from agent.collectors.collector import name_pci
 from watchtower.service.fair_order import by_turns
 from watchtower.service.metric_spec import Sample, counter, gauge
+from watchtower.service.toml_tables import read_table
 from watchtower.service.xid_table import explain_xid
-from watchtower.wire.observations import MAX_OBSERVATION_TEXT, Observation
+from watchtower.wire.observations import MAX_OBSERVATION_TEXT, MAX_WORD, Observation
 from watchtower.wire.report import KERNEL_LOG_GAP
+from watchtower.writing.printable import printable
+
+MAX_LINE = 1024
+"""Characters of a line that are used. The kernel cuts its own lines at this length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLine:
+    """One recognised line."""
+
+    name: str
+    subject: str
+    text: str
+    value: float | None = None
+    unit: str = ""
+    pid: int | None = None
+    owner: str = ""
+    """uid of the process, if the line contains it."""
+    clears: bool = False
+    """The observation with this name and subject has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    name: str
+    subject: str
+    mark: str
+    pattern: re.Pattern[str]
+    unit: str
+    clears: bool
+
+
+_ROWS = tuple(
+    [
+        _Row(
+            name=entry["name"],
+            subject=entry["subject"],
+            mark=entry["mark"],
+            pattern=re.compile(entry["pattern"]),
+            unit=entry.get("unit", ""),
+            clears=entry.get("clears", False),
+        )
+        for entry in read_table("agent.data", "kernel_lines")["line"]
+    ]
+)
+
+
+def read_line(line: str) -> KernelLine | None:
+    """Return what a line of the kernel log reports; None if it is of no use."""
+    for row in _ROWS:
+        if row.mark in line and (match := row.pattern.match(line[:MAX_LINE])) is not None:
+            return _make(row, line, match.groupdict(""))
+    return None
+
+
+def _make(row: _Row, line: str, groups: dict[str, str]) -> KernelLine:
+    if "pci" in groups:
+        groups["pci"] = name_pci(groups["pci"]).removeprefix("pci:")
+    pid, value = groups.get("pid", ""), groups.get("value", "")
+    return KernelLine(
+        name=row.name.format_map(groups),
+        subject=row.subject.format_map(groups)[:MAX_WORD],
+        text=printable(line, MAX_OBSERVATION_TEXT),
+        value=float(value) if value else None,
+        unit=row.unit,
+        pid=int(pid) if pid else None,
+        owner=groups.get("owner", ""),
+        clears=row.clears,
+    )
+
+
+MAX_NAMES = 256
+"""Names of processes that are counted one by one. Further ones are summed up as "others"."""
+
+MAX_SHOWN = 3
+"""Names in the text, those with the most memory first."""
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+_BEGIN = re.compile(r".{1,64} invoked oom-killer: ")
+_CGROUP = re.compile(r"memory: usage (?P<usage>\d{1,18})kB, limit (?P<limit>\d{1,18})kB, ")
+_ROW = re.compile(
+    r"\[ {0,10}(?P<pid>\d{1,10})\] +\d{1,10} +\d{1,10} +\d{1,18} +(?P<rss>\d{1,18})"
+    r"(?: +-?\d{1,18}){3,8} +(?P<name>\S.{0,15})$"
+)
+"""pid, uid, tgid, total_vm, rss; its parts from Linux 6.8 on; page tables, swap, score, name."""
+
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+class OomReport:
+    """The newest report of the kernel, as far as it was read."""
+
+    def __init__(self) -> None:
+        self._cgroup: tuple[int, int] | None = None
+        """Bytes used, and the limit."""
+        self._held = Counter[str]()
+        """Resident bytes by name. Memory that processes share counts for each of them."""
+        self._processes = Counter[str]()
+
+    def take(self, line: str) -> None:
+        """Add one line of the kernel log; other lines change nothing."""
+        if _BEGIN.match(line):
+            self._forget()
+        elif match := _CGROUP.match(line):
+            self._cgroup = int(match["usage"]) * 1024, int(match["limit"]) * 1024
+        elif match := _ROW.match(line):
+            name = printable(match["name"], 16)
+            if name not in self._held and len(self._held) >= MAX_NAMES:
+                name = "others"
+            self._held[name] += int(match["rss"]) * PAGE_BYTES
+            self._processes[name] += 1
+
+    def finish(self) -> str:
+        """Return the sum of the report and forget it; empty if none was read.
+
+        "its memory cgroup was full (64 GiB of 64 GiB: 8 pt_data_worker 50 GiB, 1 python 14 GiB)"
+        """
+        text = self._write()
+        self._forget()
+        return text
+
+    def _forget(self) -> None:
+        self._cgroup = None
+        self._held.clear()
+        self._processes.clear()
+
+    def _write(self) -> str:
+        if not self._held:
+            return ""
+        shown = self._held.most_common(MAX_SHOWN)
+        users = [f"{self._processes[name]} {name} {format_bytes(held)}" for name, held in shown]
+        if rest := self._held.total() - sum(held for _, held in shown):
+            users.append(f"others {format_bytes(rest)}")
+        used_by = ", ".join(users)
+        if self._cgroup is None:
+            return f"the memory of the node was full ({used_by})"
+        used, limit = map(format_bytes, self._cgroup)
+        return f"its memory cgroup was full ({used} of {limit}: {used_by})"
+
+
+def format_bytes(count: int) -> str:
+    """Return "380 GiB", "1.5 MiB", "12 KiB"."""
+    for unit, size in _UNITS:
+        if count >= size:
+            shown = count / size
+            return f"{shown:.0f} {unit}" if shown >= 10 else f"{shown:.1f} {unit}"
+    return f"{count} B"
+
 
 XIDS = counter(
     "watchtower_xids_total",

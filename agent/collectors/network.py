@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.collectors.subjects import name_nic
+from agent.collectors.collector import name_nic
 from watchtower.service.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import Observation
 

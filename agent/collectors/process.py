@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.discovery.process_table import Process
-from agent.procfs import Proc, Stat, parse_stat
-from agent.tracers import see_past_own_tools
+from agent.procfs import Proc, Stat, parse_stat, see_past_own_tools
+from agent.ranks.process_table import Process
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
 

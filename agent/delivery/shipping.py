@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.delivery.clocks import Moment, age_s, read_moment
+from agent.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import (
     MAX_HELD_S,
     CountDumpLoss,

@@ -17,15 +17,12 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from agent.children import MAX_SYMBOLS_MEMORY_BYTES, ChildRunner, Ended, Outcome
 from agent.dumpers.canonical import BadDump, decode_threads, find_main
-from agent.dumpers.freezer import is_frozen
+from agent.dumpers.kernel_state import is_frozen
 from agent.dumpers.native_places import NativePlaces
-from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, explain
-from agent.dumpers.tool_backoff import ProcessId, ToolBackoff
-from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
-from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
-from agent.procfs import Proc, parse_stat
-from agent.tracers import find_tracer
+from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, ProcessId, ToolBackoff, explain
+from agent.procfs import Proc, find_tracer, parse_stat
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 from watchtower.wire.native_functions import MAX_NATIVE_FRAMES, NativeFrame, NativeFunctions

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from agent.children import ChildRunner, Ended, child_command
 from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
 from agent.dumpers.native_libraries import (
     COMPILER,
@@ -28,12 +29,12 @@ from agent.dumpers.native_libraries import (
     PYTHON,
     class_of,
 )
-from agent.dumpers.python_child import child_command
-from agent.dumpers.tool_process import ChildRunner, Ended
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
 from watchtower.writing.printable import printable
+
+log = logging.getLogger(__name__)
 
 PLACES_DEADLINE_S = 4.5
 """Seconds for all ranks of a round, with all children."""
@@ -62,8 +63,6 @@ STRAY_SHARE = 0.05
 ENGINE = "libtorch"
 """The main thread sleeps in these libraries while another thread runs backward."""
 
-log = logging.getLogger(__name__)
-
 
 class ThreadSamples(msgspec.Struct):
     """One thread, as the child prints it."""
@@ -86,7 +85,7 @@ class ProcessSamples(msgspec.Struct):
     threads: list[ThreadSamples] | None = None
 
 
-_DECODER = msgspec.json.Decoder(ProcessSamples)
+_ANSWERS = msgspec.json.Decoder(ProcessSamples)
 
 
 class NativePlaces:
@@ -157,7 +156,7 @@ def _read_answers(output: bytes) -> tuple[dict[int, list[ThreadSamples]], int | 
     begun = None
     for line in output.splitlines():
         try:
-            answer = _DECODER.decode(line)
+            answer = _ANSWERS.decode(line)
         except msgspec.MsgspecError:
             continue
         begun = answer.pid if answer.threads is None else None
@@ -261,3 +260,51 @@ _WORK = {
 
 def _most(counts: Mapping[str, int]) -> str:
     return max(counts, key=lambda name: counts[name])
+
+
+RUNS_GRACE_S = 2.0
+"""Seconds for the start of the child and for the mappings, besides those of the samples."""
+
+MAX_RUNS_OUTPUT_BYTES = 1 << 18
+"""Bytes of an output: more than of a thousand ranks."""
+
+
+class Run(msgspec.Struct):
+    """A line of the child."""
+
+    pid: int
+    ran_python: bool
+
+
+_RUNS = msgspec.json.Decoder(Run)
+
+
+class PythonRuns:
+    """Samples the main threads of processes for a while."""
+
+    def __init__(self, proc: Proc, runner: ChildRunner) -> None:
+        """`runner` must not be shared: a child that hangs in a memory map must not stop others."""
+        self._proc, self._runner = proc, runner
+
+    def find(self, pids: Sequence[int], seconds: float, owner: str) -> dict[int, bool]:
+        """Return which of these processes ran Python within the next seconds, as far as known."""
+        command = child_command(
+            "agent.dumpers.python_runs_child",
+            self._proc.path,
+            f"{seconds:.3f}",
+            *map(str, pids),
+        )
+        try:
+            output = self._runner.run(command, seconds + RUNS_GRACE_S, owner).output
+        except OSError as error:
+            log.warning("it is not known which ranks run Python: %s", error)
+            return {}
+        runs, asked = {}, frozenset(pids)
+        for line in output.splitlines():
+            try:
+                run = _RUNS.decode(line)
+            except msgspec.MsgspecError:
+                continue
+            if run.pid in asked:
+                runs[run.pid] = run.ran_python
+        return runs

@@ -21,9 +21,9 @@ from watchtower_heartbeat.layout import (
     GROUPS_VERSION,
 )
 
-from agent.discovery.pages import leads_to_memfd
 from agent.dumpers.torch_records import NO_DESCRIPTIONS
 from agent.procfs import Proc
+from agent.ranks.pages import leads_to_memfd
 from watchtower.wire.bounds import (
     MAX_GROUPS_PER_RANK,
     MAX_MEMBERS_TEXT,

@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from agent.dumpers.mappings import Maps, read_maps
 from agent.dumpers.native_child import is_readable
 from agent.dumpers.native_libraries import PYTHON, class_of
 from agent.dumpers.perf_clock import PerfClock, PerfError
+from agent.memory import Maps, read_maps
 
 PERIOD_NS = 1_000_000
 """Nanoseconds of CPU time between two samples. A step may run Python for a few milliseconds."""

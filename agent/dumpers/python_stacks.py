@@ -2,6 +2,10 @@
 
 py-spy is never used in blocking or native mode here. Both attach to the process, and they never
 return if it is in state D or T or in a frozen cgroup. `native_functions` uses the native mode.
+
+A process can make py-spy fail: it can stop py-spy, lock its own memory, or forge its program.
+Therefore failures are counted by process and by owner, and an owner's processes are not evidence
+about the node. Only if py-spy fails on a process of the agent too, it does not work on this node.
 """
 
 from __future__ import annotations
@@ -10,19 +14,181 @@ import logging
 import os
 import shutil
 import sys
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Ended, Outcome, quiet_child
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
-from agent.dumpers.quiet_child import quiet_child
-from agent.dumpers.stack_trouble import StackTrouble
-from agent.dumpers.tool_backoff import ToolBackoff
-from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES
-from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind, KernelWait, NativePlace
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 5.0
+"""Pause after the second failure in a row. The first failure causes no pause, so that a node that
+was busy for a moment does not cost a rank the second round of its dump.
+"""
+
+LONGEST_PAUSE_S = 320.0
+"""The pause doubles each time, up to this."""
+
+MAX_KNOWN = 4096
+"""Processes remembered: four times the ranks of a node. The oldest are dropped."""
+
+ProcessId = tuple[int, int]
+"""Process id and start time."""
+
+
+class _Trouble(NamedTuple):
+    failure: DumpFailure
+    times: int
+    until: float
+
+
+class ToolBackoff:
+    """Counts for each process how often in a row the tool had to be ended. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._troubles: OrderedDict[ProcessId, _Trouble] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def times(self, process: ProcessId) -> int:
+        """Return how often in a row the tool had to be ended; 0 if the last dump succeeded."""
+        with self._lock:
+            trouble = self._troubles.get(process)
+        return trouble.times if trouble is not None else 0
+
+    def refuse(self, process: ProcessId, now: float) -> DumpFailure | None:
+        """Return why the process is not dumped now; None if it may be."""
+        with self._lock:
+            trouble = self._troubles.get(process)
+        if trouble is None or now >= trouble.until:
+            return None
+        text = (
+            f"not dumped again for {trouble.until - now:.0f} s, because the tool had to be ended "
+            f"{trouble.times} times in a row: {trouble.failure.help_text}"
+        )
+        return DumpFailure(kind=trouble.failure.kind, help_text=text[:MAX_TEXT])
+
+    def note(self, process: ProcessId, failure: DumpFailure | None, now: float) -> None:
+        """Record a dump that ended at `now`. `failure`: why the tool had to be ended, else None."""
+        with self._lock:
+            before = self._troubles.pop(process, None)
+            if failure is None:
+                return
+            times = before.times + 1 if before is not None else 1
+            doubled = FIRST_PAUSE_S * 2.0 ** min(times - 2, 30) if times > 1 else 0.0
+            pause_s = min(LONGEST_PAUSE_S, doubled)
+            self._troubles[process] = _Trouble(failure, times, now + pause_s)
+            if len(self._troubles) > MAX_KNOWN:
+                self._troubles.popitem(last=False)
+
+
+FAILURES_IN_A_ROW = 4
+"""Failures in a row of one owner: two rounds over two processes without a stack. Then py-spy is
+checked.
+"""
+
+CHECK_EVERY_S = 60.0
+"""Seconds between two checks on a process of the agent while failures continue. One check takes 6 s
+if py-spy hangs.
+"""
+
+MAX_OWNERS = 1024
+"""Owners whose failures are counted; the oldest are dropped."""
+
+_NO_SIGN = (FailureKind.GONE, FailureKind.TORN)
+"""The process ended, or was read but continued to run: this shows nothing about py-spy."""
+
+
+def start_thread(step: Callable[[], None]) -> None:
+    """Run a step in a thread of its own."""
+    threading.Thread(target=step, name="check", daemon=True).start()
+
+
+class StackTrouble:
+    """Counts the failures in a row of each owner, and logs when they begin and end. Thread-safe."""
+
+    def __init__(
+        self,
+        dump_own: Callable[[], DumpFailure | None],
+        start: Callable[[Callable[[], None]], None] = start_thread,
+    ) -> None:
+        """`dump_own` dumps a process of the agent and returns why that failed.
+
+        `start` runs this check in parallel to the dumps, because it may take long.
+        """
+        self._dump_own, self._start = dump_own, start
+        self._lock = threading.Lock()
+        self._in_a_row: OrderedDict[str, int] = OrderedDict()
+        self._checked_at = float("-inf")
+        self._on_node: DumpFailure | None = None
+
+    def note(self, owner: str, failure: DumpFailure | None, now: float) -> None:
+        """Record how the dump of a process of this owner ended at `now`; None: it has stacks."""
+        if failure is None:
+            self._note_success(owner)
+        elif failure.kind not in _NO_SIGN:
+            self._note_failure(owner, failure, now)
+
+    def sentence(self) -> str:
+        """Return why py-spy does not work on this node; empty if it works or was not checked."""
+        failure = self._on_node
+        if failure is None:
+            return ""
+        text = (
+            f"no Python stacks: py-spy fails on a process of the agent too ({_kind(failure)}): "
+            f"{failure.help_text}; try it by hand: `py-spy dump --pid PID`"
+        )
+        return text[:MAX_TEXT]
+
+    def _note_success(self, owner: str) -> None:
+        with self._lock:
+            times = self._in_a_row.pop(owner, 0)
+            was_on_node, self._on_node = self._on_node, None
+        if was_on_node is not None:
+            log.info("py-spy gives stacks again")
+        elif times >= FAILURES_IN_A_ROW:
+            log.info("py-spy gives stacks of a process of %s again", owner)
+
+    def _note_failure(self, owner: str, failure: DumpFailure, now: float) -> None:
+        with self._lock:
+            times = self._in_a_row.pop(owner, 0) + 1
+            self._in_a_row[owner] = times
+            if len(self._in_a_row) > MAX_OWNERS:
+                self._in_a_row.popitem(last=False)
+            is_due = times >= FAILURES_IN_A_ROW and now - self._checked_at >= CHECK_EVERY_S
+            if is_due:
+                self._checked_at = now
+        if is_due:
+            self._start(self._check)
+        if times == FAILURES_IN_A_ROW and not self.sentence():
+            log.warning(
+                "py-spy failed %d times in a row on processes of %s, last (%s): %s",
+                times,
+                owner,
+                _kind(failure),
+                failure.help_text,
+            )
+
+    def _check(self) -> None:
+        failure = self._dump_own() and self._dump_own()  # twice: the node may have been busy
+        with self._lock:
+            before, self._on_node = self._on_node, failure
+        if failure is not None and before is None:
+            log.warning("limit: %s", self.sentence())
+        elif failure is None and before is not None:
+            log.info("py-spy gives stacks again")
+
+
+def _kind(failure: DumpFailure) -> str:
+    return failure.kind.value.replace("_", " ")
+
 
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms. One that takes this long hangs."""
@@ -32,8 +198,6 @@ PY_SPY_TRIES = 3
 
 MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
 """Bytes of output. The largest real dump seen has 48 kB."""
-
-log = logging.getLogger(__name__)
 
 MISSING_HELP = (
     "py-spy is not installed beside the agent or on its PATH: pip install 'gpu-watchtower[agent]'"

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from agent.dumpers.loop_child import BEGUN
-from agent.dumpers.python_child import child_command
-from agent.dumpers.tool_process import ChildRunner
+from agent.children import ChildRunner, child_command
+from agent.dumpers.source_child import BEGUN
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire.bounds import MAX_LOOPS
 from watchtower.wire.stacks import Frame, Stack
@@ -164,7 +163,7 @@ class SourceLoops:
             )
             for file, lines in asked
         ]
-        command = child_command("agent.dumpers.loop_child", *questions)
+        command = child_command("agent.dumpers.source_child", *questions)
         outcome = self._runner.run(command, left_s, owner)
         if outcome.errors:
             errors = outcome.errors.decode("utf-8", "replace").strip()

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.remote_memory import read_memory
+from agent.memory import read_memory
 
 POLL, EPOLL = "poll", "epoll"
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from agent.children import ChildRunner, child_command
 from agent.dumpers.kernel_state import KernelTables, describe_target, load_system_calls
-from agent.dumpers.python_child import child_command
-from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_child import EPOLL, POLL
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_TEXT

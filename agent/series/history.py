@@ -6,12 +6,12 @@ reports have no point.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 from agent.collectors.collector import Measured, Reading
-from agent.series.ring import Ring
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import RankVitals
 from watchtower.wire.series import (
@@ -22,6 +22,64 @@ from watchtower.wire.series import (
     Series,
     encode_points,
 )
+
+CHUNK_POINTS = 60
+"""Points that are dropped together. Each chunk begins with a whole number."""
+
+MAX_CHUNKS = MAX_POINTS // CHUNK_POINTS + 1
+"""One more than 15 minutes need, because the newest one is not full."""
+
+
+class Ring:
+    """The last `MAX_POINTS` points of one lane."""
+
+    __slots__ = ("_chunks", "_last", "_left")
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytearray] = deque(maxlen=MAX_CHUNKS)
+        self._last = self._left = 0
+
+    def push(self, point: int | None) -> None:
+        """Add a point; None if nothing was measured."""
+        if not self._left:
+            self._chunks.append(bytearray())
+            self._last, self._left = 0, CHUNK_POINTS
+        self._left -= 1
+        chunk = self._chunks[-1]
+        if point is None:
+            chunk.append(0)
+            return
+        change = point - self._last
+        self._last = point
+        # Even numbers for increases, odd ones for decreases; 7 bits in each byte.
+        code = (change << 1 if change >= 0 else (-change << 1) - 1) + 1
+        while code > 127:
+            chunk.append(code & 127 | 128)
+            code >>= 7
+        chunk.append(code)
+
+    def points(self) -> list[int | None]:
+        """Return all points, oldest first."""
+        points: list[int | None] = []
+        for chunk in self._chunks:
+            last = code = shift = 0
+            for byte in chunk:
+                code |= (byte & 127) << shift
+                shift += 7
+                if byte & 128:
+                    continue
+                if code:
+                    change = code - 1
+                    last += -((change + 1) >> 1) if change & 1 else change >> 1
+                points.append(last if code else None)
+                code = shift = 0
+        return points[-MAX_POINTS:]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all chunks."""
+        return sum(map(len, self._chunks))
+
 
 MAX_TRACKS = MAX_RANKS_PER_NODE
 """Processes of ranks with series. Each has four lanes of about 1 kB. If there are more, as in a job

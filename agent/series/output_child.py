@@ -4,18 +4,105 @@ The argument is {"process": "/proc/PID", "lines": N}. It prints a list with an e
 It reads only what standard output and standard error are: regular files, not of pseudo file
 systems, that the process itself may read. Pipes and terminals would lose what is read from them.
 Standard library only.
+
+The lines are made safe to send: clean, short, without obvious secrets. No pattern hides every
+secret: the output of a program is sent only if an operator has asked for it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 
-from agent.dumpers.file_rights import FileRights, parse_rights
-from agent.dumpers.readable_file import NotReadable, check_readable, read_table, reopen
-from agent.series.lines import clean_lines
+from agent.dumpers.user_files import (
+    FileRights,
+    NotReadable,
+    check_readable,
+    parse_rights,
+    read_table,
+    reopen,
+)
+from watchtower.wire.series import MAX_OUTPUT_LINE
+from watchtower.writing.printable import ELLIPSIS, printable
+
+MAX_INDENT = 40
+"""Spaces at the beginning of a line that remain: tracebacks need them."""
+
+MAX_RAW_LINE = 4096
+"""Characters of a line that are cleaned. Only its beginning is shown."""
+
+HIDDEN = "[hidden]"
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+"""Sequences for a terminal: colours, movements of the cursor, titles and links."""
+
+_NAMED = re.compile(
+    r"(?i)((?:passw(?:or)?d|secret|token(?!s)|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|credential|authorization)[\w-]{0,32}[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
+    r"(?!\d[\d.,]{0,32}(?:\s|$))[^\s\"',;]{3,512}"
+)
+"""A name of a secret and its value. A plain number is not a secret: "token: 4096"."""
+
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s{1,4}[\w.~+/=-]{8,512}")
+_KNOWN = re.compile(
+    r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|eyJ)[\w.~+/=-]{8,512}"
+)
+"""Tokens that their first letters give away, as services document them."""
+
+_IN_URL = re.compile(r"(://)[^/\s@]{1,256}@")
+_QUERY = re.compile(r"(?i)([?&](?:sig|signature|x-amz-[a-z-]{1,32}|key|code)=)[^\s&]{1,512}")
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")
+_KEY_ENDS = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY-----")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{60,80}")
+"""A whole line of a key whose beginning is not among the lines."""
+
+
+def clean_lines(raw: bytes, count: int, *, is_cut: bool) -> tuple[str, ...]:
+    """Return the last `count` lines that are not empty, oldest first.
+
+    `is_cut`: the first line of `raw` begins in the middle, and is left out.
+    """
+    lines = raw.decode("utf-8", "replace").split("\n")
+    if is_cut:
+        lines = lines[1:]
+    return tuple(_hide_keys([line for line in map(_clean, lines[-4 * count :]) if line])[-count:])
+
+
+def _clean(line: str) -> str:
+    # A progress bar writes its line again and again; the last version counts.
+    versions = [part for part in line.rstrip("\r").split("\r") if part.strip()]
+    text = _ESCAPES.sub("", versions[-1][:MAX_RAW_LINE]) if versions else ""
+    indent = min(MAX_INDENT, len(text) - len(text.lstrip(" \t")))
+    text = _hide(printable(text, MAX_RAW_LINE))
+    if not text:
+        return ""
+    text = " " * indent + text
+    return text if len(text) <= MAX_OUTPUT_LINE else text[: MAX_OUTPUT_LINE - 1] + ELLIPSIS
+
+
+def _hide(text: str) -> str:
+    """Return a line without what looks like a secret."""
+    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+    text = _KNOWN.sub(HIDDEN, text)
+    text = _NAMED.sub(rf"\1{HIDDEN}", text)
+    text = _QUERY.sub(rf"\1{HIDDEN}", text)
+    return _IN_URL.sub(rf"\1{HIDDEN}@", text)
+
+
+def _hide_keys(lines: list[str]) -> list[str]:
+    """Return the lines without private keys of several lines."""
+    shown, is_key = list[str](), False
+    for line in lines:
+        is_key = is_key or bool(_KEY_BEGINS.search(line))
+        shown.append(HIDDEN if is_key or _KEY_LINE.fullmatch(line) else line)
+        is_key = is_key and not _KEY_ENDS.search(line)
+    return shown
+
 
 STREAMS = {1: "stdout", 2: "stderr"}
 

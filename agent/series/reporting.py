@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
@@ -11,16 +12,17 @@ from dataclasses import replace
 
 import msgspec
 
+from agent.children import ChildRunner, child_command
+from agent.clocks import Moment, read_moment
 from agent.collectors.collector import Measured
-from agent.delivery.clocks import Moment, read_moment
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
-from agent.discovery.found_rank import FoundRank
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
+from agent.ranks.found_rank import FoundRank
 from agent.series.history import History
-from agent.series.output import MAX_OUTPUT_BYTES, read_rank_output
+from agent.series.output_child import BOTH, STREAMS
 from watchtower.service.token_bucket import TokenBuckets
 from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.report import RankVitals
 from watchtower.wire.series import (
     MAX_SERIES,
@@ -31,6 +33,56 @@ from watchtower.wire.series import (
     SeriesOrder,
 )
 
+log = logging.getLogger(__name__)
+
+OUTPUT_DEADLINE_S = 3.0
+"""Seconds for the files of one rank. Reading takes 50 ms; a hanging file system never answers."""
+
+MAX_OUTPUT_BYTES = 1 << 20
+"""Bytes that the child may print: two streams of 100 lines of 400 characters have up to 0.5 MB."""
+
+
+class _Stream(msgspec.Struct):
+    stream: str
+    lines: list[str]
+    age_s: float
+
+
+_DECODER = msgspec.json.Decoder(list[_Stream])
+
+
+def read_rank_output(
+    proc: Proc, runner: ChildRunner, rank: int, key: tuple[int, int], count: int, owner: str
+) -> list[RankOutput]:
+    """Return the last `count` lines of standard output and error of a rank's process.
+
+    Empty if these are no files that the process may read, or if they cannot be read in time.
+    """
+    pid, start_time = key
+    stat = proc.stat(pid)
+    if stat is None or stat.start_time != start_time:
+        return []
+    question = json.dumps({"process": f"{proc.path}/{pid}", "lines": count})
+    command = child_command("agent.series.output_child", question)
+    try:
+        found = _DECODER.decode(runner.run(command, OUTPUT_DEADLINE_S, owner).output)
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("the output of pid %d cannot be read: %s", pid, error)
+        return []
+    return [
+        RankOutput(
+            rank=rank,
+            pid=pid,
+            start_time=start_time,
+            stream=each.stream,
+            lines=tuple(each.lines),
+            age_s=min(max(0.0, each.age_s), MAX_AGE_S),
+        )
+        for each in found
+        if each.stream in (*STREAMS.values(), BOTH)
+    ]
+
+
 ORDERS, ORDERS_PER_S, OWNERS = 6.0, 0.1, 256
 """Orders of one owner at once and per second. A tower sends two or three for an incident. Owners
 that are remembered: a node has a few."""
@@ -40,8 +92,6 @@ REMEMBERED_ORDERS = 256
 
 HEAD_BYTES = 64
 """Space for `held_s`, which is inserted when the message is sent."""
-
-log = logging.getLogger(__name__)
 
 
 class SeriesReporter:

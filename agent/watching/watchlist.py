@@ -1,29 +1,33 @@
-"""The watched ranks: living ones, and those that ended recently."""
+"""The watched ranks: living ones, and those that ended recently.
+
+An agent that was restarted did not see how the ranks ended that ended while it was away. It can
+still see that a process does not exist, if the tower misses it in the reports.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
-from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.rank_quota import MAX_ENDED
-from agent.dumping.dump_triggers import RankBeat
-from agent.procfs import Proc
-from agent.watching.ranks import WatchedRank
+from agent.procfs import Proc, parse_stat
+from agent.ranks.found_rank import FoundRank, JobKey, RankBeat
+from agent.ranks.unwatched import MAX_ENDED
+from agent.watching.rank import WatchedRank
 from watchtower.service.fair_order import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
-from watchtower.wire.report import Launch, RankVitals
+from watchtower.wire.report import Launch, ProcessId, RankVitals
+
+log = logging.getLogger(__name__)
 
 ENDED_KEPT_S = 3600.0
 """Seconds that an ended rank stays in the reports, so that a tower that starts later receives
 it.
 """
-
-log = logging.getLogger(__name__)
 
 NS_PER_S = 1e9
 
@@ -154,3 +158,34 @@ class Watchlist:
             return None
         self._troubles.pop((key, what), None)
         return result
+
+
+_DEAD = ("Z", "X", "x")
+
+
+def find_gone(
+    proc: Proc, missing: Iterable[ProcessId], watched: set[tuple[int, int]]
+) -> tuple[ProcessId, ...]:
+    """Return the processes of `missing` that have ended and are not in `watched`."""
+    return tuple(
+        each
+        for each in missing
+        if (each.pid, each.start_time) not in watched and has_ended(proc, each)
+    )
+
+
+def has_ended(proc: Proc, process: ProcessId) -> bool:
+    """Return whether a process has ended. If that is not certain, the result is False."""
+    try:
+        os.kill(process.pid, 0)  # /proc may hide a process that exists (mount option hidepid)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass
+    try:
+        stat = parse_stat(proc.read(process.pid, "stat", 4096))
+    except OSError:
+        return False
+    if stat is None:
+        return False
+    return stat.start_time != process.start_time or stat.state in _DEAD

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from watchtower_heartbeat.page import PageError
 
-from agent.discovery.pages import find_page
+from agent.dumpers.flight_recorder import NoAnswer, RecordSocket, SocketRefused
 from agent.dumpers.process_groups import BadGroups, read_groups
-from agent.dumpers.record_socket import NoAnswer, RecordSocket, SocketRefused
 from agent.procfs import Proc
+from agent.ranks.pages import find_page
 from benchmarks.accuracy.evidence import INCIDENT, MISSING, NO_SOCKET
 from watchtower.commands.client import TowerClient
 from watchtower.drills.drill_run import DrillRun

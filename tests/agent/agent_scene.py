@@ -26,7 +26,7 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageView, decode
 
-from agent.delivery.clocks import Moment
+from agent.clocks import Moment
 from agent.delivery.dump_queue import DumpLoss, WaitingDump
 from agent.delivery.spool import Spool
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.delivery.batch_size import encode_batch
-from agent.delivery.clocks import read_moment
-from agent.delivery.dump_queue import as_waiting
+from agent.clocks import read_moment
+from agent.delivery.dump_queue import as_waiting, encode_batch
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.collectives import (
     CollectiveRecord,

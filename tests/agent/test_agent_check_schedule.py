@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agent.discovery.candidates import Candidate
-from agent.discovery.check_schedule import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, CheckSchedule
-from agent.discovery.process_table import Process
+from agent.ranks.candidates import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, Candidate, CheckSchedule
+from agent.ranks.process_table import Process
 
 
 def a_candidate(pid: int = 10) -> Candidate:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import env_file
+from agent import config
 from agent.cli import parse
 
 TOWER = ["run", "--tower", "http://tower:19660"]
@@ -140,7 +140,7 @@ def test_a_check_reads_the_settings_of_the_service(
         "# a comment\n; another\nWATCHTOWER_URL='https://tower.example'\n"
         "WATCHTOWER_AGENT_OPTIONS=--node n7 \\\n  --match A=1\nnonsense\n"
     )
-    monkeypatch.setattr(env_file, "DEFAULT_PATH", str(file))
+    monkeypatch.setattr(config, "DEFAULT_PATH", str(file))
     monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
     settings = parse(["check"])
     assert (settings.tower, settings.node) == ("https://tower.example:19660", "n7")
@@ -154,7 +154,7 @@ def test_a_check_reads_the_settings_of_the_service(
 def test_a_check_needs_no_settings_of_a_service(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(env_file, "DEFAULT_PATH", "/nowhere")
+    monkeypatch.setattr(config, "DEFAULT_PATH", "/nowhere")
     monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
     assert parse(["check"]).settings_file == ""
     with pytest.raises(SystemExit):
@@ -167,7 +167,7 @@ def test_a_check_needs_no_settings_of_a_service(
     [
         (b"WATCHTOWER_AGENT_OPTIONS=--node 'x", "No closing quotation"),
         (b"\xff", "it is not UTF-8"),
-        (b"A=" + b"x" * env_file.MAX_BYTES, "not an environment file"),
+        (b"A=" + b"x" * config.MAX_BYTES, "not an environment file"),
         (b"WATCHTOWER_AGENT_OPTIONS=--nod\xc3\xa9 x", "unknown option"),
         (
             b"WATCHTOWER_URL=http://t\nWATCHTOWER_AGENT_OPTIONS=--token-file /run/credentials/x/t",

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
 from watchtower_heartbeat.page import Transfers
 
-from agent.delivery.batch_contents import GroupSet
 from agent.dumpers.collectives import (
     RankRecords,
     Trimmed,
@@ -23,6 +22,7 @@ from agent.dumpers.collectives import (
 )
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
 from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
+from agent.dumps.contents import GroupSet
 from agent.procfs import Proc
 from tests.agent.agent_scene import a_view
 from watchtower.wire.bounds import MAX_TEXT
@@ -184,7 +184,7 @@ def test_ranks_at_the_same_place_share_a_log() -> None:
 def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent.delivery.batch_contents.MAX_GROUPS", 2)
+    monkeypatch.setattr("agent.dumps.contents.MAX_GROUPS", 2)
     groups = GroupSet()
     logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
     known = groups.add(RankRecords(logs=logs))
@@ -194,7 +194,7 @@ def test_what_does_not_fit_into_a_batch_is_left_out_and_said(
 
 
 def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.delivery.batch_contents.MAX_BATCH_LOG_BYTES", 450)
+    monkeypatch.setattr("agent.dumps.contents.MAX_BATCH_LOG_BYTES", 450)
     groups = GroupSet()
     logs = trim("gloo", recorded("gloo_rank0_waits"), GROUPS).logs
     first, second = (groups.add(RankRecords(logs=logs)) for _ in range(2))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors import make_collectors
-from agent.collectors.nvml_process import DRIVER_FILES
+from agent.collectors.gpu.reading import DRIVER_FILES
+from agent.collectors.node import make_collectors
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/watchtower-agent.service"
 

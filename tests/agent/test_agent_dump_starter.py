@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.launchers import RankClaim
-from agent.discovery.process_table import Process
-from agent.dump_starter import DumpStarter
-from agent.dumping.dump import DumpRequest
-from agent.dumping.dump_slots import DumpSlots
-from agent.dumping.dump_triggers import OrderInbox
+from agent.dumps.dump import DumpRequest
+from agent.dumps.starter import DumpStarter
+from agent.dumps.triggers import OrderInbox
+from agent.dumps.turns import DumpSlots
 from agent.procfs import Proc
+from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.launchers import RankClaim
+from agent.ranks.process_table import Process
 from agent.watching.watchlist import Watchlist
 from watchtower.wire.orders import Order
 from watchtower.wire.report import Launch
@@ -68,7 +68,7 @@ class Node:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr("agent.dump_starter.time.monotonic", lambda: NOW)
+    monkeypatch.setattr("agent.dumps.starter.time.monotonic", lambda: NOW)
     return Node()
 
 

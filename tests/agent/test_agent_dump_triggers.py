@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_slots import DUMPS_AT_ONCE, DumpSlots
-from agent.dumping.dump_triggers import (
+from agent.dumps.triggers import (
     DUMP_EXPIRES_S,
     MAX_JITTER_S,
     MAX_REPEAT_DUMP_S,
@@ -20,10 +18,11 @@ from agent.dumping.dump_triggers import (
     DeadlineWatch,
     DumpLedger,
     OrderInbox,
-    RankBeat,
     refuse,
     round_gap_s,
 )
+from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
+from agent.ranks.found_rank import JobKey, RankBeat
 from watchtower.wire.orders import MAX_ORDERS, Deadline, Order
 
 J, OTHER = JobKey("j"), JobKey("other")

@@ -8,7 +8,7 @@ from watchtower_heartbeat.page import PageView, decode
 from watchtower_heartbeat.writer import PageWriter, blank_image
 
 from agent.collectors.endings import ExitStatus, decode_wait_status
-from agent.watching.ranks import make_ending
+from agent.watching.rank import make_ending
 from watchtower.wire.report import EndingKind
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner, Ended, Outcome
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumpers.tool_process import ChildRunner, Ended, Outcome
-from agent.dumping.dump_round import Round, RoundTaker
-from agent.dumping.dump_slots import DUMPS_AT_ONCE
-from agent.dumping.targets import Target
-from agent.dumping.tool_turns import PY_SPY_AT_ONCE
+from agent.dumps.contents import Target
+from agent.dumps.round import Round, RoundTaker
+from agent.dumps.turns import DUMPS_AT_ONCE, PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.agent.test_agent_guarded_reads import Node
 from watchtower.wire.dumps import FailureKind

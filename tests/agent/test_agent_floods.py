@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.delivery.shipping import encode_report
-from agent.discovery.candidates import Candidate
-from agent.discovery.check_schedule import CheckSchedule
-from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.launchers import RankClaim
-from agent.discovery.pages import find_page
-from agent.discovery.process_table import MAX_LINEAGE, Process, ProcessTable
-from agent.discovery.rank_quota import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.procfs import Proc, Stat
+from agent.ranks.candidates import Candidate, CheckSchedule
+from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.launchers import RankClaim
+from agent.ranks.pages import find_page
+from agent.ranks.process_table import MAX_LINEAGE, Process, ProcessTable
+from agent.ranks.unwatched import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
 from watchtower.service.log_limit import BURST, LogLimit
@@ -277,6 +276,6 @@ def test_a_page_on_a_file_system_that_may_hang_is_not_even_opened(
         paths.append(path)
         return really(path, flags, mode)
 
-    monkeypatch.setattr("agent.discovery.pages.os.open", count)
+    monkeypatch.setattr("agent.ranks.pages.os.open", count)
     assert find_page(proc, 7, 1).page is None
     assert sum("/fd/3" in path for path in paths) == opened

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumpers.freezer import is_frozen
+from agent.dumpers.kernel_state import is_frozen
 from agent.procfs import Proc
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors import make_collectors
-from agent.collectors.gpu_count import GpuCount
-from agent.collectors.gpu_report import observe_gpu
-from agent.collectors.gpu_state import ERRORS, GpuState
+from agent.collectors.gpu.collector import GpuCount
+from agent.collectors.gpu.metrics import sample_names, sample_values
+from agent.collectors.gpu.reading import GpuReading
+from agent.collectors.gpu.report import ERRORS, GpuState, observe_gpu
 from agent.collectors.kernel_log import MAX_OF_FAMILY, KernelLog
-from agent.collectors.nvml_metrics import sample_names, sample_values
-from agent.collectors.nvml_process import GpuReading
+from agent.collectors.node import make_collectors
 from agent.procfs import Proc
 from tests.properties import examples
 from watchtower.wire.observations import Observation

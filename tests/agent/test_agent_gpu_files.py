@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.gpu_files import EVERY_S, GpuFiles
-from agent.collectors.kernel_lines import read_line
+from agent.collectors.gpu.files import EVERY_S, GpuFiles
+from agent.collectors.kernel_log import read_line
 from watchtower.evidence.observed import Observed
 from watchtower.wire.observations import Observation
 

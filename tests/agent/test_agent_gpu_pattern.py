@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collectors.gpu_pattern import (
+from agent.collectors.gpu.pattern import (
     LEAST_LOADS,
     WINDOW_S,
     Load,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from agent.gpu_reader.workers import Workers
+from agent.collectors.gpu.program import Workers
 from tests.agent.agent_scene import wait_until
 
 

@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery.discovery import Discovery
-from agent.discovery.guarded_reads import (
+from agent.children import ChildRunner
+from agent.dumpers.python_stacks import PythonStacks
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
+from agent.procfs import Proc, StartedWith
+from agent.ranks.discovery import Discovery
+from agent.ranks.guarded_reads import (
     BLOCKED_S,
     READ_WAIT_BURST_S,
     READ_WAIT_S,
     READ_WAIT_SHARE,
     GuardedReads,
 )
-from agent.discovery.owners import Owners
-from agent.discovery.process_table import ProcessTable
-from agent.dumpers.python_stacks import PythonStacks
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
-from agent.procfs import Proc, StartedWith
+from agent.ranks.owners import Owners
+from agent.ranks.process_table import ProcessTable
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
@@ -167,7 +167,7 @@ def test_many_that_hang_cost_no_more_than_a_share_of_the_time(node: Node) -> Non
 def test_many_of_one_user_that_hang_cost_another_user_no_answer(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.discovery.guarded_reads.MAX_STUCK_READS", 6)
+    monkeypatch.setattr("agent.ranks.guarded_reads.MAX_STUCK_READS", 6)
     now = [0.0]
     reader = Reader(node, lambda: now[0])
     node.start(9, user=2000)
@@ -260,7 +260,7 @@ def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -
 def test_a_round_that_hangs_is_sent_with_what_there_is(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.dumping.dump_round.ROUND_GRACE_S", 0.1)
+    monkeypatch.setattr("agent.dumps.round.ROUND_GRACE_S", 0.1)
     node.start(7)
     node.start(8, hangs="syscall")
     taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)

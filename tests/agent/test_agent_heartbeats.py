@@ -16,8 +16,8 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.writer import PageWriter, blank_image
 
-from agent.discovery.pages import PageFile, is_page_link
-from agent.watching.heartbeats import Heartbeat
+from agent.ranks.pages import PageFile, is_page_link
+from agent.watching.rank import Heartbeat
 from tests.properties import examples
 from watchtower.wire.report import EXIT_PHASE
 

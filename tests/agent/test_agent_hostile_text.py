@@ -27,30 +27,22 @@ from watchtower_heartbeat.layout import (
 )
 from watchtower_heartbeat.page import PageError, decode
 
+from agent.clocks import read_moment
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
-from agent.delivery.batch_contents import GroupSet, StackSet
-from agent.delivery.clocks import read_moment
 from agent.delivery.dump_queue import as_waiting
-from agent.discovery.found_rank import JobKey
-from agent.discovery.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
-from agent.discovery.pages import PageFile
 from agent.dumpers.canonical import BadDump, parse_dump
 from agent.dumpers.collectives import read_collectives
-from agent.dumpers.kernel_state import load_system_calls, parse_syscall
+from agent.dumpers.kernel_state import load_system_calls, parse_address, parse_syscall
 from agent.dumpers.python_stacks import StackDump
-from agent.dumpers.sockets import parse_address
-from agent.dumping.dump_slots import DUMPS_AT_ONCE, DumpSlots
-from agent.dumping.dump_triggers import (
-    REMEMBERED_ORDERS,
-    DeadlineWatch,
-    OrderInbox,
-    RankBeat,
-    refuse,
-)
+from agent.dumps.contents import GroupSet, StackSet
+from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, refuse
+from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
 from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, parse_fields, parse_stat
-from agent.watching.heartbeats import Heartbeat
-from agent.watching.ranks import make_ending
+from agent.ranks.found_rank import JobKey, RankBeat
+from agent.ranks.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
+from agent.ranks.pages import PageFile
+from agent.watching.rank import Heartbeat, make_ending
 from tests.properties import examples
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.kernel_lines import read_line
-from agent.collectors.kernel_log import MAX_OF_FAMILY, MAX_RECORDS_PER_TICK, KernelLog, parse_record
-from agent.collectors.oom_report import MAX_NAMES, OomReport
+from agent.collectors.kernel_log import (
+    MAX_NAMES,
+    MAX_OF_FAMILY,
+    MAX_RECORDS_PER_TICK,
+    KernelLog,
+    OomReport,
+    parse_record,
+    read_line,
+)
 from watchtower.wire.observations import Observation
 
 XID_79 = (
@@ -356,4 +362,4 @@ def test_a_report_with_thousands_of_names_is_bounded(kmsg: Kmsg):
 
 @pytest.fixture
 def pages_of_4_kib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.collectors.oom_report.PAGE_BYTES", 4096)
+    monkeypatch.setattr("agent.collectors.kernel_log.PAGE_BYTES", 4096)

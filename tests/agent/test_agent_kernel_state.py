@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from agent.dumpers.kernel_state import (
     load_system_calls,
+    parse_address,
     parse_syscall,
     read_kernel_wait,
 )
-from agent.dumpers.sockets import parse_address
 from agent.procfs import Proc
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.discovery.launchers import (
+from agent.ranks.launchers import (
     Signs,
     claim_rank,
     describe_launch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.discovery.lineages import Claimant, choose_ranks
+from agent.ranks.lineages import Claimant, choose_ranks
 
 
 def a_claimant(pid: int, rank: int = 0, *ancestors: int, **more: bool) -> Claimant:

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.discovery.candidates import Candidate
-from agent.discovery.guarded_reads import GuardedReads
-from agent.discovery.live_environ import (
+from agent.memory import read_memory
+from agent.procfs import Proc, parse_environ
+from agent.ranks.candidates import Candidate
+from agent.ranks.guarded_reads import GuardedReads
+from agent.ranks.live_environ import (
     MAX_ENVIRON_BYTES,
     NOT_READABLE,
     STATIC,
@@ -25,9 +27,7 @@ from agent.discovery.live_environ import (
     NoLiveEnviron,
     Read,
 )
-from agent.discovery.process_table import Process
-from agent.procfs import Proc, parse_environ
-from agent.remote_memory import read_memory
+from agent.ranks.process_table import Process
 from tests.agent.agent_scene import wait_until
 
 AUXV = Path("/proc/self/auxv").read_bytes()

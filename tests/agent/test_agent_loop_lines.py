@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.dumpers.loop_lines import MAX_LOOPS, find_loops
+from agent.dumpers.source_child import MAX_LOOPS, find_loops
 
 TRICKY = '''\
 """A docstring

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 from agent.collectors import traffic
 from agent.collectors.traffic import MAX_LINKS, TREE_PROCESSES, TcpBytes, TrafficMeter
-from agent.discovery.process_table import Process
 from agent.procfs import Proc
+from agent.ranks.process_table import Process
 
 
 class Endless:

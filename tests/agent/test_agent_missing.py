@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.procfs import Proc
-from agent.watching.missing import find_gone
+from agent.watching.watchlist import find_gone
 from watchtower.wire.report import ProcessId
 
 ME = os.getpid()

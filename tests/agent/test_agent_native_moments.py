@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import Ended, Outcome
 from agent.dumpers import native_functions
 from agent.dumpers.native_functions import (
     AGAIN_S,
@@ -19,7 +20,6 @@ from agent.dumpers.native_functions import (
     failed,
 )
 from agent.dumpers.native_places import NativePlaces
-from agent.dumpers.tool_process import Ended, Outcome
 from agent.procfs import Proc
 from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 

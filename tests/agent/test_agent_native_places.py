@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.children import Ended, Outcome
 from agent.dumpers import native_child
 from agent.dumpers.canonical import parse_dump
-from agent.dumpers.mappings import GENERATED, Maps
 from agent.dumpers.native_child import MAX_CHAIN, merge
 from agent.dumpers.native_libraries import class_of
 from agent.dumpers.native_places import NativePlaces, ThreadSamples, classify, find_place
-from agent.dumpers.tool_process import Ended, Outcome
+from agent.memory import GENERATED, Maps
 from agent.procfs import Proc
 from watchtower.wire.dumps import MAX_LIBRARIES, KernelWait, NativeKind, NativePlace
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.gpu_count import GpuCount
-from agent.collectors.gpu_report import observe_gpu
-from agent.collectors.gpu_state import GpuState
-from agent.collectors.nvml import Nvml
-from agent.collectors.nvml_process import NOT_INSTALLED, GpuReading
+from agent.collectors.gpu.collector import GpuCount, Nvml
+from agent.collectors.gpu.reading import NOT_INSTALLED, GpuReading
+from agent.collectors.gpu.report import GpuState, observe_gpu
 from agent.procfs import Proc
 from watchtower.wire.observations import Observation
 

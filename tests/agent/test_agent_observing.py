@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from agent.collectors.collector import Collector
 from agent.collectors.kernel_log import XIDS
-from agent.discovery.process_table import Process
 from agent.metric_table import NODE_PROBLEM
-from agent.watching.observing import (
+from agent.ranks.process_table import Process
+from agent.watching.observer import (
     ENDED_FOR_S,
     MAX_PROBLEMS,
     Observer,

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from agent.delivery.batch_contents import GroupSet
 from agent.dumpers.collectives import RankRecords, trim
 from agent.dumpers.process_groups import number_groups
 from agent.dumpers.torch_records import parse_records
+from agent.dumps.contents import GroupSet
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ import os
 
 import pytest
 
-from agent.dumpers.file_rights import FileRights
-from agent.dumpers.readable_file import NotReadable
-from agent.series.lines import HIDDEN, clean_lines
-from agent.series.output_child import TAIL_BYTES, _read_tail
+from agent.dumpers.user_files import FileRights, NotReadable
+from agent.series.output_child import HIDDEN, TAIL_BYTES, _read_tail, clean_lines
 from watchtower.wire.series import MAX_OUTPUT_LINE
 
 PROCESS = f"/proc/{os.getpid()}"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import owners
-from agent.discovery.found_rank import JobKey
-from agent.discovery.owners import UNKNOWN_POD, Owners, find_pod
-from agent.dumping.dump_triggers import jobs_meant
+from agent.dumps.triggers import jobs_meant
 from agent.procfs import Proc
+from agent.ranks import owners
+from agent.ranks.found_rank import JobKey
+from agent.ranks.owners import UNKNOWN_POD, Owners, find_pod
 from watchtower.wire.orders import Order
 
 POD = "0b6d4c1e-8f0a-4d53-9f1e-3a52f1b0c7aa"

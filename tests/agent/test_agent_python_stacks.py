@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agent.children import Outcome
 from agent.dumpers.python_stacks import explain
-from agent.dumpers.tool_process import Outcome
 from watchtower.wire.dumps import FailureKind
 
 

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from agent.dumpers import flight_recorder
-from agent.dumpers.flight_recorder import FROZEN, LATE, MISSING, SILENT, STOPPED, ask_recorders
-from agent.dumpers.record_socket import MAX_ANSWER_BYTES
+from agent.dumpers.flight_recorder import (
+    FROZEN,
+    LATE,
+    MAX_ANSWER_BYTES,
+    MISSING,
+    SILENT,
+    STOPPED,
+    ask_recorders,
+)
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S
 from tests.agent.record_listeners import EMPTY, RUNS, Listen, failure_of

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from agent.remote_memory import read_memory
+from agent.memory import read_memory
 
 
 def test_memory_is_read_across_pages():

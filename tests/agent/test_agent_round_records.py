@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from watchtower_heartbeat.page import PageView, Transfers
 
+from agent.children import ChildRunner
 from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
 from tests.agent.agent_scene import PATIENCE_S, a_view
 from tests.agent.test_agent_guarded_reads import Node
 from watchtower.wire.dumps import RankDump

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from agent.collectors.collector import Measured, Reading
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
-from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.launchers import RankClaim
-from agent.discovery.process_table import Process
 from agent.procfs import Proc
+from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.launchers import RankClaim
+from agent.ranks.process_table import Process
 from agent.series import history as bounds
-from agent.series.history import History
+from agent.series.history import History, Ring
 from agent.series.reporting import ORDERS, SeriesReporter, encode_series
-from agent.series.ring import Ring
 from tests.properties import examples
 from tests.towers import wait_until
 from watchtower.wire.report import (

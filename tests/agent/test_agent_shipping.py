@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.delivery.clocks import Moment, read_moment
+from agent.clocks import Moment, read_moment
 from agent.delivery.dump_queue import MAX_HELD_S, DumpLoss, DumpQueue
 from agent.delivery.shipping import (
     BACKLOG_SPREAD_S,

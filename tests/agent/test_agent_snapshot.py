@@ -11,18 +11,18 @@ import msgspec
 import pytest
 
 from agent.cli import parse
-from agent.discovery.found_rank import JobKey
-from agent.snapshots import command
-from agent.snapshots.file import (
+from agent.ranks.found_rank import JobKey
+from agent.snapshot import command
+from agent.snapshot.command import (
     CUT,
     DROPPED,
     default_path,
+    describe,
     encode_snapshot,
     write_file,
     write_output,
 )
-from agent.snapshots.taking import find_undumped
-from agent.snapshots.text import describe
+from agent.snapshot.taking import find_undumped
 from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_failure, a_rank
 from tests.snapshots import a_snapshot, merge
 from watchtower.wire.dumps import FailureKind

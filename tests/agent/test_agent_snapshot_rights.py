@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.procfs import Proc
-from agent.snapshots import rights
-from agent.snapshots.command import snapshot
-from agent.snapshots.options import SnapshotOptions
-from agent.snapshots.rights import (
+from agent.snapshot import taking
+from agent.snapshot.command import snapshot
+from agent.snapshot.taking import (
+    SnapshotOptions,
     Unread,
     find_limits,
     find_names,
@@ -63,7 +63,7 @@ def test_names_of_users_are_awaited_for_a_moment_only(monkeypatch: pytest.Monkey
         return root
 
     monkeypatch.setattr(pwd, "getpwuid", ask)
-    monkeypatch.setattr(rights, "NAMES_DEADLINE_S", 0.05)
+    monkeypatch.setattr(taking, "NAMES_DEADLINE_S", 0.05)
     assert find_names([0, 7, 0]) == {0: "root"}
     never.set()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumpers.sockets import SocketTables
+from agent.dumpers.kernel_state import SocketTables
 from agent.procfs import Proc
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid inode\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumpers import loop_child
-from agent.dumpers.file_rights import READ, SEARCH, FileRights, parse_rights
+from agent.dumpers import source_child
 from agent.dumpers.source_loops import has_own_lines
+from agent.dumpers.user_files import READ, SEARCH, FileRights, parse_rights
 from watchtower.wire.stacks import Frame
 
 
@@ -35,13 +35,13 @@ def test_library_code_and_lines_within_another_function_are_not_looked_up() -> N
 def test_a_file_of_the_kernel_is_not_read(path: str) -> None:
     if not Path(path).is_file():
         pytest.skip(f"{path} does not exist here")
-    with pytest.raises(loop_child.NotReadable):
-        loop_child.read_source("/proc/self", path)
+    with pytest.raises(source_child.NotReadable):
+        source_child.read_source("/proc/self", path)
 
 
 def test_a_file_of_the_process_is_read(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("for x in y:\n    f()\n")
-    assert loop_child.read_source("/proc/self", str(tmp_path / "train.py"))[0].startswith("for")
+    assert source_child.read_source("/proc/self", str(tmp_path / "train.py"))[0].startswith("for")
 
 
 USER = FileRights(user=1000, groups=frozenset({100, 2000}))

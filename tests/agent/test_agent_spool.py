@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.delivery.clocks import Moment, age_s, read_moment
+from agent.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, DumpLoss
 from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool
 from tests.agent.agent_scene import Losses, a_dump, spool_files

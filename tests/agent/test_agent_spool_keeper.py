@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.delivery.dump_queue import DumpQueue
-from agent.delivery.spool import Spool
-from agent.delivery.spool_keeper import SpoolKeeper
+from agent.delivery.spool import Spool, SpoolKeeper
 from tests.agent.agent_scene import Losses, a_dump, wait_until
 
 
@@ -127,7 +126,7 @@ def test_a_disk_that_hangs_delays_nobody_and_is_said(
     (tmp_path / "dumps").mkdir(mode=0o700)
     gate = threading.Event()
     monkeypatch.setattr("agent.delivery.spool._write", lambda *_: gate.wait(30))
-    monkeypatch.setattr("agent.delivery.spool_keeper.SPOOL_IS_SLOW_S", 0.05)
+    monkeypatch.setattr("agent.delivery.spool.SPOOL_IS_SLOW_S", 0.05)
     kept = Kept(tmp_path)
     dump = a_dump()
     kept.queue.put(dump)

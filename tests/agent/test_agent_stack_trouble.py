@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from agent.dumpers.stack_trouble import (
+from agent.dumpers.python_stacks import (
     CHECK_EVERY_S,
     FAILURES_IN_A_ROW,
     MAX_OWNERS,

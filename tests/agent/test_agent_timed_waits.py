@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.dumpers.timed_waits import find_end
+from agent.dumpers.native_child import find_end
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers are of x86-64")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.dumpers.tool_backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_KNOWN, ToolBackoff
+from agent.dumpers.python_stacks import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_KNOWN, ToolBackoff
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind
 

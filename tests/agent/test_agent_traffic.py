@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.sock_diag import parse_connection, read_tcp_bytes
-from agent.collectors.traffic import LATE_INTERVALS, TcpBytes, TrafficMeter, parse_interfaces
-from agent.discovery.process_table import ProcessTable
+from agent.collectors.traffic import (
+    LATE_INTERVALS,
+    TcpBytes,
+    TrafficMeter,
+    parse_connection,
+    parse_interfaces,
+    read_tcp_bytes,
+)
 from agent.procfs import Proc
+from agent.ranks.process_table import ProcessTable
 from tests.agent.agent_scene import wait_until
 
 SIZE = 400_000

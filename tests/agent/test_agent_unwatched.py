@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.discovery.unwatched import (
+from agent.ranks.unwatched import (
     NO_RANK,
     SENTENCES,
     WRONG_RANK,

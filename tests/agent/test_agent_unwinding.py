@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.dumpers import native_child
-from agent.dumpers.frame_tables import STACK_POINTER
-from agent.dumpers.mappings import Maps
-from agent.dumpers.unwinding import MAX_FRAMES, Unwinder
+from agent.dumpers.unwinding import MAX_FRAMES, STACK_POINTER, Unwinder
+from agent.memory import Maps
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="values are of x86-64")
 

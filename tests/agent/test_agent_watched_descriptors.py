@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner, Outcome
 from agent.dumpers.kernel_state import KernelTables
-from agent.dumpers.tool_process import ChildRunner, Outcome
 from agent.dumpers.watched_descriptors import ThreadId, WatchedDescriptors
 from agent.procfs import Proc
 from watchtower.wire.dumps import KernelWait

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from agent.discovery.found_rank import FoundRank, JobKey
-from agent.discovery.launchers import RankClaim
-from agent.discovery.process_table import Process
 from agent.procfs import Proc
+from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.launchers import RankClaim
+from agent.ranks.process_table import Process
 from agent.watching.watchlist import Watchlist
 from watchtower.wire.report import Launch
 

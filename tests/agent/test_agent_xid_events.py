@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.collectors.nvml import Nvml
-from agent.gpu_reader.xids import GAP_FAILURES, XID_EVENT, XidEvents
+from agent.collectors.gpu.collector import Nvml
+from agent.collectors.gpu.program import GAP_FAILURES, XID_EVENT, XidEvents
 
 
 class NVMLError(Exception):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.collectors import make_collectors
+from agent.collectors.node import make_collectors
 from agent.metric_table import AGENT_METRICS, NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.metrics import Metrics
 from tests.generated_docs import PARTS, ROOT, generate, make_table

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumpers.tool_limits import MAX_SYMBOLS_MEMORY_BYTES
-from agent.dumping.tool_turns import PY_SPY_AT_ONCE
+from agent.children import MAX_SYMBOLS_MEMORY_BYTES
+from agent.dumps.turns import PY_SPY_AT_ONCE
 from watchtower.service.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]

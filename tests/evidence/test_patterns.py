@@ -87,9 +87,9 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.diagnosis.bystanders.FROM_PROCESSES",
         "watchtower.evidence.errors._ENTRIES",
         "watchtower.evidence.collective_log._SHAPE.sub",
-        "agent.dumpers.loop_lines._TOKEN.search",
+        "agent.dumpers.source_child._TOKEN.search",
         "agent.dumpers.canonical._PACKAGES.search",
-        "agent.collectors.kernel_lines._ROWS",
+        "agent.collectors.kernel_log._ROWS",
     }
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S
+from agent.dumps.triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S
 from tests.jobs.story import a_diagnosis
 from watchtower.jobs.dump_timing import (
     DIAGNOSE_EVERY_S,

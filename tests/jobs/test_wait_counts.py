@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from agent.discovery.found_rank import JobKey
-from agent.dumping.dump_triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S, DumpLedger
+from agent.dumps.triggers import ROUND_GAP_JITTERS, ROUND_GAP_S, SATISFIED_BY_S, DumpLedger
+from agent.ranks.found_rank import JobKey
 from tests.diagnosis.builders import IN_ALL_REDUCE, IN_DDP_BACKWARD, IN_USER_CODE, a_rank
 from watchtower.diagnosis.causes.straggler import OTHERS_WAIT
 from watchtower.jobs.dump_timing import jitter_s

@@ -1,7 +1,7 @@
 """Turns of owners at a limited resource, and places that only a few of them can use at once.
 
 Standard library only. `now` is an argument, in seconds. The tower waits for a place with asyncio
-(`tower/turns.py`), and the agent waits with threads (`agent/dumping/tool_turns.py`).
+(`tower/turns.py`), and the agent waits with threads (`agent/dumps/turns.py`).
 """
 
 from __future__ import annotations

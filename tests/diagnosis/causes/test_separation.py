@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.collectors.gpu_state import ERRORS
+from agent.collectors.gpu.report import ERRORS
 from tests.diagnosis.builders import IN_ALL_REDUCE, a_case, a_native, a_rank, ranks_in, with_rank
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis import separation

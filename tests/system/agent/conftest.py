@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.traffic import TcpBytes
-from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import FoundRank
-from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
-from agent.watching.ranks import WatchedRank
+from agent.ranks.discovery import Discovery
+from agent.ranks.found_rank import FoundRank
+from agent.ranks.process_table import ProcessTable
+from agent.watching.rank import WatchedRank
 from tests.agent.agent_scene import wait_until
 from tests.agent.conftest import tower  # noqa: F401 - a fixture
 from tests.agent.record_listeners import listen, short_deadline  # noqa: F401 - fixtures

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.nvml import Nvml
+from agent.collectors.gpu.collector import Nvml
 from tests.agent.agent_scene import wait_until
 from watchtower.drills.compiling import QUEUED, compile_library
 from watchtower.wire.observations import Observation

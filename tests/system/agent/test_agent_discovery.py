@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import FoundRank
-from agent.discovery.owners import find_user
-from agent.discovery.pages import is_local_mount
-from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc, parse_fields
+from agent.ranks.discovery import Discovery
+from agent.ranks.found_rank import FoundRank
+from agent.ranks.owners import find_user
+from agent.ranks.pages import is_local_mount
+from agent.ranks.process_table import ProcessTable
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
 from tests.system.e2e.other_users import JOB_USER, become, needs_other_users

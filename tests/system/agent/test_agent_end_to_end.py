@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.dumping.process_trees import children_by_parent
+from agent.dumps.contents import children_by_parent
 from agent.procfs import Proc
 from tests.agent.agent_scene import RecordingTower, wait_until
 from tests.system.agent.agent_processes import STOPS_S, RunningAgent, Victim, clean_environment

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from agent.collectors.process import TickBudget
 from agent.procfs import Proc
-from agent.watching.ranks import WatchedRank
+from agent.watching.rank import WatchedRank
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals

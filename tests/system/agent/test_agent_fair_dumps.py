@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.dumpers.python_stacks import find_py_spy
-from agent.dumping.dump_triggers import SATISFIED_BY_S
+from agent.dumps.triggers import SATISFIED_BY_S
 from tests.agent.agent_scene import RecordingTower, wait_until
 from tests.system.agent.agent_processes import RunningAgent, Victim
 

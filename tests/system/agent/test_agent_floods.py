@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery.discovery import Discovery
-from agent.discovery.pages import find_page
-from agent.discovery.process_table import ProcessTable
-from agent.discovery.rank_quota import MAX_LIVING
 from agent.procfs import Proc
+from agent.ranks.discovery import Discovery
+from agent.ranks.pages import find_page
+from agent.ranks.process_table import ProcessTable
+from agent.ranks.unwatched import MAX_LIVING
 from agent.watching.watchlist import Watchlist
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim

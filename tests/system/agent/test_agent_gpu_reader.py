@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.nvml_process import PACKAGES, find_abandoned
-from agent.gpu_reader.program import NAME
+from agent.collectors.gpu.program import NAME
+from agent.collectors.gpu.reading import PACKAGES, find_abandoned
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
 from tests.system.agent.agent_processes import STOPS_S, Victim
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
@@ -37,7 +37,7 @@ def test_the_child_ends_with_its_agent_and_is_no_abandoned_one(gpus: Gpus):
 
 STARTER = """
 import ctypes, os, signal, sys, time
-from agent.collectors.nvml import Nvml
+from agent.collectors.gpu.collector import Nvml
 PR_SET_CHILD_SUBREAPER = 36
 if {subreaper}:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.collectors.nvml import Nvml
-from agent.collectors.nvml_process import PACKAGES
+from agent.collectors.gpu.collector import Nvml
+from agent.collectors.gpu.reading import PACKAGES
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
 from watchtower.drills.compiling import find_compiler
@@ -260,7 +260,7 @@ COUNTERS = """
 import json, sys, time
 sys.path += sys.argv[1:3]
 import pynvml
-from agent.gpu_reader.gpu import SLOW_S, Gpu
+from agent.collectors.gpu.device import SLOW_S, Gpu
 pynvml.nvmlInit()
 gpu, now = Gpu(pynvml, 0), 0.0
 for line in sys.stdin:

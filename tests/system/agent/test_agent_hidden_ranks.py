@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery.discovery import Discovery
-from agent.discovery.found_rank import FoundRank
-from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
+from agent.ranks.discovery import Discovery
+from agent.ranks.found_rank import FoundRank
+from agent.ranks.process_table import ProcessTable
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim, clean_environment
 from tests.system.agent.test_agent_discovery import a_discovery, pids
@@ -77,8 +77,8 @@ def test_a_snapshot_finds_the_same_ranks(start: Start, mark: str) -> None:
         victim = start(WATCHTOWER_JOB="llama", **({"RANK": "0"} if statement == TITLE else {}))
         victim.do(statement)
     program = (
-        "from agent.snapshots.options import SnapshotOptions as Options\n"
-        "from agent.snapshots.taking import SnapshotTaker\n"
+        "from agent.snapshot.taking import SnapshotOptions as Options\n"
+        "from agent.snapshot.taking import SnapshotTaker\n"
         f"options = Options(node='n1', match=(('WATCHTOWER_TEST', {mark!r}),))\n"
         "print(SnapshotTaker(options).find_ranks())"
     )
@@ -167,7 +167,7 @@ def test_a_process_that_becomes_a_rank_late_is_found_soon(start: Start, mark: st
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count processes of every age."""
-    monkeypatch.setattr("agent.discovery.discovery.YOUNG_S", 0.0)
+    monkeypatch.setattr("agent.ranks.discovery.YOUNG_S", 0.0)
 
 
 def counts(unwatched: Iterable[Unwatched]) -> list[tuple[str, int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from agent.children import ChildRunner
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S
 from tests.system.agent.agent_processes import Victim

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Outcome
 from agent.dumpers import native_child
 from agent.dumpers.native_child import (
     LEAST_SAMPLES,
@@ -33,7 +34,6 @@ from agent.dumpers.native_places import (
     classify,
 )
 from agent.dumpers.perf_clock import find_sampling_error
-from agent.dumpers.tool_process import MAX_TOOL_MEMORY_BYTES, ChildRunner, Outcome
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS

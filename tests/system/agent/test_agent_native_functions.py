@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.native_functions import (
     FORBIDDEN_HELP,
     FROZEN_HELP,
@@ -24,9 +25,8 @@ from agent.dumpers.native_functions import (
 )
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
 from agent.procfs import Proc, parse_fields
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim

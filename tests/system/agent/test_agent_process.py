@@ -16,8 +16,8 @@ from agent.collectors.process import (
     OpenFiles,
     read_state,
 )
-from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
+from agent.ranks.process_table import ProcessTable
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
 from watchtower.wire.report import Movement, ProcessState

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
+from agent.dumpers.native_places import MAX_RUNS_OUTPUT_BYTES, PythonRuns
 from agent.dumpers.perf_clock import find_sampling_error
-from agent.dumpers.python_runs import MAX_RUNS_OUTPUT_BYTES, PythonRuns
 from agent.dumpers.python_runs_child import MainThread
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim

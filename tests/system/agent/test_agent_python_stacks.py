@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner, Outcome
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumpers.tool_process import ChildRunner, Outcome
-from agent.dumping.dump_round import RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, a_view, wait_until
 from tests.system.agent.agent_processes import Victim
@@ -231,8 +231,8 @@ def freezer() -> Iterator[Path]:
 def test_tools_that_cannot_be_killed_are_not_started_without_end(
     tmp_path: Path, freezer: Path, runner: ChildRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.dumpers.tool_process.REAP_S", 0.1)
-    monkeypatch.setattr("agent.dumpers.tool_process.MAX_LEFT_BEHIND", 4)
+    monkeypatch.setattr("agent.children.REAP_S", 0.1)
+    monkeypatch.setattr("agent.children.MAX_LEFT_BEHIND", 4)
     tool = tmp_path / "freezes"
     tool.write_text(
         f"#!/bin/sh\necho $$ > {freezer}/tasks\necho FROZEN > {freezer}/freezer.state\nsleep 600\n"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.native_functions import Moment, NativeFunctionReader
 from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
 from agent.dumpers.python_stacks import find_py_spy
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumpers.tool_process import ChildRunner
-from agent.dumping.dump_round import Round, RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import Round, RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
 from tests.agent.record_listeners import EMPTY, Listen, failure_of

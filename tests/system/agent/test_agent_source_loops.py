@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, RunningAgent, Victim
@@ -112,7 +112,7 @@ def test_a_bad_file_does_not_cost_the_good_ones(
 def test_a_file_that_hangs_is_left_alone_from_then_on(
     start: Start, loops: SourceLoops, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.dumpers.python_child._START", HANGS)
+    monkeypatch.setattr("agent.children._START", HANGS)
     pid = start(RANK="0").pid
     stacks = [a_stack("/hangs.py", 4), a_stack(source, 4)]
     with monkeypatch.context() as slow:
@@ -125,11 +125,11 @@ def test_a_file_that_hangs_is_left_alone_from_then_on(
 
 HANGS = """
 import sys, time; sys.path.append(sys.argv.pop(1)); sys.argv.pop(1)
-from agent.dumpers import loop_child
-read = loop_child.read_source
+from agent.dumpers import source_child
+read = source_child.read_source
 hang = lambda process, path: time.sleep(60) if path == "/hangs.py" else read(process, path)
-loop_child.read_source = hang
-loop_child.main()
+source_child.read_source = hang
+source_child.main()
 """
 
 
@@ -139,7 +139,7 @@ def test_a_child_that_starts_too_late_costs_no_file(
     pid = start(RANK="0").pid
     with monkeypatch.context() as slow:
         slow.setattr("agent.dumpers.source_loops.SOURCE_DEADLINE_S", 0.3)
-        slow.setattr("agent.dumpers.python_child._START", "import time; time.sleep(60)")
+        slow.setattr("agent.children._START", "import time; time.sleep(60)")
         assert fill(loops, pid, a_stack(source, 4)) == [UNKNOWN]
     assert fill(loops, pid, a_stack(source, 4)) == [((3, 2), True)]
 
@@ -153,7 +153,7 @@ def test_a_child_that_breaks_is_no_harm(
         "print('begun\\nno json')",
         "print('begun\\n{\"loops\": [[1], [2]]}')",
     ):
-        monkeypatch.setattr("agent.dumpers.python_child._START", broken)
+        monkeypatch.setattr("agent.children._START", broken)
         assert fill(loops, pid, a_stack(source, 4)) == [UNKNOWN]
         loops._known.clear()
 

@@ -14,7 +14,7 @@ from tests.system.agent.agent_processes import clean_environment
 WRITER = """
 import sys, uuid
 from agent.delivery.dump_queue import WaitingDump
-from agent.delivery.clocks import Moment
+from agent.clocks import Moment
 from agent.delivery.spool import Spool
 spool = Spool(sys.argv[1], lambda _: None, lambda _: False)
 spool.open()

@@ -17,8 +17,8 @@ def test_a_full_disk_is_said_and_dumps_wait_in_memory(tmp_path: Path) -> None:
     program = """
 import sys, threading
 from agent.delivery.dump_queue import DumpQueue, WaitingDump
-from agent.delivery.clocks import Moment
-from agent.delivery.spool_keeper import SpoolKeeper
+from agent.clocks import Moment
+from agent.delivery.spool import SpoolKeeper
 queue = DumpQueue(print)
 keeper = SpoolKeeper(sys.argv[1], queue, print)
 keeper.start(lambda: None)

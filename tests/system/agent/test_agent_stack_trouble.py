@@ -30,4 +30,4 @@ def test_one_that_never_works_is_a_limit_in_the_log_and_in_the_reports(
         lambda: tower.reports and limit in tower.reports[-1]["limits"]["python_stacks"],
         "the limit is reported",
     )
-    assert agent.output().count(f"WARNING agent.dumpers.stack_trouble: limit: {limit}") == 1
+    assert agent.output().count(f"WARNING agent.dumpers.python_stacks: limit: {limit}") == 1

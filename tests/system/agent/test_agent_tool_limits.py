@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import MAX_TOOL_MEMORY_BYTES, OOM_SCORE, ChildRunner, Ended
 from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.tool_limits import MAX_TOOL_MEMORY_BYTES, OOM_SCORE
-from agent.dumpers.tool_process import ChildRunner, Ended
-from agent.dumping.dump_round import Round, RoundTaker
-from agent.dumping.targets import Target
+from agent.dumps.contents import Target
+from agent.dumps.round import Round, RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim

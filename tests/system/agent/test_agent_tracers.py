@@ -10,8 +10,7 @@ import pytest
 
 from agent.collectors.process import OpenFiles, read_state
 from agent.dumpers.kernel_state import read_kernel_wait
-from agent.procfs import Proc
-from agent.tracers import find_tracer
+from agent.procfs import Proc, find_tracer
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim
 from watchtower.wire.report import ProcessState

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
-from agent.dumpers.tool_process import ChildRunner
 from agent.dumpers.watched_child import MAX_WATCHED, read_polled
 from agent.dumpers.watched_descriptors import (
     CALLS,

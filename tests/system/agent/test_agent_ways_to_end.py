@@ -19,7 +19,7 @@ from agent.collectors.endings import _status_by_pidfd
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc
-from agent.watching.ranks import WatchedRank
+from agent.watching.rank import WatchedRank
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim, clean_environment
 from watchtower.wire.report import Ending, EndingKind

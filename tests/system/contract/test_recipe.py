@@ -29,7 +29,7 @@ for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), a
 ASK_COLLECTOR = """
 import sys
 
-from agent.collectors import make_collectors
+from agent.collectors.node import make_collectors
 from dashboards import node
 
 (collector,) = (each for each in make_collectors("/") if each.name == "open_files")

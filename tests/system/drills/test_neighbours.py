@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from watchtower_heartbeat.page import PageView
 
-from agent.discovery.discovery import Discovery
-from agent.discovery.process_table import ProcessTable
 from agent.procfs import Proc
+from agent.ranks.discovery import Discovery
+from agent.ranks.process_table import ProcessTable
 from watchtower.drills.catalogue.neighbours import USER
 from watchtower.drills.children import Child, first_words, start_fixture
 

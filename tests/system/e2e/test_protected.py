@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
 from agent.delivery.shipping import REPLY_LIMITS
-from agent.dumpers.tool_process import ChildRunner
 from tests.certificates import Authority, make_authority
 from tests.towers import RunningTower, running_tower, wait_until
 from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_token

@@ -24,7 +24,7 @@ import sys, time
 from agent.dumpers.flight_recorder import ask_recorders
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.tool_process import ChildRunner
+from agent.children import ChildRunner
 from agent.procfs import Proc
 from watchtower.wire.stacks import Frame, make_stack
 

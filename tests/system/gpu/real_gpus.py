@@ -13,9 +13,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from agent.collectors.gpu_state import GpuState
-from agent.collectors.nvml import Nvml
-from agent.collectors.nvml_process import ABSENT, DRIVER_FILES
+from agent.collectors.gpu.collector import Nvml
+from agent.collectors.gpu.reading import ABSENT, DRIVER_FILES
+from agent.collectors.gpu.report import GpuState
 
 PROGRAM = Path(__file__).with_name("load_program.py")
 

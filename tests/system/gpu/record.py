@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.gpu_reader.fields import FIELDS, RARE_FIELDS, UNITS
-from agent.gpu_reader.gpu import CALL_BUCKETS_S
+from agent.collectors.gpu.device import CALL_BUCKETS_S, FIELDS, RARE_FIELDS, UNITS
 from tests.system.gpu.real_gpus import (
     SETTLES_S,
     LoadError,

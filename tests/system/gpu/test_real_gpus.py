@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.collectors.nvml_metrics import sample_values
+from agent.collectors.gpu.metrics import sample_values
 from agent.gaps import HOST_PID_NAMESPACE, read_pid_namespace
 from agent.procfs import Proc
 from tests.system.gpu.real_gpus import (

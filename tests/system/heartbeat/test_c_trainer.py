@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from watchtower_heartbeat.page import read_page
 
-from agent.discovery.pages import find_page
 from agent.procfs import Proc
-from agent.watching.heartbeats import Heartbeat
-from agent.watching.ranks import started_ns
+from agent.ranks.pages import find_page
+from agent.watching.rank import Heartbeat, started_ns
 from tests.system.heartbeat.heartbeat_trainer import PROGRAMS, Trainer
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "")

@@ -4,8 +4,8 @@ import dataclasses
 import json
 import sys
 
+from agent.children import ChildRunner
 from agent.dumpers.native_functions import Moment, NativeFunctionReader
-from agent.dumpers.tool_process import ChildRunner
 from agent.procfs import Proc
 
 pid, start_time = int(sys.argv[1]), int(sys.argv[2])

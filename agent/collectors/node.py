@@ -1,0 +1,36 @@
+"""The collectors of the node, in order. A new collector is a file here and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from agent.collectors.clock import Clock
+from agent.collectors.collector import Collector
+from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.gpu.collector import Nvml
+from agent.collectors.gpu.files import GpuFiles
+from agent.collectors.kernel_log import KernelLog
+from agent.collectors.memory_limit import MemoryLimits
+from agent.collectors.network import Network
+from agent.collectors.pressure import Pressure
+from agent.collectors.shared_memory import SharedMemory
+
+
+def make_collectors(
+    root: str, find_ranks: Callable[[], Iterable[int]] = lambda: ()
+) -> tuple[Collector, ...]:
+    """Return all collectors of the node.
+
+    `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now.
+    """
+    return (
+        CpuLimits(root, find_ranks),
+        MemoryLimits(root, find_ranks),
+        GpuFiles(root, find_ranks),
+        KernelLog(root),
+        Nvml(root),
+        Network(root),
+        SharedMemory(root, find_ranks),
+        Pressure(root),
+        Clock(),
+    )

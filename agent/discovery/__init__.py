@@ -1,1 +1,0 @@
-"""Discovery: finds the ranks of this node, the job of each rank, and the page of each rank."""

@@ -1,3 +1,0 @@
-"""Dumps of this node: when, in which rounds, and of which processes. `dumpers/` reads the
-content.
-"""

@@ -1,0 +1,134 @@
+"""One dump: two rounds over all ranks of a job on this node. Each round is sent when it is
+complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agent.clocks import Moment, read_moment
+from agent.dumps.contents import Target
+from agent.dumps.round import NOT_SAMPLED, RoundTaker
+from agent.ranks.found_rank import JobKey
+from watchtower.wire import PROTOCOL_VERSION
+from watchtower.wire.dumps import DumpBatch
+
+log = logging.getLogger(__name__)
+
+ROUND_DEADLINE_S = 10.0
+"""Processes not dumped by then are sent as a timeout: evidence now is better than evidence later.
+"""
+
+LEAST_RUNS_S = 1.0
+"""Seconds for which Python is looked for at least. On a busy machine, a round may take longer than
+the gap."""
+
+Deliver = Callable[[DumpBatch, Moment], None]
+"""Receives a batch and the moment of the dump."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpRequest:
+    """Which processes to dump, and why."""
+
+    job: JobKey
+    reason: str
+    targets: tuple[Target, ...]
+    gap_s: float
+    """Seconds between the beginnings of the two rounds."""
+    sample: bool = False
+    """One round only, without child processes."""
+    native: bool = False
+    """Read the native functions of the targets first, for which they are stopped for a moment."""
+    python_runs: bool = False
+    """Find between the rounds which targets run Python."""
+
+
+class Dumping:
+    """Runs each dump in a thread of its own, so that watching continues meanwhile."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        taker: RoundTaker,
+        deliver: Deliver,
+        ended: Callable[[DumpRequest], None],
+    ) -> None:
+        self._node, self._taker, self._deliver, self._ended = node, taker, deliver, ended
+        self._stopping = threading.Event()
+
+    def start(self, request: DumpRequest) -> None:
+        """Start a dump. `ended(request)` is called when it is over."""
+        thread = threading.Thread(
+            target=self._run, args=(request,), name=f"dump {request.job.name}", daemon=True
+        )
+        thread.start()
+
+    def stop(self) -> None:
+        """Start no further round. The current rounds are not waited for."""
+        self._stopping.set()
+
+    def _run(self, request: DumpRequest) -> None:
+        try:
+            if request.native:
+                # Before both rounds, so that they show the same place: the stop counts as a
+                # context switch.
+                deadline = time.monotonic() + ROUND_DEADLINE_S
+                self._taker.read_functions(
+                    request.targets, deadline=deadline, owner=request.job.owner
+                )
+            began = time.monotonic()
+            self._take(request, 1)
+            if request.sample:
+                return
+            ran_python = (
+                self._find_runs(request, began + request.gap_s) if request.python_runs else {}
+            )
+            if not self._stopping.wait(max(0.0, began + request.gap_s - time.monotonic())):
+                self._take(request, 2, ran_python)
+        except Exception:
+            log.exception("dump of job %s failed", request.job)
+        finally:
+            self._ended(request)
+
+    def _find_runs(self, request: DumpRequest, until: float) -> dict[int, bool]:
+        """Return which targets run Python until then, or for a moment if it has passed."""
+        seconds = max(LEAST_RUNS_S, until - time.monotonic())
+        return self._taker.find_runs(request.targets, seconds, owner=request.job.owner)
+
+    def _take(
+        self, request: DumpRequest, number: int, ran_python: Mapping[int, bool] = NOT_SAMPLED
+    ) -> None:
+        taken = read_moment()
+        deadline = time.monotonic() + ROUND_DEADLINE_S
+        found = self._taker.take(
+            request.targets,
+            deadline=deadline,
+            owner=request.job.owner,
+            children=not request.sample,
+            ran_python=ran_python,
+        )
+        batch = DumpBatch(
+            version=PROTOCOL_VERSION,
+            id=uuid.uuid4().hex,
+            node=self._node,
+            job=request.job.name,
+            owner=request.job.owner,
+            launch=request.job.launch,
+            round=number,
+            reason=request.reason,
+            held_s=0.0,
+            ranks=found.ranks,
+            stacks=found.stacks,
+            groups=found.groups,
+            group_logs=found.group_logs,
+            glance=request.sample,
+        )
+        if not self._stopping.is_set():
+            self._deliver(batch, taken)

@@ -1,0 +1,150 @@
+"""Starts dumps of jobs for orders and passed deadlines, within the limits of each job."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from agent.dumps.contents import Target
+from agent.dumps.dump import DumpRequest
+from agent.dumps.triggers import (
+    MAX_SAMPLES_PER_MINUTE,
+    DumpLedger,
+    jobs_meant,
+    refuse,
+    round_gap_s,
+)
+from agent.dumps.turns import DumpSlots
+from agent.ranks.found_rank import JobKey
+from agent.watching.rank import WatchedRank
+from agent.watching.watchlist import Watchlist
+from watchtower.wire.orders import Deadline, Order
+
+log = logging.getLogger(__name__)
+
+BY_DEADLINE = "deadline"
+EXHAUSTED = "its job was dumped several times in the last minute"
+
+
+class DumpStarter:
+    """Decides whether to start a dump now. For one thread."""
+
+    def __init__(self, watchlist: Watchlist, start: Callable[[DumpRequest], None]) -> None:
+        self._watchlist, self._start = watchlist, start
+        self._dumps = DumpLedger()
+        self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
+        self._natives = DumpLedger()
+        self._ledgers = (self._dumps, self._samples, self._natives)
+
+    def slots(self) -> DumpSlots:
+        """Return the dump slots at this moment."""
+        now = time.monotonic()
+        return DumpSlots(job.owner for ledger in self._ledgers for job in ledger.running(now))
+
+    def end(self, request: DumpRequest, now: float) -> None:
+        """Record that a dump has ended."""
+        self._ledger_of(request).end(request.job, now)
+
+    def dump_overdue(self, job: JobKey, rank: int, deadline: Deadline | None, now: float) -> None:
+        """Dump a job, a rank of which is overdue."""
+        if self._dumps.satisfies(job, now):
+            return
+        if self._dumps.is_exhausted(job, now):
+            log.warning("rank %d of %s is overdue, but %s", rank, job, EXHAUSTED)
+            return
+        log.info("rank %d of %s is overdue: dumping", rank, job)
+        self._dump(job, BY_DEADLINE, (), round_gap_s(deadline))
+
+    def is_busy(self, job: JobKey, now: float, *, native: bool = False) -> bool:
+        """Return whether a dump of a job waits until another one of it has ended.
+
+        A stop of a rank for its native functions would show in a dump as movement, so a `native`
+        dump and another one exclude each other. Other dumps may overlap.
+        """
+        return job in self._running(now, native=native)
+
+    def must_wait(self, order: Order) -> bool:
+        """Return whether an order waits for the end of a dump of its job."""
+        running = self._running(time.monotonic(), native=order.native)
+        return any(job.is_meant_by(order.job, order.owner, order.launch) for job in running)
+
+    def _running(self, now: float, *, native: bool) -> set[JobKey]:
+        ledgers = self._ledgers if native else (self._natives,)
+        return {job for ledger in ledgers for job in ledger.running(now)}
+
+    def carry_out(self, order: Order, now: float) -> None:
+        """Carry out an order of the tower, if it is about ranks of this node."""
+        known = self._watchlist.known_ranks()
+        if reason := refuse(order, known):
+            log.warning("order %s is refused: %s", order.id, reason)
+            return
+        for job in jobs_meant(order, known):
+            if order.glance:
+                self._take_sample(job, order, now)
+            elif order.native:
+                self._read_natively(job, order, now)
+            elif self._dumps.satisfies(job, now):
+                log.info("order %s is satisfied by a recent dump of that job", order.id)
+            elif self._dumps.is_exhausted(job, now):
+                log.warning("order %s is refused: %s", order.id, EXHAUSTED)
+            else:
+                log.info("order %s: dumping job %s", order.id, job)
+                self._dump(job, order.id, order.ranks, round_gap_s(order))
+
+    def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
+        """Sample a job without heartbeats, unless a full dump is running or has just ended."""
+        is_dumped = self._dumps.satisfies(job, now) or self._samples.is_running(job, now)
+        if not is_dumped and not self._samples.is_exhausted(job, now):
+            self._dump(job, order.id, order.ranks, 0.0, sample=True)
+
+    def _read_natively(self, job: JobKey, order: Order, now: float) -> None:
+        """Dump ranks with their native functions."""
+        if self._natives.is_exhausted(job, now):
+            log.warning("order %s is refused: %s", order.id, EXHAUSTED)
+        else:
+            log.info("order %s: native functions of ranks of job %s", order.id, job)
+            self._dump(job, order.id, order.ranks, round_gap_s(order), native=True)
+
+    def _dump(
+        self,
+        job: JobKey,
+        reason: str,
+        ranks: tuple[int, ...],
+        gap_s: float,
+        *,
+        sample: bool = False,
+        native: bool = False,
+    ) -> None:
+        targets = tuple(
+            target_of(rank)
+            for rank in self._watchlist.living()
+            if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
+        )
+        if targets:
+            request = DumpRequest(
+                job=job,
+                reason=reason,
+                targets=targets,
+                gap_s=gap_s,
+                sample=sample,
+                native=native,
+            )
+            self._ledger_of(request).begin(job, time.monotonic())
+            self._start(request)
+
+    def _ledger_of(self, request: DumpRequest) -> DumpLedger:
+        if request.sample:
+            return self._samples
+        return self._natives if request.native else self._dumps
+
+
+def target_of(rank: WatchedRank) -> Target:
+    """Return a watched rank as the target of a dump."""
+    return Target(
+        rank=rank.found.claim.rank,
+        pid=rank.found.process.pid,
+        start_time=rank.found.process.start_time,
+        # Found only when it is read: the page may be found between two rounds.
+        read_page=lambda: rank.heartbeat.view_now() if rank.heartbeat is not None else None,
+    )

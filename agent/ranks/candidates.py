@@ -1,0 +1,433 @@
+"""A process that may be a rank, with its environment, command line, threads and page."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count, islice, zip_longest
+
+from watchtower_heartbeat.page import PageError, PageView
+
+from agent.procfs import Proc, StartedWith, parse_command, parse_environ
+from agent.ranks.guarded_reads import GuardedReads
+from agent.ranks.launchers import (
+    RankClaim,
+    claim_rank,
+    find_rank_mistake,
+    find_signs,
+    is_launcher,
+    is_python,
+    is_wrapper,
+    known,
+    naming_variables,
+    rank_variables,
+)
+from agent.ranks.lineages import Claimant
+from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
+from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
+from agent.ranks.process_table import Process
+from watchtower.service.token_bucket import TokenBucket
+from watchtower.wire import programs
+from watchtower.wire.bounds import MAX_NAME, MAX_RANK
+
+FIRST_DESCRIPTORS = 64
+DEEPER_EACH_CHECK = 4
+"""Descriptors read in the first check of a process; each later check reads four times as many. Most
+pages are found in the first check, and most processes have no page.
+"""
+
+MAX_ARGUMENTS = 10
+"""Words of a command line that are stored. The first words show whether it is a launcher."""
+
+
+NOT_READ_YET = "it was not read yet"
+
+MAX_THREADS = 512
+"""Threads of a process whose names are read, oldest first. Threads of collectives come after those
+of the libraries for computing, which start as many as there are processors.
+"""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Candidate:
+    """One process that may be a rank. Only the relevant variables of its environment are stored.
+
+    An environment that was read once stays known. A program may write over it (a title) or delete
+    variables, but a rank does not change. Only another program (exec) begins anew.
+    """
+
+    process: Process
+    first_seen: float
+    age_s: float = 0.0
+    """Its age when it was first seen: of most processes more than 0 when an agent starts."""
+    checks: int = 0
+    due_at: float = 0.0
+    """When it is checked again."""
+    cost: int = 0
+    """Links read in the last check."""
+    matches: bool = False
+    claim: RankClaim | None = None
+    mistake: str = ""
+    """The error of the rank in its environment; empty without one."""
+    owner: str = ""
+    """The owner of the process; empty until it is read."""
+    launches: bool = False
+    """True if the command line is that of a launcher."""
+    launched: bool = False
+    """True if a launcher started it, or if its parent also started another rank of the job. The
+    value stays after the launcher has ended.
+    """
+    words: dict[str, str] = field(default_factory=dict)
+    network: str = ""
+    """The network namespace of a rank; empty if it cannot be read."""
+    command: list[str] = field(default_factory=list)
+    page: PageFile | None = None
+    view: PageView | None = None
+    """The page as it was last read. Only its identity (rank, world size, job) is current."""
+    _seen_view: PageView | None = None
+    """The view whose identity was compared last."""
+    takes_part: bool = False
+    """True if it has threads of a library of collectives: it is a member of a process group."""
+    uses_gpu: bool = False
+    """True if it has threads of a GPU driver. A forked worker inherits descriptors of the GPU, but
+    no threads.
+    """
+    is_readable: bool = True
+    """False if the agent may not read its environment."""
+    hidden: str = ""
+    """Why its environment is not known: it wrote over the first one, and this prevents a read of
+    the present one. Else empty.
+    """
+    program: str = ""
+    """The file name of its executable."""
+    live: LiveEnviron = field(default_factory=LiveEnviron)
+    _variables: dict[str, str] | None = None
+    """The relevant ones of the environment; None until it is read."""
+    _given: dict[str, str] | None = None
+    """Those that it was started with, if a launcher gave it a rank. They name its job: what it adds
+    at run time must not give it another job.
+    """
+    _image: tuple[int, ...] = ()
+    _fingerprint: int = 0
+    _threads: int = 1
+    """Its number of threads now, and when their names were read."""
+    _threads_read: int = 1
+
+    def read_environment(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
+        """Read what it was started with; return True if something is known by it that was not."""
+        pid = self.process.pid
+        started = reads.run(pid, lambda: proc.started_with(pid))
+        if started is None or started.stat is None:
+            return False  # no answer: keep the old values until the next check
+        self._threads = started.stat.threads
+        raw, command, image = started.environ, started.command, started.stat.image
+        if self._fingerprint and not (raw and command):
+            return False  # the process is ending and its memory is released: keep the old values
+        fingerprint = hash((raw, command, image))
+        if fingerprint == self._fingerprint:
+            return False
+        is_new = not self._fingerprint or image != self._image
+        self._fingerprint, self._image = fingerprint, image
+        if is_new:
+            self._begin(started)
+        found = parse_environ(raw)
+        if is_new and claim_rank(found) is not None:
+            self._given = {name: found[name] for name in naming_variables() if name in found}
+        is_overwritten = bool(raw) and not found and not self._variables
+        self.hidden = NOT_READ_YET if is_overwritten else ""
+        return self._add(proc, {**found, **(self._variables or {})}, match) or is_new
+
+    def _begin(self, started: StartedWith) -> None:
+        """Forget what was known of the program before."""
+        assert started.stat is not None
+        self.owner = ""  # the process may have changed its user before the exec
+        self.is_readable = started.stat.start_code != 1
+        self.command = [w[:MAX_NAME] for w in parse_command(started.command)[:MAX_ARGUMENTS]]
+        self.launches = is_launcher(self.command)
+        self.program = started.program
+        self._variables, self._given, self.live = None, None, LiveEnviron()
+        self.takes_part = self.uses_gpu = False
+        self._threads_read = 1
+
+    def read_live(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
+        """Read the environment that it has now; return True if something new is known by it."""
+        pid, born = self.process.pid, self.process.start_time
+        try:
+            found = reads.run(pid, lambda: self.live.read_process(proc, pid, born))
+        except NoLiveEnviron as error:
+            self.hidden = self.hidden and str(error)
+            return False
+        if found is None:
+            return False
+        self.live.keep(found)
+        self.hidden = ""
+        return self._add(proc, {**(self._variables or {}), **parse_environ(found.raw)}, match)
+
+    def _add(self, proc: Proc, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
+        """Store the relevant variables; return True if one of them is new or has changed."""
+        relevant = {name: variables[name] for name in _relevant(match) if name in variables}
+        if relevant == self._variables:
+            return False
+        self._variables = relevant
+        self.matches = all(relevant.get(name) == value for name, value in match.items())
+        self.claim = claim_rank(relevant) if self.matches else None
+        names = relevant if self._given is None else self._given
+        self.words = {
+            name: names[name][:MAX_NAME]
+            for name in naming_variables()
+            if name in names and self.matches
+        }
+        self.network = proc.link(self.process.pid, "ns/net") if self.claim is not None else ""
+        is_checked = self.matches and self.is_python
+        self.mistake = find_rank_mistake(relevant) if is_checked else ""
+        return True
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it runs Python. Its title may hide the command line."""
+        return is_python(self.command) or programs.is_python(self.program)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it trains itself, so that a process below it is a helper, not the rank."""
+        return self.view is not None or self.takes_part
+
+    def has_sign(self) -> bool:
+        """Return whether it may be a rank without a valid rank, as far as this process shows."""
+        return bool(self.takes_part or self.uses_gpu or self.mistake or self.hidden)
+
+    def find_signs(self, proc: Proc) -> int:
+        """Search the names of its threads for those of collectives and of a GPU, if their number
+        has changed. Return how many names were read.
+        """
+        if self._threads == self._threads_read:
+            return 0
+        self._threads_read = self._threads
+        try:
+            with os.scandir(proc.file(self.process.pid, "task")) as entries:
+                tids = [entry.name for entry in islice(entries, MAX_THREADS)]
+        except OSError:
+            return 1
+        names = [proc.try_read(self.process.pid, f"task/{tid}/comm", 64) for tid in tids]
+        signs = find_signs(name.decode("utf-8", "replace") for name in names)
+        self.takes_part |= signs.collectives
+        self.uses_gpu |= signs.gpu
+        return 1 + len(tids)
+
+    def search_page(self, proc: Proc, reads: GuardedReads) -> int:
+        """Search the descriptors for the process's own page; return how many links were read.
+
+        A page found before is valid while the process has it open. A program that calls exec loses
+        its page and makes another.
+        """
+        search = reads.run(self.process.pid, lambda: self._search(proc))
+        # A process that is ending has no descriptors, and one that hangs does not answer: keep its
+        # last page.
+        self.page = search.page if search and search.page else self.page
+        return search.links_read if search else 1
+
+    def _search(self, proc: Proc) -> Search:
+        if self.page is not None and self.page.is_open_in(proc, self.process.pid):
+            return Search(page=self.page, links_read=1)
+        limit = min(FIRST_DESCRIPTORS * DEEPER_EACH_CHECK**self.checks, MAX_DESCRIPTORS_PER_PROCESS)
+        return find_page(proc, self.process.pid, self.process.start_time, limit)
+
+    def close_page(self) -> None:
+        """Close the page of a process that is not watched. The identity in `view` is kept."""
+        self.page = None
+
+    def read_identity(self) -> bool:
+        """Return True if the identity on the page has changed.
+
+        A program may set its rank and job long after it made the page. The page of a watched rank
+        is read for each report: what was read then is not read again.
+        """
+        view = self.page.last_view if self.page is not None else None
+        if self.page is not None and view is self._seen_view:
+            try:
+                view = self.page.read()
+            except PageError:
+                return False
+        self._seen_view = view
+        changed = view is not None and _identity(view) != _identity(self.view)
+        self.view = view if changed else self.view
+        return changed
+
+    def merged_claim(self) -> RankClaim | None:
+        """Return the rank from page and environment together. The page has priority."""
+        claim, view = self.claim, self.view
+        if view is None or not 0 <= view.rank <= MAX_RANK:
+            return claim
+        if claim is None or claim.rank != view.rank:
+            claim = RankClaim(rank=view.rank)
+        local_rank, world_size = known(view.local_rank), known(view.world_size) or None
+        return replace(
+            claim,
+            local_rank=claim.local_rank if local_rank is None else local_rank,
+            world_size=claim.world_size if world_size is None else world_size,
+        )
+
+    def is_claimant(self) -> bool:
+        """Return whether the environment or the page contains a rank."""
+        return self.claim is not None or self.view is not None
+
+    def is_left_over(self) -> bool:
+        """Return whether this is a worker of a dead rank. Such a worker does not become a rank."""
+        dead_rank_above = any(
+            ancestor.was_rank and not ancestor.alive for ancestor in self.process.lineage()
+        )
+        return dead_rank_above and self.view is None
+
+    def as_claimant(self, claim: RankClaim) -> Claimant:
+        """Return the values from which `choose_ranks` decides."""
+        return Claimant(
+            pid=self.process.pid,
+            rank=claim.rank,
+            ancestors=tuple(ancestor.pid for ancestor in self.process.lineage()),
+            has_page=self.view is not None,
+            takes_part=self.takes_part,
+            starts_others=claim.starts_others,
+            is_launcher=self.launches and self.claim is not None,
+            is_wrapper=is_wrapper(self.command),
+            is_python=self.is_python,
+            start_time=self.process.start_time,
+        )
+
+
+def _identity(view: PageView | None) -> tuple[int, int, int, str] | None:
+    return (view.rank, view.local_rank, view.world_size, view.job) if view is not None else None
+
+
+@cache
+def _names(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*naming_variables(), *rank_variables(), *keys}))
+
+
+def _relevant(match: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that are stored."""
+    return _names(tuple(sorted(match)))
+
+
+CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds between checks of a process that may become a rank. The last value repeats."""
+
+DESCRIPTORS_PER_S = 200
+"""Links read per second in the search for pages. At 5 us each this is 0.1 % of a core."""
+
+DESCRIPTORS_PER_CANDIDATE_S = 0.25
+"""Links per second and candidate. On a node with ten thousand processes the budget grows with their
+number, so that each process is checked within half a minute.
+"""
+
+DESCRIPTOR_BURST = 4000
+"""Links read at once after a quiet time, so that eight trainers that start together are found at
+once.
+"""
+
+HELPER_WAIT_S = 8.0
+"""Delay of the first check of a process that a rank forked. Such a process has hundreds of
+inherited descriptors and no page of its own.
+"""
+
+RANK_WAIT_SHARE = 0.25
+"""A rank without a page is checked again after another quarter of its age. Importing torch may take
+10 s or 60 s; its page is found with at most that delay.
+"""
+
+LIKELY_WAIT_SHARE = 0.125
+"""The same for a program that may still become a rank. Its rank is found with at most that delay.
+"""
+
+
+_Due = tuple[float, int, Candidate]
+
+
+class CheckSchedule:
+    """A queue of candidates ordered by time, and a token bucket of descriptors."""
+
+    def __init__(self) -> None:
+        self._queue: list[_Due] = []
+        self._order = count()
+        self._descriptors = TokenBucket(DESCRIPTOR_BURST, DESCRIPTORS_PER_S)
+
+    def add(self, candidate: Candidate, now: float, *, helper: bool) -> None:
+        """Add a new candidate. `helper`: a rank with a page is among its ancestors."""
+        self._push(candidate, now + (HELPER_WAIT_S if helper else 0.0))
+
+    def run(
+        self,
+        now: float,
+        *,
+        check: Callable[[Candidate], int],
+        is_rank: Callable[[Candidate], bool],
+        is_likely: Callable[[Candidate], bool] = lambda _: False,
+    ) -> None:
+        """Check the candidates that are due, ranks first, until the budget is used up.
+
+        `check` returns how many links it read, or -1 if the candidate has ended. `is_likely`
+        returns whether a candidate may become a rank soon.
+        """
+        each_s = DESCRIPTORS_PER_CANDIDATE_S * len(self._queue)
+        self._descriptors.per_s = max(DESCRIPTORS_PER_S, each_s)
+        due: list[_Due] = []
+        while self.has_due(now):
+            at, _, candidate = entry = heapq.heappop(self._queue)
+            if at == candidate.due_at:  # else it was checked earlier
+                due.append(entry)
+        due = in_turn(due, is_rank)
+        for place, (_, _, candidate) in enumerate(due):
+            if self._descriptors.left(now) <= 0:
+                for late in due[place:]:
+                    heapq.heappush(self._queue, late)
+                return
+            spent = check(candidate)
+            candidate.checks += 1
+            if spent >= 0:
+                candidate.cost = spent
+                self._descriptors.spend(now, spent)
+                wait_s = wait_after(
+                    candidate, now, is_rank=is_rank(candidate), is_likely=is_likely(candidate)
+                )
+                self._push(candidate, now + wait_s)
+
+    def hasten(self, candidate: Candidate, now: float) -> None:
+        """Let a candidate be due now."""
+        if candidate.due_at > now:
+            self._push(candidate, now)
+
+    def has_due(self, now: float) -> bool:
+        """Return whether a candidate is due."""
+        return bool(self._queue) and self._queue[0][0] <= now
+
+    def _push(self, candidate: Candidate, at: float) -> None:
+        candidate.due_at = at
+        heapq.heappush(self._queue, (at, next(self._order), candidate))
+
+
+def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]:
+    """Return the due candidates in turn: ranks, processes that may be ranks, all others.
+
+    Among ranks, those with few descriptors come first: a rank with thousands of descriptors does
+    not delay the others. Many processes of one owner cannot delay another owner's process forever.
+    """
+    ranks = sorted((each for each in due if is_rank(each[2])), key=lambda e: (e[2].cost, e[:2]))
+    rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
+    claiming = [each for each in rest if each[2].claim is not None]
+    others = [each for each in rest if each[2].claim is None]
+    # One of each kind in turn, but two ranks.
+    turns = zip_longest(ranks[::2], ranks[1::2], claiming, others)
+    return [each for turn in turns for each in turn if each is not None]
+
+
+def wait_after(candidate: Candidate, now: float, *, is_rank: bool, is_likely: bool) -> float:
+    """Return the seconds to wait before the next check."""
+    wait_s = CHECK_AGAIN_S[min(max(candidate.checks, 1), len(CHECK_AGAIN_S)) - 1]
+    known_s = now - candidate.first_seen
+    if is_rank:
+        wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * known_s)
+    elif is_likely:
+        wait_s = max(CHECK_AGAIN_S[0], LIKELY_WAIT_SHARE * (known_s + candidate.age_s))
+    return min(wait_s, CHECK_AGAIN_S[-1])

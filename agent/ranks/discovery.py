@@ -1,0 +1,374 @@
+"""Finds the ranks of this node: checks new processes each tick, and old ones less and less
+often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from agent.procfs import CLOCK_TICKS_PER_S, Proc
+from agent.ranks.candidates import Candidate, CheckSchedule
+from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.guarded_reads import GuardedReads
+from agent.ranks.launchers import (
+    RankClaim,
+    describe_launch,
+    find_given_name,
+    label_job,
+    name_job,
+    starts_ranks_only,
+)
+from agent.ranks.lineages import choose_ranks
+from agent.ranks.owners import Owners
+from agent.ranks.process_table import Process, ProcessTable
+from agent.ranks.unwatched import (
+    HIDDEN_ENVIRONMENT,
+    NO_RANK,
+    NOT_READABLE,
+    WRONG_RANK,
+    UnwatchedProcess,
+    count_unwatched,
+    keep_within_quota,
+)
+from watchtower.wire import drills
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.report import OVER_LIMIT, JobLabels, Unwatched
+
+CONSIDER_FOR_S = 0.25
+"""Seconds per tick for new processes. All processes of a usual node fit into one tick. Ten thousand
+that start at once need several ticks, so that reports are not delayed.
+"""
+
+COUNT_EVERY_S = 5.0
+"""Seconds between two counts of the processes that are not watched."""
+
+TICKS_AT_ONCE, TICK_S = 40, 20.0
+"""Ticks of `find_all`, for nodes with more processes than one tick reads, and the seconds that each
+counts for. They fill the budget of descriptors.
+"""
+
+YOUNG_S = 10.0
+"""A younger process is not counted: its rank may be found in the next check."""
+
+
+class Discovery:
+    """Holds the candidates and returns at each tick which processes are ranks."""
+
+    def __init__(
+        self,
+        proc: Proc,
+        table: ProcessTable,
+        *,
+        match: Mapping[str, str],
+        host: str,
+        own_pid: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`host` is the name of this machine. `own_pid` and its children are never ranks."""
+        self._clock = clock
+        self._proc, self._table = proc, table
+        self._match, self._host, self._own_pid = dict(match), host, own_pid
+        self._unseen: dict[int, Process] = {}
+        """Processes not considered yet, oldest first."""
+        self._candidates: dict[int, Candidate] = {}
+        self._schedule = CheckSchedule()
+        self._changed = False
+        self.owners = Owners(proc, clock)
+        self._signs: dict[int, str] = {}
+        """The owner of each process that seems to be a rank or has a wrong one, by pid."""
+        self._counted_at = float("-inf")
+        self._left_out: list[FoundRank] = []
+        self.unwatched: tuple[Unwatched, ...] = ()
+        """The processes that seem to be ranks and are not watched."""
+        self._newest_at_begin = -1
+        """Start time of the newest process in the first tick."""
+        self._reads = GuardedReads(self.owners.find_quietly)
+        self._ranks: list[FoundRank] = []
+        self._rank_pids: set[int] = set()
+        self._labels: dict[JobKey, JobLabels] = {}
+
+    def tick(self, now: float) -> list[FoundRank]:
+        """Check what is due; return all ranks known now."""
+        new, gone = self._table.refresh()
+        if self._newest_at_begin < 0:
+            self._newest_at_begin = max((each.start_time for each in new), default=0)
+        for process in gone:
+            self._unseen.pop(process.pid, None)
+            self._signs.pop(process.pid, None)
+            self.owners.forget(process.pid)
+            candidate = self._candidates.pop(process.pid, None)
+            self._changed |= candidate is not None and candidate.is_claimant()
+        self._unseen.update((process.pid, process) for process in new)
+        self._consider_unseen(now)
+        self._schedule.run(
+            now, check=self._check, is_rank=self._is_rank, is_likely=self._may_become_rank
+        )
+        for candidate in self._candidates.values():
+            if candidate.page is not None and candidate.read_identity():
+                self._changed = True
+        if self._changed:
+            self._changed = False
+            before = self._rank_pids
+            self._ranks, self._left_out = keep_within_quota(self._resolve(), before)
+            self._rank_pids = {rank.pid for rank in self._ranks}
+            self._labels = self._label_jobs(self._ranks)
+            self._mark(before)
+            self._hasten_families(before, now)
+            self._counted_at = float("-inf")
+        if now - self._counted_at >= COUNT_EVERY_S:
+            self._counted_at = now
+            self.unwatched = count_unwatched(self._find_unwatched())
+        return self._ranks
+
+    def find_all(self, now: float = 0.0) -> list[FoundRank]:
+        """Return all ranks, by ticks without a pause. For programs that search only once."""
+        for _ in range(TICKS_AT_ONCE):
+            now += TICK_S
+            found = self.tick(now)
+            if not (self._unseen or self._schedule.has_due(now)):
+                break
+        return found
+
+    def _consider_unseen(self, now: float) -> None:
+        """Consider new processes, oldest first, until the time of this tick is used up."""
+        until = self._clock() + CONSIDER_FOR_S
+        while self._unseen and self._clock() < until:
+            self._consider(self._unseen.pop(next(iter(self._unseen))), now)
+
+    def _mark(self, before: set[int]) -> None:
+        """Record which processes were ranks, and close the pages of processes that are not
+        watched.
+        """
+        for pid in before - self._rank_pids:
+            if pid in self._candidates:  # it lives: it was taken for a rank by mistake
+                self._candidates[pid].process.was_rank = False
+        for rank in self._ranks:
+            rank.process.was_rank = True
+        if self._left_out:
+            for pid, candidate in self._candidates.items():
+                if candidate.page is not None and pid not in self._rank_pids:
+                    candidate.close_page()
+
+    def _hasten_families(self, before: set[int], now: float) -> None:
+        """Check the relatives of new ranks now: parent and siblings with the same program become
+        ranks at the same time.
+        """
+        new = [self._candidates[pid] for pid in self._rank_pids - before]
+        families = {(each.process.parent, each.program) for each in new}
+        for parent, program in families:
+            for relative in (parent, *parent.children) if parent is not None else ():
+                other = self._candidates.get(relative.pid)
+                if other is not None and other.program == program and not self._is_rank(other):
+                    self._schedule.hasten(other, now)
+
+    def _consider(self, process: Process, now: float) -> None:
+        lineage = [process, *process.lineage()]
+        if any(each.pid == self._own_pid for each in lineage):
+            return
+        candidate = Candidate(process=process, first_seen=now, age_s=_find_age_s(process))
+        self._candidates[process.pid] = candidate
+        self._read_environment(candidate)
+        self._changed |= candidate.claim is not None
+        above = (self._candidates.get(each.pid) for each in lineage[1:])
+        helper = any(each is not None and each.page is not None for each in above)
+        self._schedule.add(candidate, now, helper=helper)
+
+    def _read_environment(self, candidate: Candidate) -> bool:
+        return candidate.read_environment(self._proc, self._reads, self._match)
+
+    def _read_signs(self, candidate: Candidate) -> int:
+        """Read what shows a rank besides its environment of the start and its page.
+
+        Returns how many names of threads were read.
+        """
+        was_member = candidate.takes_part
+        spent = 0 if candidate.view is not None else candidate.find_signs(self._proc)
+        self._changed |= candidate.takes_part is not was_member
+        is_new = not candidate.checks and candidate.process.start_time > self._newest_at_begin
+        if self._may_become_rank(candidate) and not is_new:  # a new one has changed nothing yet
+            self._changed |= candidate.read_live(self._proc, self._reads, self._match)
+            spent += candidate.live.reads
+        pid = candidate.process.pid
+        if candidate.has_sign() and pid not in self._signs:
+            self._signs[pid] = self.owners.find_quietly(pid)
+        return spent
+
+    def _may_become_rank(self, candidate: Candidate) -> bool:
+        """Return whether a process may set its rank at run time, or hides it behind a title.
+
+        Helpers of a rank do not: only those that are members of a process group.
+        """
+        if candidate.takes_part:
+            return True
+        if not (candidate.is_python or candidate.uses_gpu or candidate.hidden):
+            return False
+        above = self._rank_above(candidate)
+        return above is None or not above.is_confirmed
+
+    def _rank_above(self, candidate: Candidate) -> Candidate | None:
+        """Return the nearest living rank above a process."""
+        for ancestor in candidate.process.lineage():
+            if ancestor.alive and ancestor.pid in self._rank_pids:
+                return self._candidates.get(ancestor.pid)
+        return None
+
+    def _check(self, candidate: Candidate) -> int:
+        """Check one candidate. Return how many links were read, or -1 if it has ended."""
+        if self._candidates.get(candidate.process.pid) is not candidate:
+            return -1
+        if candidate.checks:
+            self._changed |= self._read_environment(candidate)
+        spent = self._read_signs(candidate)
+        closed = candidate.view is not None and candidate.page is None
+        if not candidate.matches or (closed and not self._is_rank(candidate)):
+            return 1 + spent
+        before = candidate.page
+        spent += candidate.search_page(self._proc, self._reads)
+        self._changed |= candidate.page is not before
+        return spent
+
+    def _is_rank(self, candidate: Candidate) -> bool:
+        return candidate.process.pid in self._rank_pids
+
+    def _resolve(self) -> list[FoundRank]:
+        claims = {
+            pid: claim
+            for pid, candidate in self._candidates.items()
+            if (claim := candidate.merged_claim()) is not None and not candidate.is_left_over()
+        }
+        for pid in list(claims):
+            candidate = self._candidates[pid]
+            candidate.owner = candidate.owner or self.owners.find(pid)
+            if not candidate.owner:  # the process has ended
+                del claims[pid]
+        chosen = choose_ranks(
+            [self._candidates[pid].as_claimant(claim) for pid, claim in claims.items()]
+        )
+        return self._describe({pid: claims[pid] for pid in sorted(chosen)})
+
+    def _describe(self, claims: dict[int, RankClaim]) -> list[FoundRank]:
+        launchers = {pid: self._launcher_of(self._candidates[pid]) for pid in claims}
+        launches = {
+            pid: describe_launch(
+                self._candidates[pid].words,
+                _identify(launchers[pid], self._candidates.get(launchers[pid].pid)),
+                self._candidates[pid].network,
+            )
+            for pid in claims
+        }
+        jobs = {
+            pid: self._job_of(self._candidates[pid], launchers[pid], launches[pid].id)
+            for pid in claims
+        }
+        families: dict[tuple[Process, JobKey], set[int]] = defaultdict(set)
+        for pid, claim in claims.items():
+            families[launchers[pid], jobs[pid]].add(claim.rank)
+        found = []
+        for pid, claim in claims.items():
+            candidate, above = self._candidates[pid], self._candidates.get(launchers[pid].pid)
+            if (above is not None and above.launches) or len(
+                families[launchers[pid], jobs[pid]]
+            ) > 1:
+                candidate.launched = True
+            rank = FoundRank(
+                process=candidate.process,
+                job=jobs[pid],
+                launch=launches[pid],
+                claim=claim,
+                page=candidate.page if candidate.view is not None else None,
+                has_page=candidate.view is not None,
+                launched=candidate.launched,
+            )
+            found.append(rank)
+        return found
+
+    def _find_unwatched(self) -> Iterator[UnwatchedProcess]:
+        for rank in self._left_out:
+            yield UnwatchedProcess(
+                pid=rank.pid, owner=rank.job.owner, job=rank.job.name, reason=OVER_LIMIT
+            )
+        left_out = {rank.pid for rank in self._left_out}
+        watched = {rank.pid for rank in self._ranks if rank.claim.is_possible}
+        for pid, owner in self._signs.items():
+            candidate = self._candidates[pid]
+            age_s = _find_age_s(candidate.process)
+            if pid in watched or pid in left_out or not candidate.matches:
+                continue
+            reason, detail = self._find_reason(candidate)
+            if reason and (age_s >= YOUNG_S or reason == WRONG_RANK):
+                job = find_given_name(candidate.words)
+                yield UnwatchedProcess(pid=pid, owner=owner, job=job, reason=reason, detail=detail)
+
+    def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
+        """Return why a process that seems to be a rank is not one, with details; else "", ""."""
+        above = self._rank_above(candidate)
+        if candidate.mistake and above is None:  # helpers inherit the environment of their rank
+            return WRONG_RANK, f"pid {candidate.process.pid}: {candidate.mistake}"
+        if not candidate.takes_part and not self._is_launched_on_gpu(candidate):
+            return "", ""
+        if above is not None and above.is_confirmed:
+            return "", ""  # a helper of a rank with a process group of its own
+        if not candidate.is_readable:
+            return NOT_READABLE, ""
+        return (HIDDEN_ENVIRONMENT, candidate.hidden) if candidate.hidden else (NO_RANK, "")
+
+    def _is_launched_on_gpu(self, candidate: Candidate) -> bool:
+        """Return whether a launcher has started a process that uses a GPU, or whose environment is
+        hidden, and that names no rank.
+        """
+        parent = candidate.process.parent
+        above = self._candidates.get(parent.pid) if parent is not None else None
+        is_launched = above is not None and above.launches and starts_ranks_only(above.command)
+        return is_launched and candidate.claim is None and candidate.has_sign()
+
+    def job_labels(self) -> tuple[JobLabels, ...]:
+        """Return the labels of the jobs on this node. They come from each job's lowest rank
+        here.
+        """
+        return tuple(each for each in self._labels.values() if each.known())
+
+    def _label_jobs(self, ranks: Iterable[FoundRank]) -> dict[JobKey, JobLabels]:
+        labels: dict[JobKey, JobLabels] = {}
+        for rank in sorted(ranks, key=lambda each: (each.claim.rank, each.pid)):
+            candidate = self._candidates.get(rank.pid)
+            if candidate is not None and rank.job not in labels:
+                labels[rank.job] = label_job(candidate.words, *rank.job)
+        return labels
+
+    def _job_of(self, candidate: Candidate, launcher: Process, launch: str) -> JobKey:
+        if candidate.view is not None and candidate.view.job:
+            name = candidate.view.job[:MAX_NAME]
+        else:
+            name = name_job(
+                candidate.words,
+                host=self._host,
+                launcher_started=launcher.start_time,
+            )
+        is_drill = drills.VARIABLE in candidate.words and drills.VARIABLE not in self._match
+        return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner, launch)
+
+    def _launcher_of(self, candidate: Candidate) -> Process:
+        """Return the process that started this rank and its siblings. The rank's own wrappers are
+        skipped.
+        """
+        last = candidate.process
+        for ancestor in candidate.process.lineage():
+            last, above = ancestor, self._candidates.get(ancestor.pid)
+            own_wrapper = above is not None and above.claim == candidate.claim is not None
+            if not own_wrapper or (above is not None and above.launches):
+                break
+        return last
+
+
+def _identify(launcher: Process, candidate: Candidate | None) -> str:
+    """Return the pid and start time of a launcher; empty for init, which adopts orphans."""
+    is_init = launcher.pid <= 1 and not (candidate is not None and candidate.launches)
+    return "" if is_init else f"{launcher.pid} {launcher.start_time}"
+
+
+def _find_age_s(process: Process) -> float:
+    """Return the seconds since a process was started."""
+    boot_now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return max(0.0, boot_now - process.start_time / CLOCK_TICKS_PER_S)

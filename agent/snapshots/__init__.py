@@ -1,1 +1,0 @@
-"""A snapshot of this node: its ranks now, without a tower."""
