@@ -25,7 +25,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from watchtower.service.fair_places import has_share
+from watchtower.service.sharing import has_share
 
 log = logging.getLogger(__name__)
 

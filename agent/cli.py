@@ -18,9 +18,8 @@ from watchtower.access.tower_address import (
     check_token_is_safe,
     check_tower_url,
 )
-from watchtower.service.arguments import Parser
-from watchtower.service.completing import add_completion, add_help
-from watchtower.service.log_limit import LogLimit
+from watchtower.service.command_line import Parser, add_completion, add_help
+from watchtower.service.daemon import LogLimit
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.series import MAX_OUTPUT_LINES
 

@@ -42,8 +42,8 @@ from agent.watching.observer import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist, find_gone
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
-from watchtower.service.fair_order import by_turns
-from watchtower.service.systemd import Notifier
+from watchtower.service.daemon import Notifier
+from watchtower.service.sharing import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import AgentGaps, ProcessId, Report

@@ -35,7 +35,7 @@ from watchtower.jobs.case_inputs import collect_case_inputs, split_case
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
 from watchtower.policy import Policy
-from watchtower.service.garbage import put_off_full_collections
+from watchtower.service.daemon import put_off_full_collections
 from watchtower.views.summary.summarize import summarize
 from watchtower.wire.dumps import DumpBatch, SentBatch
 

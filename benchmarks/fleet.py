@@ -49,7 +49,7 @@ from tests.synthesis.faults import LOADING
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat
 

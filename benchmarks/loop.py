@@ -38,7 +38,7 @@ from watchtower.api.intake import decode
 from watchtower.app import run_in_processes
 from watchtower.evidence.case import Case
 from watchtower.policy import Policy
-from watchtower.service.garbage import put_off_full_collections
+from watchtower.service.daemon import put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

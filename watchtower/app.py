@@ -57,8 +57,7 @@ from watchtower.api.slack_commands import SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
-from watchtower.service.garbage import put_off_full_collections
-from watchtower.service.systemd import Notifier
+from watchtower.service.daemon import Notifier, put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock

@@ -36,10 +36,9 @@ from watchtower.commands.exit_codes import (
 )
 from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
 from watchtower.config import TowerConfig, load_config
-from watchtower.service.arguments import Parser, name_or_id, person
-from watchtower.service.completing import add_completion, add_help
-from watchtower.service.log_limit import LogLimit
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.command_line import Parser, add_completion, add_help, name_or_id, person
+from watchtower.service.daemon import LogLimit
+from watchtower.service.settings import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -26,7 +26,7 @@ from watchtower.access.tls import is_loopback
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import AlertSettings
 from watchtower.policy import RENAMED, Policy
-from watchtower.service.settings_file import ConfigError, convert, read_tables
+from watchtower.service.settings import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
 from watchtower.ui.settings import PageSettings
 

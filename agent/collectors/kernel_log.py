@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from agent.collectors.collector import name_pci
-from watchtower.service.fair_order import by_turns
 from watchtower.service.metric_spec import Sample, counter, gauge
+from watchtower.service.sharing import by_turns
 from watchtower.service.toml_tables import read_table
 from watchtower.service.xid_table import explain_xid
 from watchtower.wire.observations import MAX_OBSERVATION_TEXT, MAX_WORD, Observation

@@ -24,8 +24,13 @@ from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, ProcessId, ToolBackoff, explain
 from agent.procfs import Proc, find_tracer, parse_stat
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.dumps import DumpFailure, FailureKind
-from watchtower.wire.native_functions import MAX_NATIVE_FRAMES, NativeFrame, NativeFunctions
+from watchtower.wire.dumps import (
+    MAX_NATIVE_FRAMES,
+    DumpFailure,
+    FailureKind,
+    NativeFrame,
+    NativeFunctions,
+)
 from watchtower.writing.printable import printable
 
 FUNCTIONS_DEADLINE_S = 5.0

@@ -27,13 +27,13 @@ from watchtower.wire.dumps import (
     ChildDump,
     FailureKind,
     KernelWait,
+    NativeFunctions,
     NativeKind,
     NativePlace,
     RankDump,
     ThreadDump,
+    name_program,
 )
-from watchtower.wire.native_functions import NativeFunctions
-from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 from watchtower.writing.printable import printable

@@ -44,11 +44,10 @@ from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import is_python
 from agent.ranks.owners import Owners
 from agent.ranks.pages import find_page
-from watchtower.service.fair_places import has_share
+from watchtower.service.sharing import has_share
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import FailureKind, KernelWait, RankDump
-from watchtower.wire.native_functions import NativeFunctions
+from watchtower.wire.dumps import FailureKind, KernelWait, NativeFunctions, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 

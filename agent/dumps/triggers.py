@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agent.dumps.turns import DumpSlots
 from agent.ranks.found_rank import JobKey, RankBeat
-from watchtower.service.fair_places import has_share
+from watchtower.service.sharing import has_share
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, MAX_ORDERS, Deadline, Order
 
 DUMP_EXPIRES_S = 60.0

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from watchtower.service.fair_order import by_turns
-from watchtower.service.fair_places import FairPlaces, has_share
+from watchtower.service.sharing import FairPlaces, by_turns, has_share
 
 DUMPS_AT_ONCE = 8
 """Jobs dumped at the same time on one node. One owner has at most four."""

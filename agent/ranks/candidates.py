@@ -29,8 +29,8 @@ from agent.ranks.lineages import Claimant
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.ranks.process_table import Process
-from watchtower.service.token_bucket import TokenBucket
-from watchtower.wire import programs
+from watchtower.service.sharing import TokenBucket
+from watchtower.wire import dumps
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK
 
 FIRST_DESCRIPTORS = 64
@@ -188,7 +188,7 @@ class Candidate:
     @property
     def is_python(self) -> bool:
         """Whether it runs Python. Its title may hide the command line."""
-        return is_python(self.command) or programs.is_python(self.program)
+        return is_python(self.command) or dumps.is_python(self.program)
 
     @property
     def is_confirmed(self) -> bool:

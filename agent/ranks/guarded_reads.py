@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from watchtower.service.fair_places import has_share
+from watchtower.service.sharing import has_share
 
 log = logging.getLogger(__name__)
 

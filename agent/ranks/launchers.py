@@ -12,7 +12,7 @@ from watchtower_heartbeat.launchers import IDENTITY_VARIABLES, LAUNCHERS, read_i
 from watchtower_heartbeat.page import UNKNOWN
 
 from watchtower.service.toml_tables import read_table
-from watchtower.wire import drills, programs
+from watchtower.wire import drills, dumps
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
 from watchtower.wire.report import JobLabels, Launch
 from watchtower.writing.printable import printable
@@ -281,7 +281,7 @@ def is_wrapper(command: Sequence[str]) -> bool:
 
 def is_python(command: Sequence[str]) -> bool:
     """Return whether a command line runs Python."""
-    return bool(command) and programs.is_python(os.path.basename(command[0]))
+    return bool(command) and dumps.is_python(os.path.basename(command[0]))
 
 
 def _first_of(rules: Iterable[JobRule], environment: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from agent.ranks.found_rank import FoundRank
-from watchtower.service.fair_order import by_turns
+from watchtower.service.sharing import by_turns
 from watchtower.wire.bounds import MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
 from watchtower.wire.report import (
     MAX_UNWATCHED,

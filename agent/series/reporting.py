@@ -20,7 +20,7 @@ from agent.procfs import Proc
 from agent.ranks.found_rank import FoundRank
 from agent.series.history import History
 from agent.series.output_child import BOTH, STREAMS
-from watchtower.service.token_bucket import TokenBuckets
+from watchtower.service.sharing import TokenBuckets
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.report import RankVitals

@@ -42,7 +42,7 @@ from agent.ranks.found_rank import JobKey
 from agent.ranks.process_table import ProcessTable
 from agent.watching.rank import WatchedRank
 from agent.watching.watchlist import Watchlist
-from watchtower.service.fair_order import by_turns
+from watchtower.service.sharing import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import AgentGaps, Report

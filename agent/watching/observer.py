@@ -14,8 +14,8 @@ from agent.metric_table import NODE_PROBLEM, SOURCE_LAST_SUCCESS
 from agent.procfs import CLOCK_TICKS_PER_S
 from agent.ranks.process_table import Process
 from agent.watching.rank import WatchedRank
-from watchtower.service.fair_order import by_turns
 from watchtower.service.metric_spec import Sample
+from watchtower.service.sharing import by_turns
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.observations import MAX_OBSERVATIONS, NODE, Observation
 from watchtower.wire.report import EndingKind, RankVitals

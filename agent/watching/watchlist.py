@@ -18,7 +18,7 @@ from agent.procfs import Proc, parse_stat
 from agent.ranks.found_rank import FoundRank, JobKey, RankBeat
 from agent.ranks.unwatched import MAX_ENDED
 from agent.watching.rank import WatchedRank
-from watchtower.service.fair_order import by_turns
+from watchtower.service.sharing import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import Launch, ProcessId, RankVitals
 

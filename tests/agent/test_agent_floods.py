@@ -22,7 +22,7 @@ from agent.ranks.process_table import MAX_LINEAGE, Process, ProcessTable
 from agent.ranks.unwatched import LARGE_JOB, MAX_LIVING, keep_within_quota
 from agent.watching.watchlist import Watchlist
 from tests.properties import examples
-from watchtower.service.log_limit import BURST, LogLimit
+from watchtower.service.daemon import BURST, LogLimit
 from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.report import Launch, RankVitals, Report
 

@@ -21,7 +21,7 @@ from agent.dumpers.native_functions import (
 )
 from agent.dumpers.native_places import NativePlaces
 from agent.procfs import Proc
-from watchtower.wire.native_functions import NativeFrame, NativeFunctions
+from watchtower.wire.dumps import NativeFrame, NativeFunctions
 
 PROCESS = (10, 1)
 READ = NativeFunctions(calls=(NativeFrame(file="libnccl.so.2", function="ncclGroupEnd"),))

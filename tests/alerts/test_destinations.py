@@ -24,7 +24,7 @@ from watchtower.alerts.destinations.slack import SlackBot, SlackWebhook
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import NAMES, AlertSettings
-from watchtower.service.settings_file import ConfigError, convert
+from watchtower.service.settings import ConfigError, convert
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 

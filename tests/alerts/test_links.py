@@ -18,7 +18,7 @@ from watchtower.alerts.labels import ALERT_NAMES
 from watchtower.alerts.links import AlertLinks, make_links
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.settings import AlertSettings
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 
 ROOT = Path(__file__).parents[2]
 

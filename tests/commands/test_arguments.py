@@ -8,8 +8,13 @@ import pytest
 
 from watchtower.cli import main, make_parser
 from watchtower.commands.exit_codes import MEANINGS
-from watchtower.service.arguments import MAX_COMPARED, suggest
-from watchtower.service.completing import SHELLS, list_commands, write_script
+from watchtower.service.command_line import (
+    MAX_COMPARED,
+    SHELLS,
+    list_commands,
+    suggest,
+    write_script,
+)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -15,7 +15,7 @@ from watchtower.commands.exit_codes import MEANINGS
 from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.drills.settings import DrillSettings
 from watchtower.policy import Policy
-from watchtower.service.completing import list_commands
+from watchtower.service.command_line import list_commands
 from watchtower.store.retention import Retention
 from watchtower.ui.settings import PageSettings
 

@@ -15,7 +15,7 @@ from tests.deploy.listening import ServiceManager
 from tests.diagnosers import in_thread
 from watchtower.app import tick_forever
 from watchtower.policy import Policy
-from watchtower.service.systemd import MAX_STATUS, RETRY_S, Notifier
+from watchtower.service.daemon import MAX_STATUS, RETRY_S, Notifier
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

@@ -10,7 +10,7 @@ from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.evidence.native import MAX_FUNCTIONS, describe_functions
 from watchtower.jobs.native_reads import AGAIN_S, MAX_TRIES, NativeReads
-from watchtower.wire.native_functions import NativeFrame, NativeFunctions
+from watchtower.wire.dumps import NativeFrame, NativeFunctions
 
 SUSPECT = 5
 STUCK = SPINNING | {SUSPECT: "working"}

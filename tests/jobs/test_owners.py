@@ -13,10 +13,10 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.generation import PastGeneration, ProcessKey
 from watchtower.fleet.labels import MAX_PAIRS, Labels
 from watchtower.fleet.pace import Pauses
-from watchtower.fleet.quotas import Quota
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
 from watchtower.policy import Policy
+from watchtower.service.sharing import Quota
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from watchtower.service.daemon_executor import DaemonExecutor
+from watchtower.service.calls import DaemonExecutor
 from watchtower.store import grouped_writes
 from watchtower.store.grouped_writes import (
     COMMITS,

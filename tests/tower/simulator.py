@@ -30,11 +30,11 @@ from watchtower.wire.dumps import (
     DumpBatch,
     DumpReceipt,
     KernelWait,
+    NativeFunctions,
     NativePlace,
     RankDump,
     ThreadDump,
 )
-from watchtower.wire.native_functions import NativeFunctions
 from watchtower.wire.report import ProcessId, Report
 from watchtower.wire.stacks import Stack
 from watchtower.wire.verdict import Verdict

@@ -14,7 +14,7 @@ from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.config import load_config
 from watchtower.policy import Policy
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower

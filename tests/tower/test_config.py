@@ -5,7 +5,7 @@ import pytest
 from watchtower.access.scopes import Scope, TokenBook
 from watchtower.app import OPEN_TO_ALL, find_warnings, make_people
 from watchtower.config import load_config
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.wire.verdict import Cause
 
 

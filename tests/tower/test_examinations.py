@@ -11,7 +11,7 @@ from tests.diagnosis.builders import FETCHING, a_native
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError
 from watchtower.tower.stack_views import list_stacks

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from watchtower.service.garbage import YOUNG_AFTER, put_off_full_collections
+from watchtower.service.daemon import YOUNG_AFTER, put_off_full_collections
 
 
 @pytest.fixture

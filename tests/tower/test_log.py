@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from watchtower.service import log_limit
-from watchtower.service.log_limit import (
+from watchtower.service import daemon
+from watchtower.service.daemon import (
     BURST,
     CALL_BURST,
     CALL_PER_S,
@@ -45,7 +45,7 @@ class Log:
 
 @pytest.fixture
 def log(monkeypatch) -> Log:
-    monkeypatch.setattr(log_limit, "MAX_SHARERS", MAX_SHARERS)
+    monkeypatch.setattr(daemon, "MAX_SHARERS", MAX_SHARERS)
     return Log()
 
 

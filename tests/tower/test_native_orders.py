@@ -14,11 +14,11 @@ from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.evidence.case import Case
 from watchtower.jobs.native_reads import AGAIN_S
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
 from watchtower.tower.stack_views import OLD_AGENT, list_stacks
-from watchtower.wire.native_functions import NativeFrame, NativeFunctions
+from watchtower.wire.dumps import NativeFrame, NativeFunctions
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, Order
 
 SUSPECT = 2

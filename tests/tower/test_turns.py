@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from watchtower.service.fair_places import HALF_LIFE_S
+from watchtower.service.sharing import HALF_LIFE_S
 from watchtower.tower.clock import Clock
 from watchtower.tower.turns import Turns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watchtower.incidents.incident import JobFacts
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.ui.commands import write_commands
 from watchtower.ui.links import LinkSubject, check_links, fill_links
 from watchtower.ui.settings import PageSettings

@@ -1,8 +1,7 @@
 import msgspec
 import pytest
 
-from watchtower.wire.dumps import ChildDump
-from watchtower.wire.programs import name_program
+from watchtower.wire.dumps import ChildDump, name_program
 
 
 @pytest.mark.parametrize(

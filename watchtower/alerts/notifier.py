@@ -21,8 +21,7 @@ from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox
 from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
 from watchtower.incidents.incident import Incident
-from watchtower.service.daemon_executor import DaemonExecutor
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import DaemonExecutor, timeout
 from watchtower.store.protocol import Store
 from watchtower.store.values import AlertRow
 from watchtower.tower.clock import Clock

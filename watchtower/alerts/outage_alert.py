@@ -14,7 +14,7 @@ from watchtower.alerts.alert import Alert
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState
 from watchtower.alerts.outage_message import MAX_NAMED, OutageFacts
-from watchtower.service.fair_order import by_turns
+from watchtower.service.sharing import by_turns
 
 WORST_FIRST = ("critical", "warning", "info")
 """Severities. Any other one counts as worse."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from watchtower.alerts.alert import Alert
-from watchtower.service.fair_places import FairUse
-from watchtower.service.token_bucket import TokenBucket
+from watchtower.service.sharing import FairUse, TokenBucket
 
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 300.0
 """Seconds to the first retry. Each further wait is twice as long, up to the second number."""

@@ -16,7 +16,7 @@ import msgspec
 
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.outbox import Entry, Outbox
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.store.protocol import Store
 from watchtower.store.values import AlertRow
 from watchtower.tower.clock import Clock

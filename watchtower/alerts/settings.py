@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.wire.verdict import Cause
 
 NAMES = ("webhook", "alertmanager", "slack", "pagerduty")

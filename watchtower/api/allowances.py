@@ -6,8 +6,7 @@ also has only one address.
 
 from __future__ import annotations
 
-from watchtower.fleet.quotas import Quota
-from watchtower.service.token_bucket import TokenBuckets
+from watchtower.service.sharing import Quota, TokenBuckets
 
 WASTE_SHARE = 0.1
 """Share of the event loop's time that one address may use with refused messages."""

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from watchtower.api.client_addresses import share_of
 from watchtower.api.problems import describe_failure, problem
-from watchtower.fleet.quotas import Quota
+from watchtower.service.sharing import Quota
 
 log = logging.getLogger("watchtower.api")
 

@@ -19,7 +19,7 @@ import heapq
 import itertools
 from collections import Counter
 
-from watchtower.service.fair_places import FairUse
+from watchtower.service.sharing import FairUse
 
 SLICE_BYTES = 160 * 1024
 """Bytes of messages that are handled in one turn: 16 batches of dumps of eight ranks, 32 reports,

@@ -18,7 +18,7 @@ from watchtower.api.allowances import HeldBytes, WasteAllowance
 from watchtower.api.connections import MAX_LENGTH_DIGITS
 from watchtower.api.fair_turns import FairTurns
 from watchtower.api.security import Refusals, client_of
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.wire import PROTOCOL_VERSION
 
 MAX_DIRECT_BYTES = 64 * 1024

@@ -32,7 +32,8 @@ from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.api.two_routes import TwoRoutes
 from watchtower.fleet.job import Job
-from watchtower.fleet.shares import (
+from watchtower.jobs.progress import is_judged
+from watchtower.service.sharing import (
     CALM,
     ENDED,
     IN_TROUBLE,
@@ -40,7 +41,6 @@ from watchtower.fleet.shares import (
     Contender,
     rank_fairly,
 )
-from watchtower.jobs.progress import is_judged
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.live import LiveJob

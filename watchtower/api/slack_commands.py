@@ -21,7 +21,7 @@ from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.slack_answers import Asked, SlackAnswers
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 from watchtower.writing import slack_blocks
 
 PATH = "/slack/commands"

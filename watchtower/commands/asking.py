@@ -17,7 +17,7 @@ from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, lis
 from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
 from watchtower.commands.outages import find_shared, write_outages
 from watchtower.commands.printing import as_json, clean, clean_lines, table
-from watchtower.service.arguments import suggest
+from watchtower.service.command_line import suggest
 from watchtower.writing.text import format_count
 from watchtower.writing.times import format_time
 from watchtower.writing.verdict_text import SHOWN_AFTERMATH

@@ -11,7 +11,7 @@ from watchtower.commands.client import ClientError, TowerClient
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import clean_lines
 from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
-from watchtower.service.arguments import Parser, name_or_id
+from watchtower.service.command_line import Parser, name_or_id
 
 
 def add_export(parser: Parser) -> None:

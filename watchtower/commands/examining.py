@@ -16,7 +16,7 @@ from watchtower.commands.printing import as_json, clean_lines
 from watchtower.evidence.native import describe_functions_age, format_native_frame
 from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.native_functions import NativeFrame
+from watchtower.wire.dumps import NativeFrame
 from watchtower.wire.stacks import Frame, make_stack
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 

@@ -11,7 +11,7 @@ from watchtower.commands.exit_codes import DONE
 from watchtower.commands.printing import as_json, clean
 from watchtower.commands.silencing import user_name
 from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
-from watchtower.service.arguments import Parser, name_or_id, person
+from watchtower.service.command_line import Parser, name_or_id, person
 from watchtower.wire.verdict import Cause
 
 RIGHT, WRONG = "right", "wrong"

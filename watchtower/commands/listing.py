@@ -6,7 +6,7 @@ import argparse
 import re
 from datetime import datetime, timedelta, timezone
 
-from watchtower.service.arguments import Parser, name_or_id
+from watchtower.service.command_line import Parser, name_or_id
 from watchtower.wire.verdict import Cause, Domain, Status
 from watchtower.writing.times import read_time
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from watchtower.commands.silencing import duration
-from watchtower.service.arguments import Parser, name_or_id
+from watchtower.service.command_line import Parser, name_or_id
 
 
 def add_diagnose(parser: Parser) -> None:

@@ -14,7 +14,7 @@ from watchtower.commands.empty import list_connected
 from watchtower.commands.exit_codes import DONE
 from watchtower.commands.listing import MAX_DURATION, read_duration
 from watchtower.commands.printing import as_json, clean, table
-from watchtower.service.arguments import Parser, name_or_id, person, suggest
+from watchtower.service.command_line import Parser, name_or_id, person, suggest
 from watchtower.wire.bounds import MAX_SILENCE_S
 from watchtower.writing.times import DAY, format_time
 

@@ -14,7 +14,7 @@ from watchtower.access.tower_address import (
     check_tower_url,
 )
 from watchtower.commands.client import TIMEOUT_S, TowerClient
-from watchtower.service.arguments import Parser
+from watchtower.service.command_line import Parser
 
 INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from watchtower.diagnoser import frames
 from watchtower.diagnoser.messages import DiagnosisLimits, read_limits, write_gave_up
 from watchtower.diagnoser.work import answer
-from watchtower.service.garbage import put_off_full_collections
+from watchtower.service.daemon import put_off_full_collections
 
 OOM_SCORE_ADJ = "800"
 """If memory runs out, the kernel ends this process before the tower or a training process."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from watchtower.drills.errors import DrillError
-from watchtower.service.settings_file import ConfigError, convert, read_tables
+from watchtower.service.settings import ConfigError, convert, read_tables
 
 Schedule = Literal["spin", "yield", "sleep"]
 Log = Literal["nccl", "absent", "frozen"]

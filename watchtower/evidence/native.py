@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watchtower.wire.dumps import NativeKind, NativePlace, RankDump, ThreadDump
-from watchtower.wire.native_functions import NativeFrame, NativeFunctions
+from watchtower.wire.dumps import (
+    NativeFrame,
+    NativeFunctions,
+    NativeKind,
+    NativePlace,
+    RankDump,
+    ThreadDump,
+)
 from watchtower.wire.report import ProcessState
 from watchtower.writing.text import clean, format_duration
 

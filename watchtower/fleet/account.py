@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from watchtower.fleet.quotas import Quota
+from watchtower.service.sharing import Quota
 
 LOW_WATER = 7 / 8
 """Share of the limit that may remain after data was dropped, so that the next drop is not due at

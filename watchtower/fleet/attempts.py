@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from watchtower.service.token_bucket import TokenBucket
+from watchtower.service.sharing import TokenBucket
 
 BURST = 6
 """Number of attempts that may begin without a wait. Real jobs need many seconds to start."""

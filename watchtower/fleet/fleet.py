@@ -26,9 +26,9 @@ from watchtower.fleet.labels import Labels
 from watchtower.fleet.node import HeldRank, NodeRecord
 from watchtower.fleet.phases import outside_s, phase_changed_at
 from watchtower.fleet.placing import Placing
-from watchtower.fleet.quotas import Quota
 from watchtower.fleet.unwatched import SkippedClaims, label_unwatched
 from watchtower.policy import Policy
+from watchtower.service.sharing import Quota
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Beat, ProcessState, RankVitals, Report

@@ -8,7 +8,7 @@ from itertools import islice
 from watchtower.fleet.generation import PastGeneration
 from watchtower.fleet.job import Job
 from watchtower.fleet.node import NodeRecord
-from watchtower.fleet.shares import keep_fairly
+from watchtower.service.sharing import keep_fairly
 
 MAX_NODES_CHECKED = 256
 """Nodes that are checked for ranks to find a silent one, so that a refusal costs little."""

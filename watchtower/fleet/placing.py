@@ -26,7 +26,7 @@ from watchtower.fleet.launches import (
     read_origin,
 )
 from watchtower.fleet.node import NodeRecord
-from watchtower.fleet.quotas import Quota
+from watchtower.service.sharing import Quota
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import RankVitals, Report
 

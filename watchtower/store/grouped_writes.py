@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from watchtower.service.daemon_executor import Executor
-from watchtower.service.token_bucket import TokenBucket
+from watchtower.service.calls import Executor
+from watchtower.service.sharing import TokenBucket
 
 MAX_GROUP = 256
 """Writes in one transaction. A read waits for one transaction at most."""

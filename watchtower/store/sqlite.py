@@ -20,8 +20,8 @@ import msgspec
 
 from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
-from watchtower.service.daemon_executor import DaemonExecutor, Executor, InlineExecutor
-from watchtower.service.token_bucket import TokenBucket
+from watchtower.service.calls import DaemonExecutor, Executor, InlineExecutor
+from watchtower.service.sharing import TokenBucket
 from watchtower.store import incident_rows, rows
 from watchtower.store.file_state import advise, inode_of, is_damaged, lacks_room, lock_file
 from watchtower.store.grouped_writes import GroupedWrites

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
-from watchtower.service.daemon_executor import DaemonExecutor
+from watchtower.service.calls import DaemonExecutor
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.inputs import Diagnosed, DiagnosisAsked, Record

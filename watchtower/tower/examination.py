@@ -15,10 +15,10 @@ from math import ceil
 from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.generation import Generation, RankRecord
 from watchtower.fleet.job import Job
-from watchtower.fleet.quotas import Quota
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import DumpsWanted
 from watchtower.jobs.on_demand import collect_on_demand
+from watchtower.service.sharing import Quota
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis
 from watchtower.tower.diagnosis_runner import Runner

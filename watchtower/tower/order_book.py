@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from watchtower.fleet.generation import LaunchKey, RankRecord
-from watchtower.fleet.quotas import Quota
+from watchtower.service.sharing import Quota
 from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
 
 EXPIRES_S = 10.0

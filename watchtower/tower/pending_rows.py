@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchtower.fleet.quotas import Quota
-from watchtower.fleet.shares import CALM, Contender, rank_fairly
+from watchtower.service.sharing import CALM, Contender, Quota, rank_fairly
 from watchtower.store.values import GenerationRow, PauseRow
 
 MAX_PENDING = 8192

@@ -20,7 +20,7 @@ import msgspec
 
 from watchtower import __version__
 from watchtower.policy import Policy
-from watchtower.service.daemon_executor import DaemonExecutor
+from watchtower.service.calls import DaemonExecutor
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Drawn, Input, Record, Stopped, Ticked

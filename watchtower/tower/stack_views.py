@@ -12,8 +12,7 @@ from watchtower.evidence.native import describe_native
 from watchtower.evidence.threads import index_stacks
 from watchtower.views.case_summary import StackBranch, StackTree
 from watchtower.views.summary.stacks import main_digest
-from watchtower.wire.dumps import RankDump, ThreadDump
-from watchtower.wire.native_functions import NativeFunctions
+from watchtower.wire.dumps import NativeFunctions, RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 

@@ -1,4 +1,4 @@
-"""Fair turns for coroutines at a resource with few places, see `watchtower/service/fair_places.py`.
+"""Fair turns for coroutines at a resource with few places, see `watchtower/service/sharing.py`.
 
 If there are two places, one owner can hold only one. So an owner with many requests waits for its
 own requests, and the other place is free for other owners.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from watchtower.service.fair_places import FairPlaces, Ticket
+from watchtower.service.sharing import FairPlaces, Ticket
 from watchtower.tower.clock import Clock
 
 

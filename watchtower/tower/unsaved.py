@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from watchtower.fleet.quotas import Quota
 from watchtower.incidents.incident import Incident
+from watchtower.service.sharing import Quota
 
 MAX_UNSAVED = 1000
 """Incidents that wait in memory while the store fails. Owners share this number. Further incidents

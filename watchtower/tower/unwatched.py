@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.fleet.node import UnwatchedRanks
-from watchtower.service.fair_order import by_turns
+from watchtower.service.sharing import by_turns
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OTHER_REASONS

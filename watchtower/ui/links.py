@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.tower.clock import rfc3339
 
 MAX_LINKS = 8

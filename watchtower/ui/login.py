@@ -23,7 +23,7 @@ from watchtower.api.forms import read_form
 from watchtower.api.local_paths import check_next, redirect
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.visitors import Visitors, visitor_of
-from watchtower.service.token_bucket import TokenBuckets
+from watchtower.service.sharing import TokenBuckets
 from watchtower.ui.pages import Pages, Shown
 
 log = logging.getLogger("watchtower.login")

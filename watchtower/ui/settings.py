@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.ui.links import check_links
 
 Links = Annotated[

@@ -7,6 +7,7 @@ others did".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,10 +34,78 @@ from watchtower.wire.bounds import (
     optional,
 )
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
-from watchtower.wire.native_functions import NativeFunctions
-from watchtower.wire.programs import name_program
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
+
+MAX_WORDS = 16
+"""Words of a command line that are searched for the name of a module."""
+
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+"""Options of Python whose value is the next word."""
+
+
+def name_program(command: Sequence[str]) -> str:
+    """Return "rsync", or "python3 -m package.module" for a module; "" without a command line.
+
+    The result, split at spaces and named again, does not change.
+    """
+    # A process may write a title into its first word. Only the first part of it is a program.
+    first = command[0].split(maxsplit=1) if command else []
+    if not first:
+        return ""
+    program = first[0].rpartition("/")[2]
+    module = _find_module(command[1:MAX_WORDS]) if is_python(program) else ""
+    return f"{program} -m {module}" if module else program
+
+
+def is_python(program: str) -> bool:
+    """Return whether a program, named without its folder, is a Python interpreter."""
+    return program.startswith(("python", "pypy"))
+
+
+def _find_module(words: Sequence[str]) -> str:
+    waiting = iter(words)
+    for word in waiting:
+        if word.startswith("-m"):
+            module = word[2:] or next(waiting, "")
+            return module if all(part.isidentifier() for part in module.split(".")) else ""
+        if not word.startswith("-") or word == "-c":
+            break
+        if word in _WITH_VALUE:
+            next(waiting, "")
+    return ""
+
+
+MAX_NATIVE_FRAMES = 24
+"""Frames of one stack, innermost first. A wait in a device library has about ten before Python."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(file=NAME, function=NAME)
+class NativeFrame:
+    """One native frame. All texts are those of the program that was read."""
+
+    file: str
+    """Base name of the library: "libnccl.so.2"."""
+    function: str = ""
+    """Name from the symbols of the library, "pthread_cond_wait"; empty if it has none here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(calls=entries(MAX_NATIVE_FRAMES), age_s=AGE, failure=TEXT)
+class NativeFunctions:
+    """The native frames of the main thread between its place and its innermost Python frame, or why
+    they were not read."""
+
+    calls: tuple[NativeFrame, ...] = ()
+    """Innermost first. Empty if the thread runs Python itself."""
+    is_whole: bool = False
+    """The frames lead to the Python frame. False: the callers of the last one are not known, as
+    for some threads that spin."""
+    age_s: float = 0.0
+    """Seconds between reading the functions and the dump that contains them."""
+    failure: str = ""
+    """Why there are none; empty if they were read."""
 
 
 class FailureKind(Enum):

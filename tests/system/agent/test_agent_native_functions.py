@@ -32,8 +32,7 @@ from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
 from tests.system.agent.test_agent_freezer import FREEZER, freezer  # noqa: F401 - a fixture
 from watchtower.drills.compiling import compile_library, find_compiler
-from watchtower.wire.dumps import RankDump
-from watchtower.wire.native_functions import NativeFunctions
+from watchtower.wire.dumps import NativeFunctions, RankDump
 
 Start = Callable[..., Victim]
 PROC = Proc()

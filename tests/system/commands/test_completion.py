@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watchtower.cli import make_parser
-from watchtower.service.completing import SHELLS, list_commands, write_script
+from watchtower.service.command_line import SHELLS, list_commands, write_script
 
 SCRIPTS = {
     shell: write_script(shell, "watchtower", list_commands(make_parser())) for shell in SHELLS

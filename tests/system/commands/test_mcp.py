@@ -14,7 +14,7 @@ from mcp.client import Client
 
 from tests.towers import RunningTower
 from watchtower.commands.model_answers import MAX_ANSWER
-from watchtower.service.timeouts import timeout
+from watchtower.service.calls import timeout
 
 WATCHTOWER = [sys.executable, "-P", "-m", "watchtower"]
 

@@ -109,7 +109,7 @@ def test_what_was_not_written_yet_is_written_before_the_end(tower: Running):
 
 def test_work_that_never_ends_does_not_hold_the_exit():
     code = (
-        "import time; from watchtower.service.daemon_executor import DaemonExecutor; "
+        "import time; from watchtower.service.calls import DaemonExecutor; "
         "executor = DaemonExecutor('slow'); "
         "executor.submit(lambda: time.sleep(60)); print(executor.stop(0.1))"
     )

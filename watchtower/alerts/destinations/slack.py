@@ -16,7 +16,7 @@ from watchtower.alerts.alert import Alert
 from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
-from watchtower.service.settings_file import ConfigError
+from watchtower.service.settings import ConfigError
 from watchtower.writing import slack_blocks
 
 API = "https://slack.com/api"

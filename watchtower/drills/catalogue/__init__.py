@@ -26,7 +26,7 @@ from watchtower.drills.catalogue import (
 )
 from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
-from watchtower.service.arguments import suggest
+from watchtower.service.command_line import suggest
 
 log = logging.getLogger("watchtower.drills")
 

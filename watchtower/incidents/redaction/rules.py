@@ -20,10 +20,11 @@ from watchtower.wire.dumps import (
     DumpFailure,
     KernelWait,
     Mount,
+    NativeFrame,
+    NativeFunctions,
     NativePlace,
     ThreadDump,
 )
-from watchtower.wire.native_functions import NativeFrame, NativeFunctions
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import AgentGaps, Beat, Ending
 from watchtower.wire.stacks import Stack

@@ -1,12 +1,27 @@
-"""Runs calls in order: a thread that never delays the end of the process, or at once."""
+"""Calls that may take long: in a thread that never delays the end of the process, or at once;
+and `async with timeout(seconds)`, on every Python.
+
+`timeout` raises `asyncio.TimeoutError`. Before Python 3.11 that is another exception than
+`TimeoutError`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
+
+if sys.version_info >= (3, 11):
+    timeout = asyncio.timeout
+else:
+    import async_timeout
+
+    timeout = async_timeout.timeout
+
 
 _T = TypeVar("_T")
 

@@ -1,15 +1,30 @@
-"""Places shared by owners: whoever has used least is next, and no owner takes the last one."""
+"""How owners share places, lists and rates."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from watchtower.service import fair_places as module
-from watchtower.service.fair_places import HALF_LIFE_S, FairPlaces, Ticket, has_share
+from watchtower.service import sharing as module
+from watchtower.service.sharing import (
+    ALWAYS_FIRST,
+    CALM,
+    ENDED,
+    HALF_LIFE_S,
+    IN_TROUBLE,
+    OPEN_INCIDENT,
+    Contender,
+    FairPlaces,
+    Ticket,
+    TokenBucket,
+    TokenBuckets,
+    has_share,
+    rank_fairly,
+)
 
 
 def owners(tickets: list[Ticket]) -> list[str]:
@@ -151,3 +166,122 @@ def test_places_are_bounded_and_given_back_and_never_idle_while_a_new_owner_wait
         assert len(out) == 3 or not good
         if gives_back and out:
             places.leave(out.pop(0), now + 0.5)
+
+
+def of(owner: str, count: int, urgency: int = CALM) -> list[Contender]:
+    return [Contender(owner, urgency, 0.0, f"{owner}-{number}") for number in range(count)]
+
+
+def names(candidates: list[Contender], limit: int) -> list[str]:
+    return [each.name for each in rank_fairly(candidates)[:limit]]
+
+
+def test_a_flood_of_healthy_jobs_hides_no_other_owners_job():
+    flood = of("aaa", 511) + of("aab", 511)
+    assert {"victim-0", "victim-1"} <= set(names(flood + of("victim", 2), 1000))
+
+
+@pytest.mark.parametrize("urgency", [OPEN_INCIDENT, IN_TROUBLE])
+@pytest.mark.parametrize("mine", [OPEN_INCIDENT, IN_TROUBLE, CALM])
+def test_a_flood_of_jobs_in_trouble_hides_no_other_owners_job(urgency, mine):
+    flood = of("aaa", 511, urgency) + of("aab", 511, urgency)
+    assert {"victim-0", "victim-1"} <= set(names(flood + of("victim", 2, mine), 1000))
+
+
+def test_jobs_in_trouble_come_before_all_healthy_ones():
+    calm = [each for owner in range(500) for each in of(f"calm-{owner}", 4)]
+    troubled = of("victim", ALWAYS_FIRST, IN_TROUBLE)
+    assert set(names(calm + troubled, ALWAYS_FIRST)) == {each.name for each in troubled}
+
+
+def test_of_one_owner_the_oldest_incident_comes_first_and_ended_jobs_last():
+    jobs = [
+        Contender("a", ENDED, 0.0, "ended"),
+        Contender("a", CALM, 0.0, "calm"),
+        Contender("a", OPEN_INCIDENT, 9.0, "new"),
+        Contender("a", OPEN_INCIDENT, 1.0, "old"),
+        Contender("a", IN_TROUBLE, 0.0, "suspect"),
+    ]
+    assert names(jobs, 9) == ["old", "new", "suspect", "calm", "ended"]
+
+
+@pytest.mark.parametrize("urgencies", [(OPEN_INCIDENT, IN_TROUBLE), (CALM, ENDED)])
+@given(data=st.data(), limit=st.integers(1, 40))
+@examples(200)
+def test_no_owner_lacks_a_place_while_another_has_more_than_its_share(urgencies, data, limit):
+    drawn = st.tuples(st.sampled_from("abcd"), st.sampled_from(urgencies), st.floats(0, 9))
+    found = data.draw(st.lists(drawn, max_size=60))
+    candidates = [Contender(*each, f"j{number}") for number, each in enumerate(found)]
+    ranked = rank_fairly(candidates)
+    assert sorted(ranked) == sorted(candidates)
+    assert rank_fairly(candidates[::-1]) == ranked
+    counts = Counter(each.owner for each in ranked[:limit])
+    for hidden in ranked[limit:]:
+        assert counts[hidden.owner] >= max(counts.values()) - 1
+
+
+def test_it_begins_full_and_fills_again_to_its_burst_and_no_further():
+    bucket = TokenBucket(burst=3, per_s=0.5)
+    assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
+    assert not bucket.take(101.0)
+    assert bucket.take(102.0)
+    assert bucket.left(1e9) == 3
+
+
+def test_what_is_not_there_is_not_taken():
+    bucket = TokenBucket(burst=3, per_s=1)
+    assert not bucket.take(0.0, 4)
+    assert bucket.take(0.0, 3)
+
+
+def test_a_debt_is_worked_off():
+    bucket = TokenBucket(burst=2, per_s=0.1)
+    bucket.spend(0.0, 5.0)
+    assert bucket.left(0.0) == -3.0
+    assert bucket.left(29.0) < 0
+    assert bucket.left(31.0) > 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 5)), max_size=50),
+    st.floats(1, 10),
+    st.floats(0.01, 10),
+)
+def test_no_more_is_taken_than_the_burst_and_the_time_give(steps, burst, per_s):
+    bucket, now, taken = TokenBucket(burst, per_s), 0.0, 0.0
+    for wait, count in steps:
+        now += wait
+        taken += count if bucket.take(now, count) else 0.0
+    assert taken <= burst + now * per_s + 1e-6
+
+
+def test_a_clock_that_goes_back_gives_and_takes_nothing():
+    bucket = TokenBucket(burst=1, per_s=1)
+    assert bucket.take(10.0)
+    assert not bucket.take(5.0)
+    assert not bucket.take(10.5)
+    assert bucket.take(11.0)
+
+
+def test_each_key_has_its_own_bucket():
+    buckets = TokenBuckets[str](burst=1, per_s=1, most=8)
+    assert buckets.use("a").take(0.0)
+    assert not buckets.use("a").take(0.0)
+    assert buckets.use("b").take(0.0)
+    assert buckets.find("c") is None
+    assert len(buckets) == 2
+
+
+def test_invented_keys_make_no_tokens():
+    buckets = TokenBuckets[int](burst=2, per_s=0.0, most=8)
+    taken = sum(buckets.use(key).take(0.0) for key in range(1000))
+    assert taken == 2 * 8
+    assert len(buckets) == 8
+
+
+def test_the_key_that_was_unused_for_longest_makes_room():
+    buckets = TokenBuckets[str](burst=1, per_s=1, most=2)
+    for key in ("a", "b", "a", "c"):
+        buckets.use(key)
+    assert buckets.find("b") is None
+    assert buckets.find("a") is not None
