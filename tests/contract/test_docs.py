@@ -90,6 +90,7 @@ def test_every_command_is_in_the_readme():
 def test_every_file_that_the_documents_name_exists():
     for page in [
         "README.md",
+        "CHANGELOG.md",
         "CONTRIBUTING.md",
         "dashboards/README.md",
         *map(str, (ROOT / "docs").rglob("*.md")),
