@@ -1,4 +1,4 @@
-"""The patches in CONTRIBUTING work as soon as they are applied: a rule, and a collector."""
+"""The patches in docs/recipes, and the one in CONTRIBUTING, work as soon as they are applied."""
 
 from __future__ import annotations
 
@@ -51,11 +51,15 @@ def test_the_patch_of_a_rule_makes_a_rule_that_works(tmp_path: Path) -> None:
 def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
     tmp_path: Path,
 ) -> None:
-    (line,) = answer(ASK_COLLECTOR, tmp_path, patch_of("open_files.py")).splitlines()
+    (line,) = answer(ASK_COLLECTOR, tmp_path, recipe("collector")).splitlines()
     name, text, metric, *titles = line.split("|")
     assert (name, metric) == ("open_files", "watchtower_open_files_ratio")
     assert text.startswith("the node has ")
     assert "Open files" in titles
+
+
+def recipe(name: str) -> str:
+    return (ROOT / f"docs/recipes/{name}.patch").read_text("utf-8")
 
 
 def patch_of(new_file: str) -> str:
