@@ -9,7 +9,7 @@ from tests.diagnosis.causes.test_odd_gpu import SPINNING, observed
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.evidence.native import MAX_FUNCTIONS, describe_functions
-from watchtower.jobs.native_reads import AGAIN_S, MAX_TRIES, NativeReads
+from watchtower.jobs.incident_reads import AGAIN_S, MAX_TRIES, NativeReads
 from watchtower.wire.dumps import NativeFrame, NativeFunctions
 
 SUSPECT = 5

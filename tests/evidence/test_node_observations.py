@@ -1,7 +1,7 @@
 """The observations of a node: replaced by its agent, aged, bounded, not forged by another agent."""
 
-from watchtower.fleet.node import NodeRecord
-from watchtower.fleet.observations import NodeObservations
+from watchtower.fleet.nodes import NodeRecord
+from watchtower.jobs.agents import NodeObservations
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import Report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.launches import CONFIRM_S
+from watchtower.fleet.labels import CONFIRM_S
 from watchtower.wire.report import Beat, Ending, EndingKind, Launch, RankVitals, Report
 
 USER = "uid:1000"

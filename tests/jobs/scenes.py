@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.condition import Condition
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.pauses import Pauses
 from watchtower.policy import Policy
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import (

@@ -1,9 +1,9 @@
 """One `JobWatch` that advances second by second: for tests of statuses, incidents and pauses."""
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Suspect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.fleet.checkpoints import Checkpoints
+from watchtower.jobs.generation import Checkpoints
 from watchtower.wire.report import Beat
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs.scenes import World
-from watchtower.fleet.pace import Pause
-from watchtower.jobs.condition import ConditionKind, Why
-from watchtower.jobs.job_end import find_end
+from watchtower.jobs.condition import ConditionKind, Why, find_end
+from watchtower.jobs.pauses import Pause
 from watchtower.policy import Policy
 from watchtower.wire.report import EndingKind, ProcessState
 

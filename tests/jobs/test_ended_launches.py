@@ -17,7 +17,7 @@ from tests.jobs.launch_scenes import (
     without_rendezvous,
 )
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.node import NodeRecord
+from watchtower.fleet.nodes import NodeRecord
 from watchtower.policy import Policy
 
 

@@ -6,13 +6,12 @@ import pytest
 
 from tests.diagnosis.builders import a_stack, as_sent, case_of
 from watchtower.fleet import fleet as bounds
-from watchtower.fleet.attempts import REFILL_S
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import MAX_RIVALS, MIN_MISSING
-from watchtower.fleet.job import MIN_RETIRED
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.case_inputs import collect_case_inputs
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import MAX_RIVALS, MIN_MISSING
+from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.roster import MIN_RETIRED, REFILL_S
 from watchtower.policy import Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump

@@ -16,11 +16,11 @@ import pytest
 from tests.diagnosis.builders import a_stack, as_sent
 from tests.properties import is_thorough
 from watchtower.fleet import fleet as bounds
-from watchtower.fleet.attempts import REFILL_S
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import RIVAL_MEMORY_S, PastGeneration
-from watchtower.fleet.pace import Pause, Pauses
-from watchtower.fleet.sizes import RANK_BYTES
+from watchtower.jobs.generation import RIVAL_MEMORY_S, PastGeneration
+from watchtower.jobs.pauses import Pause, Pauses
+from watchtower.jobs.ranks import RANK_BYTES
+from watchtower.jobs.roster import REFILL_S
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT

@@ -4,7 +4,6 @@ import pytest
 
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.condition import ConditionKind, Why
 from watchtower.jobs.effects import (
     DiagnosisWanted,
@@ -17,6 +16,7 @@ from watchtower.jobs.effects import (
 )
 from watchtower.jobs.incidents import NEXT, JobWatch
 from watchtower.jobs.patience import patience_for
+from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

@@ -27,9 +27,8 @@ from tests.properties import examples
 from watchtower.fleet import labels as label_bounds
 from watchtower.fleet import placing as placing_bounds
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import LaunchKey
-from watchtower.fleet.labels import Labels, plain_label
-from watchtower.fleet.launches import read_origin
+from watchtower.fleet.labels import Labels, plain_label, read_origin
+from watchtower.jobs.ranks import LaunchKey
 from watchtower.policy import Policy
 from watchtower.wire.dumps import KernelWait, RankDump
 from watchtower.wire.report import (

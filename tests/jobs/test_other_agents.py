@@ -9,7 +9,7 @@ import pytest
 from tests.jobs.scenes import JOB, World
 from tests.jobs.test_fleet import a_rank, a_report
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.node import find_last_reports
+from watchtower.jobs.agents import find_last_reports
 from watchtower.jobs.detector import ConditionKind
 from watchtower.policy import Policy
 from watchtower.wire.report import Beat, Ending, EndingKind, ProcessId, RankVitals

@@ -10,11 +10,12 @@ from tests.diagnosis.builders import a_stack, as_sent
 from tests.jobs.test_fleet_bounds import count_unwatched, dumps, report
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import PastGeneration, ProcessKey
 from watchtower.fleet.labels import MAX_PAIRS, Labels
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.policy import Policy
 from watchtower.service.sharing import Quota
 from watchtower.wire.bounds import MAX_NAME

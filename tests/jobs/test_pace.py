@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.fleet.pace import FADE_A_DAY, LEARNED_AFTER, MAX_PAUSES, Pace, Pause, Pauses
+from watchtower.jobs.pace import LEARNED_AFTER, Pace
+from watchtower.jobs.pauses import FADE_A_DAY, MAX_PAUSES, Pause, Pauses
 
 
 def paced(*samples: float) -> Pace:

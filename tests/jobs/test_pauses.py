@@ -1,7 +1,6 @@
 """Pauses that ended by themselves: which are stored, and how they extend the patience."""
 
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
-from watchtower.fleet.pace import Pause, Pauses
 from watchtower.jobs.condition import ConditionKind, Why
 from watchtower.jobs.effects import (
     IncidentClosed,
@@ -10,6 +9,7 @@ from watchtower.jobs.effects import (
     StatusChanged,
 )
 from watchtower.jobs.patience import LOGS_WAIT_S, patience_for
+from watchtower.jobs.pauses import Pause, Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

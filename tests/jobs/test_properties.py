@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.jobs.scenes import World
 from tests.jobs.test_incidents import a_diagnosis
 from tests.properties import examples
-from watchtower.fleet.pace import Pauses
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

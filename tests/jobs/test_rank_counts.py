@@ -8,15 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.jobs.scenes import World
-from watchtower.fleet.generation import RankRecord
-from watchtower.fleet.pace import Pace
-from watchtower.fleet.rank_counts import (
-    LAGS,
-    MAX_PHASES_COUNTED,
-    MOST_LAG,
-    count_ranks,
-    step_quantiles,
-)
+from watchtower.jobs.measures import LAGS, MAX_PHASES_COUNTED, MOST_LAG, count_ranks, step_quantiles
+from watchtower.jobs.pace import Pace
+from watchtower.jobs.ranks import RankRecord
 
 
 def records(*beats: tuple[int, str]) -> list[RankRecord]:

@@ -10,7 +10,7 @@ from tests.diagnosis.builders import FETCHING, IN_TORCH_ALL_REDUCE, IN_USER_CODE
 from tests.snapshots import GAP_S, TAKEN_AT, a_snapshot, merge
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Presence
-from watchtower.jobs.snapshots import join_snapshots
+from watchtower.fleet.snapshots import join_snapshots
 from watchtower.wire.dumps import NativeKind, NativePlace
 from watchtower.wire.report import AgentGaps, Beat, Movement
 from watchtower.wire.snapshot import JobGap

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tests.jobs.scenes import World
-from watchtower.jobs.step_history import (
+from watchtower.jobs.measures import (
     COARSE_POINTS,
     COARSE_S,
     FINE_POINTS,
     FINE_S,
-    MAX_PHASES,
+    MAX_PHASES_KEPT,
     StepHistory,
     find_phase,
 )
@@ -70,7 +70,7 @@ def test_a_program_that_numbers_its_phases_fills_no_memory():
     for number in range(1000):
         history.note(number, Status.MONITORING_LOST, f"phase {number}", FINE_S * number)
     assert history.fine(5000.0)[-1].phase == ""
-    assert len(history._phases) == MAX_PHASES + 1
+    assert len(history._phases) == MAX_PHASES_KEPT + 1
 
 
 def test_it_is_given_up_when_memory_is_short():

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from tests.jobs.scenes import World
-from watchtower.fleet.pace import Pace
-from watchtower.fleet.slowness import Latest
-from watchtower.fleet.throughput import (
+from watchtower.jobs.pace import (
     GROUP,
     GROUPS,
     MIN_BASELINE_ROUNDS,
     ROUND_STEPS,
+    Latest,
+    Pace,
     Throughput,
 )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.jobs.totals import JobTotals
+from watchtower.jobs.measures import JobTotals
 from watchtower.wire.verdict import Status
 
 

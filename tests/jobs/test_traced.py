@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.jobs.scenes import World
-from watchtower.jobs.traced import (
+from watchtower.jobs.incident_reads import (
     AGAIN_S,
     MAX_SUSPECTS,
     MAX_TRIES,

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.fleet.generation import PastGeneration, ProcessKey
-from watchtower.fleet.pace import Pause
 from watchtower.incidents.incident import Ack, Delivery
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.pauses import Pause
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.protocol import Store
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import (

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
-from watchtower.fleet.generation import PastGeneration, ProcessKey
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
-from watchtower.fleet.generation import PastGeneration
-from watchtower.fleet.pace import MAX_PAUSES, Pause
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.pauses import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import GenerationRow, PauseRow, SeriesRow, Silence, SilenceKind

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.fleet.generation import PastGeneration
+from watchtower.jobs.generation import PastGeneration
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import GenerationRow, read_case

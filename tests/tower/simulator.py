@@ -13,9 +13,9 @@ from pathlib import Path
 from tests.diagnosers import InThread
 from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.jobs.scenes import JOB, World
-from watchtower.fleet.generation import Generation
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.generation import Generation
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner

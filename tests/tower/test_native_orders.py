@@ -13,7 +13,7 @@ from tests.tower.simulator import Simulation, hang
 from tests.tower.test_examinations import begin, orders
 from watchtower.commands.examining import CALLERS_UNKNOWN, describe_stacks
 from watchtower.evidence.case import Case
-from watchtower.jobs.native_reads import AGAIN_S
+from watchtower.jobs.incident_reads import AGAIN_S
 from watchtower.service.calls import timeout
 from watchtower.tower import examination
 from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError

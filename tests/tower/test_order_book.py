@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.fleet.generation import LaunchKey
+from watchtower.jobs.ranks import LaunchKey
 from watchtower.tower.order_book import EXPIRES_S, OrderBook
 from watchtower.wire.orders import MAX_ORDERS
 

@@ -10,8 +10,8 @@ import pytest
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.alerts.alert import describe_incident
-from watchtower.fleet.pace import Pauses
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.pauses import Pauses
 from watchtower.tower.diagnosis_result import DiagnosisResult
 from watchtower.tower.live import LiveJob
 

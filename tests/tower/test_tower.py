@@ -11,8 +11,8 @@ import pytest
 
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
-from watchtower.fleet.generation import DumpBody
 from watchtower.jobs.dump_timing import DiagnosisTiming
+from watchtower.jobs.ranks import DumpBody
 from watchtower.store.values import read_case
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched

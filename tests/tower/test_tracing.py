@@ -9,7 +9,7 @@ import msgspec
 
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
-from watchtower.jobs.traced import AGAIN_S, MAX_TRIES
+from watchtower.jobs.incident_reads import AGAIN_S, MAX_TRIES
 from watchtower.store.rows import MAX_MESSAGES
 from watchtower.store.values import SeriesRow
 from watchtower.tower.incident_series import IncidentSeries, find_series

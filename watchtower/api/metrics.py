@@ -31,8 +31,8 @@ from watchtower.api.job_metrics import STATUSES, collect_jobs
 from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.api.two_routes import TwoRoutes
-from watchtower.fleet.job import Job
 from watchtower.jobs.progress import is_judged
+from watchtower.jobs.roster import Job
 from watchtower.service.sharing import (
     CALM,
     ENDED,

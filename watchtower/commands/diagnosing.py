@@ -18,7 +18,7 @@ from watchtower.commands.exit_codes import DONE, TROUBLE, UNUSABLE
 from watchtower.commands.printing import as_json, clean, clean_lines
 from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.jobs.snapshots import JobSnapshot, join_snapshots
+from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict

@@ -13,22 +13,20 @@ from collections.abc import Iterable, Set
 
 from watchtower.evidence.movement import moves_data
 from watchtower.fleet.account import Account, Holder
-from watchtower.fleet.claims import Claim
-from watchtower.fleet.forgetting import drop_past, find_old_nodes, find_silent_node
-from watchtower.fleet.generation import (
-    Generation,
-    PastGeneration,
-    ProcessKey,
-    RankRecord,
-)
-from watchtower.fleet.job import Job
+from watchtower.fleet.claims import Claim, SkippedClaims, label_unwatched
 from watchtower.fleet.labels import Labels
-from watchtower.fleet.node import HeldRank, NodeRecord
-from watchtower.fleet.phases import outside_s, phase_changed_at
+from watchtower.fleet.nodes import (
+    HeldRank,
+    NodeRecord,
+    find_old_nodes,
+    find_silent_node,
+)
 from watchtower.fleet.placing import Placing
-from watchtower.fleet.unwatched import SkippedClaims, label_unwatched
+from watchtower.jobs.generation import Generation, PastGeneration
+from watchtower.jobs.ranks import ProcessKey, RankRecord, outside_s, phase_changed_at
+from watchtower.jobs.roster import Job
 from watchtower.policy import Policy
-from watchtower.service.sharing import Quota
+from watchtower.service.sharing import Quota, keep_fairly
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
 from watchtower.wire.report import Beat, ProcessState, RankVitals, Report
@@ -470,3 +468,15 @@ def _note_steps(
         # A step belongs to a phase only if the phase began before the step.
         inside = beat.phase and beat.phase_age_s > beat.age_s + interval_s
         gen.pace(beat.phase if inside else "").note(interval_s)
+
+
+def drop_past(past: dict[str, PastGeneration], limit: int) -> None:
+    """Drop ended jobs so that `limit` of them are left, if there are an eighth more.
+
+    `past` is in the order of the ends. Dropping is rare, because it checks every job.
+    """
+    if len(past) <= limit + limit // 8:
+        return
+    kept = keep_fairly(((past[name].owner, name) for name in reversed(past)), limit)
+    for name in past.keys() - kept:
+        del past[name]

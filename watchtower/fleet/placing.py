@@ -1,6 +1,19 @@
-"""Placing: finds the job of each launch, by the table in `launches`, and the job of a message.
+"""Placing: finds the job of each launch, and the job of a message.
 
-It records which launches contradict a job, and since when.
+A name in a script that is started twice names two jobs. A job on many nodes has a launcher on each
+node, and a restart has new launchers: these are one job. The first line that matches decides:
+
+1. Launches with the same rendezvous are one job: their ranks talk to each other.
+2. A launch with a process that is known belongs to the job of this process.
+3. A launch that contradicts the live ranks of a job for `CONFIRM_S` seconds is not of this job. It
+   contradicts them if it has a live process for the same rank, another world size, another job of
+   the scheduler, or another run. A launch that has ended when it is first seen does so at once,
+   also with another rendezvous: its ranks are not watched.
+4. A launch by a process that has started ranks of a job before is of this job.
+5. Any other launch is of this job: one more node, or the next attempt.
+
+Reports of two nodes show two moments. An old rank may seem to live beside its successor for a
+moment, so a contradiction needs a new report of both.
 """
 
 from __future__ import annotations
@@ -9,23 +22,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from watchtower.fleet.claims import Claim, precedence
-from watchtower.fleet.generation import (
-    LaunchKey,
-    PastGeneration,
-    ProcessKey,
-    RankRecord,
-)
-from watchtower.fleet.job import Job
-from watchtower.fleet.labels import Labels, plain_label
-from watchtower.fleet.launches import (
+from watchtower.fleet.labels import (
     Digest,
+    Labels,
     LaunchClaims,
     Origin,
     is_confirmed,
     may_be_job,
+    plain_label,
     read_origin,
 )
-from watchtower.fleet.node import NodeRecord
+from watchtower.fleet.nodes import NodeRecord
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord
+from watchtower.jobs.roster import Job
 from watchtower.service.sharing import Quota
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import RankVitals, Report
@@ -152,7 +162,7 @@ class Placing:
         return placed.joins and self._labels.is_apart(placed.label, launch.party)
 
     def _place(self, launch: LaunchClaims, now: float) -> Placed:
-        """Decide which job a launch belongs to, by the table in `launches`."""
+        """Decide which job a launch belongs to, by the table above."""
         key, origin = launch.key, launch.origin
         label = self._labels.find_launch(key)
         if label is not None:

@@ -19,9 +19,9 @@ from watchtower.evidence.exits import (
     classify_ending,
     describe_ending,
 )
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.node import NodeRecord, find_last_report
+from watchtower.jobs.agents import NodeReport, find_last_report
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
 from watchtower.wire.verdict import Cause
 from watchtower.writing.text import clean
 
@@ -75,7 +75,7 @@ class LossGroup:
 
 
 def find_losses(
-    gen: Generation, nodes: Mapping[str, NodeRecord], detector: Detector, since: float, now: float
+    gen: Generation, nodes: Mapping[str, NodeReport], detector: Detector, since: float, now: float
 ) -> dict[int, Loss]:
     """Return the ranks lost after `since`, by rank."""
     losses: dict[int, Loss] = {}

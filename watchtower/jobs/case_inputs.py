@@ -7,16 +7,11 @@ from dataclasses import dataclass, replace
 
 from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.evidence.case_parts import CaseParts, DumpPlace, age_beat
-from watchtower.fleet.generation import DumpBody, Generation, RankRecord
-from watchtower.fleet.node import (
-    NodeRecord,
-    UnwatchedRanks,
-    find_last_report,
-    find_last_reports,
-)
-from watchtower.fleet.reporter import Reporter
-from watchtower.jobs.condition import Stall
+from watchtower.jobs.agents import NodeReport, UnwatchedRanks, find_last_report, find_last_reports
+from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import DumpBody, RankRecord, Reporter
 from watchtower.jobs.wait_counts import WaitCounts
 from watchtower.wire.report import Ending
 
@@ -37,7 +32,7 @@ class CaseInputs:
     slowdown: float
     records: tuple[RankRecord, ...]
     rivals: Mapping[int, Sequence[str]]
-    nodes: Mapping[str, NodeRecord]
+    nodes: Mapping[str, NodeReport]
     wait_counts: Mapping[int, tuple[int, int]]
     """Number of samples and number of waits, by rank. Empty if the job is not slow."""
     detector: Detector
@@ -54,7 +49,7 @@ class CaseInputs:
 
 def collect_case_inputs(
     gen: Generation,
-    nodes: Mapping[str, NodeRecord],
+    nodes: Mapping[str, NodeReport],
     detector: Detector,
     stall: Stall | None,
     wait_counts: WaitCounts | None,
@@ -186,7 +181,7 @@ def _aged_ending(ended: Ending | None, ended_at: float | None, now: float) -> En
 
 
 def _node_evidence(
-    name: str, reporter: Reporter | None, node: NodeRecord | None, inputs: CaseInputs
+    name: str, reporter: Reporter | None, node: NodeReport | None, inputs: CaseInputs
 ) -> NodeEvidence:
     """Return the evidence about a node. `reporter`: the last report about its ranks."""
     if reporter is None or node is None:
@@ -201,7 +196,7 @@ def _node_evidence(
     )
 
 
-def _find_unwatched(node: NodeRecord, inputs: CaseInputs) -> Iterator[UnwatchedRanks]:
+def _find_unwatched(node: NodeReport, inputs: CaseInputs) -> Iterator[UnwatchedRanks]:
     """Yield what the node does not watch now of this job, or of its owner if the job is not known.
 
     Nothing if the job lacks no rank.
@@ -214,3 +209,25 @@ def _find_unwatched(node: NodeRecord, inputs: CaseInputs) -> Iterator[UnwatchedR
     for each in node.unwatched:
         if each.job == inputs.job or (not each.job and each.owner in owners):
             yield each
+
+
+def collect_on_demand(
+    gen: Generation,
+    nodes: Mapping[str, NodeReport],
+    detector: Detector,
+    fresh_since: float,
+    now: float,
+    known: Stall | None = None,
+) -> CaseInputs:
+    """Copy the evidence about a generation.
+
+    The case contains the dumps since the oldest last heartbeat, or since the first dump of a live
+    rank at or after `fresh_since` if that is earlier. `known`: its stall, if it is stalled; then
+    its dumps since that are in the case too.
+    """
+    dumps = (at for record in gen.live() for at, _ in record.dumps if at >= fresh_since)
+    dumped_at, beat_at = min(dumps, default=now), gen.last_beat_of_all()
+    since = dumped_at if beat_at is None else min(beat_at, dumped_at)
+    since = since if known is None else min(since, known.since)
+    stall = Stall(why=Why.OVERDUE, since=since, ranks=frozenset())
+    return collect_case_inputs(gen, nodes, detector, stall, None, now)

@@ -6,17 +6,23 @@ about the consequences: a suspicion, an incident, an alert.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from watchtower.fleet.generation import Generation, RankRecord, has_died
-from watchtower.fleet.node import NodeRecord, find_last_report, find_last_reports
-from watchtower.fleet.pace import Pauses
-from watchtower.fleet.reporter import Reporter
-from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why, explain_stall
-from watchtower.jobs.fatal_errors import find_fatal_errors
-from watchtower.jobs.job_end import explain_end, find_end
-from watchtower.jobs.lost_ranks import explain_loss
+from watchtower.evidence.observed import Observed
+from watchtower.evidence.xids import FAULTS, find_gpu_errors
+from watchtower.jobs.agents import NodeReport, find_last_report, find_last_reports
+from watchtower.jobs.condition import (
+    Condition,
+    ConditionKind,
+    Stall,
+    Why,
+    explain_end,
+    explain_loss,
+    explain_stall,
+    find_end,
+)
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.no_heartbeat import (
     change_limit_s,
     has_changed,
@@ -24,11 +30,36 @@ from watchtower.jobs.no_heartbeat import (
     unchanged_since,
     works_without_heartbeats,
 )
+from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.ranks import RankRecord, Reporter, has_died
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.report import ProcessState
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import format_duration, write_slower
+
+FATAL = FAULTS
+"""Families of observations that stop a rank at once. The end of a process is a death, which the
+detector sees by itself."""
+
+
+def find_fatal_errors(
+    records: Sequence[RankRecord], nodes: Mapping[str, NodeReport], now: float
+) -> dict[int, float]:
+    """Return when an error occurred that stops a rank, by rank. The first one counts."""
+    # Most nodes have observations and none of these: a large job has thousands of nodes.
+    observed: dict[str, Observed] = {}
+    for name in {record.key.node for record in records}:
+        node = nodes.get(name)
+        if node and any(each.name.startswith(FATAL) for each in node.observations.items):
+            observed[name] = Observed(node.observations.aged(now))
+    found: dict[int, float] = {}
+    for record in records if observed else ():
+        seen = observed.get(record.key.node)
+        errors = find_gpu_errors(seen.about(record.key.pid, FATAL)) if seen is not None else ()
+        if errors:
+            found[record.vitals.rank] = now - errors[0].age_s
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +71,7 @@ class Detector:
     def judge(
         self,
         gen: Generation,
-        nodes: Mapping[str, NodeRecord],
+        nodes: Mapping[str, NodeReport],
         pauses: Pauses,
         now: float,
         samples: Samples | None = None,
@@ -80,14 +111,14 @@ class Detector:
         return reporter is None or now > reporter.silent_from
 
     def _find_silent(
-        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeReport], now: float
     ) -> set[str]:
         """Return the nodes of these ranks whose agent stopped reporting."""
         last = find_last_reports(records, nodes)
         return {name for name, reporter in last.items() if self.is_silent(reporter, now)}
 
     def find_reporting(
-        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+        self, records: Iterable[RankRecord], nodes: Mapping[str, NodeReport], now: float
     ) -> list[RankRecord]:
         """Return the ranks that an agent reports: it is not silent, and reports this rank."""
         # Computed once per report, not per rank: a job has thousands of ranks on few nodes.
@@ -134,7 +165,7 @@ class Detector:
         return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
 
     def _judge_unreported(
-        self, gen: Generation, live: list[RankRecord], nodes: Mapping[str, NodeRecord], now: float
+        self, gen: Generation, live: list[RankRecord], nodes: Mapping[str, NodeReport], now: float
     ) -> Condition:
         """Return the condition of a job without a live rank that is reported."""
         silent = self._find_silent(live, nodes, now)
@@ -145,7 +176,7 @@ class Detector:
         return Condition(kind=ConditionKind.LOST, reason="no agent of this job reports")
 
     def _did_reporting_ranks_die(
-        self, gen: Generation, nodes: Mapping[str, NodeRecord], now: float
+        self, gen: Generation, nodes: Mapping[str, NodeReport], now: float
     ) -> bool:
         """Return whether ranks died on nodes that still report, and no other node reports.
 
@@ -270,7 +301,7 @@ class Detector:
         self,
         gen: Generation,
         reporting: list[RankRecord],
-        nodes: Mapping[str, NodeRecord],
+        nodes: Mapping[str, NodeReport],
         now: float,
     ) -> Stall | None:
         settle_s = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
@@ -325,7 +356,7 @@ class Detector:
         self,
         gen: Generation,
         reporting: list[RankRecord],
-        nodes: Mapping[str, NodeRecord],
+        nodes: Mapping[str, NodeReport],
         pauses: Pauses,
         now: float,
     ) -> Stall | None:

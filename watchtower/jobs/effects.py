@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.fleet.pace import Pause
+from watchtower.jobs.pauses import Pause
 from watchtower.wire.verdict import Status
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
-from watchtower.fleet.pace import Pause, Pauses
 from watchtower.jobs.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.dump_timing import DiagnosisTiming, RepeatedDumps
@@ -27,6 +26,7 @@ from watchtower.jobs.effects import (
     StatusChanged,
 )
 from watchtower.jobs.patience import Patience, PhaseTime, cannot_go_on, patience_for
+from watchtower.jobs.pauses import Pause, Pauses
 from watchtower.jobs.samples import Samples
 from watchtower.jobs.stall_context import StallContext
 from watchtower.jobs.wait_counts import WaitCounts

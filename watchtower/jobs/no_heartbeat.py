@@ -14,7 +14,8 @@ from math import ceil, inf
 
 from watchtower.evidence.kernel import HELD
 from watchtower.evidence.movement import read_movement
-from watchtower.fleet.generation import Generation, RankRecord
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import RankRecord
 from watchtower.jobs.samples import RunKind, Samples
 from watchtower.policy import Policy
 from watchtower.wire.report import ProcessState

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.fleet.generation import Generation
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.no_heartbeat import change_limit_s, has_no_heartbeat
 from watchtower.policy import Policy

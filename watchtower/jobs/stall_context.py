@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.fleet.generation import Generation, RankRecord
-from watchtower.fleet.node import NodeRecord
-from watchtower.fleet.phases import is_exiting
+from watchtower.jobs.agents import NodeReport
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.no_heartbeat import longest_run_s, rare_code_run_s
+from watchtower.jobs.ranks import RankRecord, is_exiting
 from watchtower.jobs.samples import Samples
 
 STILL_AFTER_S = 3.0
@@ -48,7 +48,7 @@ class StallContext:
 
 def stall_context_of(
     gen: Generation,
-    nodes: Mapping[str, NodeRecord],
+    nodes: Mapping[str, NodeReport],
     detector: Detector,
     stall: Stall,
     diagnosis: Diagnosis | None,

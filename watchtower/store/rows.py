@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from watchtower.fleet.generation import PastGeneration, ProcessKey
-from watchtower.fleet.pace import Pause
 from watchtower.incidents.incident import Delivery
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.pauses import Pause
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.incident_rows import (
     BLAMES,

@@ -10,9 +10,9 @@ from functools import lru_cache
 import msgspec
 
 from watchtower.evidence.case import Case
-from watchtower.fleet.generation import PastGeneration
-from watchtower.fleet.pace import Pause
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.pauses import Pause
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.series import SeriesBatch
 from watchtower.wire.verdict import Cause, Domain

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import RankRecord
-from watchtower.fleet.job import Job
-from watchtower.fleet.node import HeldRank
-from watchtower.fleet.pace import Pauses
+from watchtower.fleet.nodes import HeldRank
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.dump_timing import jitter_s
+from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.ranks import RankRecord
+from watchtower.jobs.roster import Job
 from watchtower.tower.troubles import Troubles
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline

@@ -8,8 +8,6 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
@@ -25,6 +23,8 @@ from watchtower.jobs.effects import (
     PauseLearned,
     StatusChanged,
 )
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.roster import Job
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
 from watchtower.tower.diagnosis_result import run_diagnosis

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation, RankRecord
-from watchtower.fleet.job import Job
+from watchtower.jobs.case_inputs import collect_on_demand
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import DumpsWanted
-from watchtower.jobs.on_demand import collect_on_demand
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import RankRecord
+from watchtower.jobs.roster import Job
 from watchtower.service.sharing import Quota
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_result import run_diagnosis

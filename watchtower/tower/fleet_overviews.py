@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.roster import Job
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.jobs.traced import choose_suspects
+from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.outputs import OutputView, decode_rows, view_outputs

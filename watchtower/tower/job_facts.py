@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.roster import Job
 from watchtower.tower.live import LiveJob
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.rank_counts import RankCounts, count_ranks, step_quantiles
 from watchtower.incidents.incident import Incident, IncidentKind
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.measures import RankCounts, count_ranks, step_quantiles
 from watchtower.jobs.progress import is_judged
 from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of

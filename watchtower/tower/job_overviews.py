@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from watchtower.fleet.generation import Generation
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.progress import view_progress
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import FleetJob, find_fleet_job

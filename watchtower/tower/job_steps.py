@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.jobs.step_history import (
-    COARSE_S,
-    FINE_S,
-    StepPoint,
-)
+from watchtower.jobs.measures import COARSE_S, FINE_S, StepPoint
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.incidents.kill_text import KillFacts, find_kill_loss
+from watchtower.jobs.roster import Job
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import KillLoss, Verdict

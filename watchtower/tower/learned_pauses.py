@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watchtower.fleet.fleet import MAX_JOBS, MAX_PAST, Fleet
-from watchtower.fleet.pace import FADE_A_DAY, Pause, Pauses
+from watchtower.jobs.pauses import FADE_A_DAY, Pause, Pauses
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import PAUSES
 from watchtower.tower.store_writer import DAY_S, StoreWriter

@@ -6,20 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.pace import Pauses
 from watchtower.incidents.incident import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
 from watchtower.incidents.kill_text import find_timeout_at
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.aftermath import Loss, Opening, group_losses
 from watchtower.jobs.condition import ConditionKind, Stall, Why
 from watchtower.jobs.effects import Effect
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.incident_reads import NativeReads, Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.native_reads import NativeReads
+from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
+from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
-from watchtower.jobs.step_history import StepHistory, find_phase
-from watchtower.jobs.totals import JobTotals
-from watchtower.jobs.traced import Tracing, choose_suspects
 from watchtower.policy import Policy
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_history import DiagnosisHistory, Question

@@ -6,8 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation, RankRecord
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import RankRecord
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob
 from watchtower.views.case_summary import RankGrid, RankState

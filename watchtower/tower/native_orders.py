@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from watchtower.fleet.generation import Generation, LaunchKey
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import LaunchKey
 from watchtower.policy import Policy
 from watchtower.tower.clock import Clock
 from watchtower.tower.live import LiveJob

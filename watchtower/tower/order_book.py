@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from watchtower.fleet.generation import LaunchKey, RankRecord
+from watchtower.jobs.ranks import LaunchKey, RankRecord
 from watchtower.service.sharing import Quota
 from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
 

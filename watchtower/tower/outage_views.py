@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.roster import Job
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Domain, SharedCause, Status

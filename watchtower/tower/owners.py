@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.roster import Job
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.fleet.job import Job
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.roster import Job
 from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock, rfc3339
 from watchtower.tower.inputs import Record, Silenced, Unsilenced

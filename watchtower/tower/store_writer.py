@@ -14,11 +14,11 @@ from typing import TypeVar
 from msgspec import Raw
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation, PastGeneration
-from watchtower.fleet.job import Job
-from watchtower.fleet.pace import Pause
 from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.generation import Generation, PastGeneration
+from watchtower.jobs.pauses import Pause
+from watchtower.jobs.roster import Job
 from watchtower.store.protocol import Store
 from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, SeriesRow, Silence
 from watchtower.tower.clock import Clock

@@ -16,14 +16,14 @@ from typing import Any
 from msgspec import Raw
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.job import Job
 from watchtower.fleet.report_interval import report_interval_s
 from watchtower.jobs.aftermath import Loss, find_losses
 from watchtower.jobs.condition import Condition, ConditionKind
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import DumpsWanted
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.no_heartbeat import wants_sample
+from watchtower.jobs.roster import Job
 from watchtower.jobs.stall_context import StallContext, stall_context_of
 from watchtower.policy import Policy
 from watchtower.store.protocol import Store

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from msgspec import Raw
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation, ProcessKey
-from watchtower.jobs.traced import Tracing, choose_suspects
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.incident_reads import Tracing, choose_suspects
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Record, Traced
 from watchtower.tower.live import LiveJob

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from watchtower.fleet.node import UnwatchedRanks
+from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.service.sharing import by_turns
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill

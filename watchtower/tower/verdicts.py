@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.fleet.generation import Generation
 from watchtower.jobs.aftermath import Loss, LossGroup
 from watchtower.jobs.detector import Detector
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.progress import describe_unjudged
 from watchtower.tower.clock import Clock, rfc3339

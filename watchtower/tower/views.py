@@ -9,9 +9,10 @@ from typing import Any
 from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
 from watchtower.evidence.gpus import find_gpu_use
 from watchtower.evidence.observed import Observed
-from watchtower.fleet.generation import Generation, ProcessKey
-from watchtower.fleet.node import NodeRecord
+from watchtower.fleet.nodes import NodeRecord
+from watchtower.jobs.generation import Generation
 from watchtower.jobs.progress import ProgressView, view_progress
+from watchtower.jobs.ranks import ProcessKey
 from watchtower.tower.clock import rfc3339
 from watchtower.tower.kill_losses import find_live_loss
 from watchtower.tower.live import LiveJob

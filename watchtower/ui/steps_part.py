@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from watchtower.jobs.step_history import FINE_POINTS
+from watchtower.jobs.measures import FINE_POINTS
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands

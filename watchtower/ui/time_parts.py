@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.jobs.traced import choose_suspects
+from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow
 from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.incident_series import read_rows, view_series

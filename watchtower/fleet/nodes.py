@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
-from watchtower.fleet.generation import RankRecord
-from watchtower.fleet.observations import NodeObservations
-from watchtower.fleet.reporter import Reporter
-from watchtower.fleet.sizes import CHARACTER_BYTES, count_gaps
+from watchtower.jobs.agents import NodeObservations, NodeReport, count_gaps
+from watchtower.jobs.ranks import CHARACTER_BYTES, RankRecord, Reporter
+from watchtower.jobs.roster import Job
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import AgentGaps, ProcessId, Report
 
@@ -25,22 +25,6 @@ HOLD_S, HOLD_INTERVALS = 3.0, 1.5
 After that, another agent with the same node name may report them, such as a restarted agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnwatchedRanks:
-    """Processes of one node, one job and one reason that are not watched."""
-
-    reason: str
-    job: str
-    """Label of the job; empty if it is not known."""
-    owner: str
-    """As in a report; empty if it is not known."""
-    count: int
-    pids: tuple[int, ...]
-    """The first of them."""
-    text: str
-    """A sentence: how many, why, and what to do."""
-
-
 class HeldRank(NamedTuple):
     """A rank that a process of a report holds."""
 
@@ -50,13 +34,9 @@ class HeldRank(NamedTuple):
 
 
 @dataclass(slots=True)
-class NodeRecord:
-    """One node's agent."""
+class NodeRecord(NodeReport):
+    """One node's agent, and its ranks."""
 
-    reporter: Reporter
-    gaps: AgentGaps
-    release: str = ""
-    """Release of the agent; empty if it is not known."""
     shared_at: float = float("-inf")
     """When two agents last alternated in reporting under this name."""
     previous_agent: str = ""
@@ -65,9 +45,6 @@ class NodeRecord:
     since."""
     missing: tuple[ProcessId, ...] = ()
     """Live processes of these ranks that the report lacks, and whose end its agent can see."""
-    unwatched: tuple[UnwatchedRanks, ...] = ()
-    """Processes of its last report that are not watched."""
-    observations: NodeObservations = field(default_factory=NodeObservations)
     labels: Set[str] = frozenset()
     """The labels of the jobs of `ranks`."""
     held: tuple[HeldRank, ...] = ()
@@ -164,16 +141,6 @@ class NodeRecord:
         self.held, self.over, self.is_settled = (), set(), False
 
     @property
-    def seen_at(self) -> float:
-        """When an agent last reported under the name of this node."""
-        return self.reporter.seen_at
-
-    @property
-    def interval_s(self) -> float:
-        """Seconds between the reports of that agent."""
-        return self.reporter.interval_s
-
-    @property
     def droppable_bytes(self) -> int:
         """Bytes of the agent's observations, of its sentences about itself, and of the sentences
         about ranks that are not watched."""
@@ -185,28 +152,25 @@ class NodeRecord:
         self.gaps, self.observations, self.unwatched = AgentGaps(), NodeObservations(), ()
 
 
-def find_last_report(record: RankRecord, nodes: Mapping[str, NodeRecord]) -> Reporter | None:
-    """Return the last report of a rank's agent, or of a later agent on the same node.
+MAX_NODES_CHECKED = 256
+"""Nodes that are checked for ranks to find a silent one, so that a refusal costs little."""
 
-    None if the node is not known any more.
+NODE_MEMORY_S = 3600.0
+"""A node without ranks that has been silent for this long is no longer part of the fleet."""
+
+
+def find_old_nodes(nodes: Mapping[str, NodeRecord], jobs: Iterable[Job], now: float) -> set[str]:
+    """Return the nodes that are no longer part of the fleet."""
+    old = {name for name, node in nodes.items() if now - node.seen_at > NODE_MEMORY_S}
+    if old:
+        old -= {record.key.node for job in jobs for record in job.generation.ranks.values()}
+    return old
+
+
+def find_silent_node(longest_silent_first: Mapping[str, NodeRecord]) -> str | None:
+    """Return the node without ranks that was silent for longest; None if the first ones have ranks.
+
+    A holder of an agent's token can invent nodes. They must not keep a real one out.
     """
-    node = nodes.get(record.key.node)
-    if node is None or record.reporter.may_be_followed_by(node.reporter):
-        return node.reporter if node is not None else None
-    return record.reporter
-
-
-def find_last_reports(
-    records: Iterable[RankRecord], nodes: Mapping[str, NodeRecord]
-) -> dict[str, Reporter | None]:
-    """Return `find_last_report` by node; the latest if agents of two boots reported these ranks."""
-    last: dict[str, Reporter | None] = {}
-    for record in records:
-        name = record.key.node
-        known = last.get(name)
-        if known is not None and known.seen_at >= record.seen_at:
-            continue
-        found = find_last_report(record, nodes)
-        if known is None or (found is not None and found.seen_at > known.seen_at):
-            last[name] = found
-    return last
+    first = islice(longest_silent_first.items(), MAX_NODES_CHECKED)
+    return next((name for name, node in first if not node.ranks), None)

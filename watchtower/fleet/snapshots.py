@@ -14,11 +14,10 @@ from watchtower.evidence.case import Case, Presence
 from watchtower.evidence.case_parts import join_case
 from watchtower.evidence.movement import read_movement
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.generation import Generation
-from watchtower.fleet.job import Job
-from watchtower.jobs.case_inputs import split_case
+from watchtower.jobs.case_inputs import collect_on_demand, split_case
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.on_demand import collect_on_demand
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.roster import Job
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.dumps import DumpBatch, SentBatch

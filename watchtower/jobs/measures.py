@@ -1,23 +1,21 @@
-"""The steps of a job over time, for its chart: a fine ring of 15 minutes and a coarse one of a day.
-
-Both are soft state: a restarted tower begins them again.
-"""
+"""What is counted of a job: its steps over time, its totals, and its ranks by lag and phase."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from watchtower.fleet.generation import RankRecord
+from watchtower.jobs.pace import Pace
+from watchtower.jobs.ranks import RankRecord
 from watchtower.wire.verdict import Status
 
 FINE_S, FINE_POINTS = 5.0, 180
 COARSE_S, COARSE_POINTS = 300.0, 288
 """Seconds between two points, and points: 15 minutes, and 24 hours. Together 5 KB for a job."""
 
-MAX_PHASES = 15
+MAX_PHASES_KEPT = 15
 """Names of phases of one job that are kept. A program may number its phases; later ones count as
 no phase."""
 
@@ -97,7 +95,7 @@ class StepHistory:
     def _number_of(self, phase: str) -> int:
         if phase in self._phases:
             return self._phases.index(phase)
-        if len(self._phases) > MAX_PHASES:
+        if len(self._phases) > MAX_PHASES_KEPT:
             return PLAIN
         self._phases.append(phase)
         return len(self._phases) - 1
@@ -143,3 +141,117 @@ def find_phase(records: Iterable[RankRecord]) -> str:
         return ""
     phase, count = phases.most_common(1)[0]
     return phase if 2 * count > phases.total() else ""
+
+
+NOT_WATCHED = (Status.ENDED, Status.SUSPENDED, Status.MONITORING_LOST)
+"""Statuses in which a job cannot make steps, or is not seen."""
+
+
+@dataclass(slots=True)
+class JobTotals:
+    """Totals since the job was first seen by this tower."""
+
+    steps: int = 0
+    """Steps that every rank with heartbeats has made. Steps that a later attempt makes again count
+    again."""
+    watched_s: float = 0.0
+    lost_s: float = 0.0
+    """Seconds in hangs, from the last step to the next one. At most `watched_s`."""
+    _attempt: int = 0
+    _step: int = -1
+    _at: float | None = None
+    _was_hung: bool = False
+
+    @property
+    def trained_share(self) -> float | None:
+        """Share of the watched time in which the job was not hung; None before it was watched."""
+        return 1 - self.lost_s / self.watched_s if self.watched_s > 0 else None
+
+    def advance(
+        self, attempt: int, step: int, status: Status, stalled_since: float | None, now: float
+    ) -> float:
+        """Add the time since the last call. Returns the seconds that are newly lost.
+
+        `step` is the lowest step of all ranks, -1 before the first. `stalled_since` is the start of
+        the current stall. It counts when the job becomes hung: a pause that ends before is not
+        lost.
+        """
+        if attempt == self._attempt and self._step >= 0:
+            self.steps += max(0, step - self._step)
+        self._attempt, self._step = attempt, step
+        passed_s = 0.0 if self._at is None else max(0.0, now - self._at)
+        self._at = now
+        if status in NOT_WATCHED:
+            self._was_hung = False
+            return 0.0
+        self.watched_s += passed_s
+        if status is not Status.HUNG:
+            self._was_hung = False
+            return 0.0
+        lost_s = passed_s
+        if not self._was_hung and stalled_since is not None:
+            lost_s = max(passed_s, now - stalled_since)
+        self._was_hung = True
+        lost_s = min(lost_s, self.watched_s - self.lost_s)
+        self.lost_s += lost_s
+        return lost_s
+
+
+LAGS = {"0": 0, "1": 1, "2-4": 4, "5-9": 9}
+MOST_LAG = "10+"
+"""Groups of ranks by the number of steps behind the first rank: the highest number of each."""
+
+MAX_PHASES_COUNTED = 8
+NO_PHASE, OTHER_PHASES = "training", "other"
+"""Names of the groups for ranks outside all phases, and for phases beyond the first ones."""
+
+STEP_SAMPLES = 30
+"""Samples of the step time, one per check, for the quantiles of the present step time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankCounts:
+    """Numbers of live ranks with heartbeats."""
+
+    lags: Mapping[str, int]
+    """By steps behind the first rank: all groups, also empty ones."""
+    phases: Mapping[str, int]
+    """By phase: `known`, `NO_PHASE` and `OTHER_PHASES`."""
+    known: tuple[str, ...]
+    """The phases that have groups of their own."""
+
+
+def count_ranks(records: Iterable[RankRecord], known: tuple[str, ...] = ()) -> RankCounts:
+    """Count live ranks with heartbeats. `known` are the phases of an earlier count.
+
+    The first `MAX_PHASES_COUNTED` phases of a job have groups. They never change, because a program
+    that numbers its phases would otherwise make ever new series.
+    """
+    beats = [r.vitals.beat for r in records if r.ended_at is None and r.vitals.beat is not None]
+    lags = dict.fromkeys((*LAGS, MOST_LAG), 0)
+    steps = Counter(beat.step for beat in beats)
+    first = max(steps, default=0)
+    for step, count in steps.items():
+        lags[_lag_of(first - step)] += count
+    by_phase = Counter(beat.phase for beat in beats)
+    for phase in by_phase:
+        if phase and phase not in known and len(known) < MAX_PHASES_COUNTED:
+            known = (*known, phase)
+    phases = dict.fromkeys((NO_PHASE, *known, OTHER_PHASES), 0)
+    for phase, count in by_phase.items():
+        phases[phase if phase in known else OTHER_PHASES if phase else NO_PHASE] += count
+    return RankCounts(lags, phases, known)
+
+
+def step_quantiles(pace: Pace) -> dict[float, float]:
+    """Return the median and the 95th percentile of the latest steps in seconds; {} without any."""
+    samples = sorted(list(pace.plain)[-STEP_SAMPLES:])
+    if not samples:
+        return {}
+    return {
+        share: samples[min(len(samples) - 1, int(len(samples) * share))] for share in (0.5, 0.95)
+    }
+
+
+def _lag_of(steps: int) -> str:
+    return next((name for name, most in LAGS.items() if steps <= most), MOST_LAG)

@@ -1,14 +1,49 @@
-"""A job: its present generation, and the processes of earlier ones."""
+"""The roster of a job: its present generation, and the processes of earlier ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from watchtower.fleet.attempts import AttemptLimit
-from watchtower.fleet.generation import Generation, ProcessKey
-from watchtower.fleet.sizes import KEY_BYTES, PACE_BYTES, RANK_BYTES
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.ranks import RANK_BYTES, ProcessKey
+from watchtower.service.sharing import TokenBucket
 from watchtower.wire.report import JobLabels
+
+KEY_BYTES = 192
+"""A stored process of an earlier attempt."""
+
+PACE_BYTES = 7168
+"""The step times of one phase."""
+
+
+BURST = 6
+"""Number of attempts that may begin without a wait. Real jobs need many seconds to start."""
+
+REFILL_S = 10.0
+"""Seconds between attempts after the burst: six attempts a minute."""
+
+
+@dataclass(slots=True)
+class AttemptLimit:
+    """Limits the attempts of one job."""
+
+    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, 1 / REFILL_S))
+    _refused_at: float = float("-inf")
+
+    def may_begin(self, now: float) -> bool:
+        """Return whether an attempt may begin now; if so, it is counted."""
+        if self._bucket.take(now):
+            return True
+        self._refused_at = now
+        return False
+
+    def explain_refusal(self, now: float, within_s: float) -> str:
+        """Return a clause if an attempt was refused in the last `within_s` seconds, else empty."""
+        if now - self._refused_at > within_s:
+            return ""
+        return f"it restarts too often: its next attempt is watched after at most {REFILL_S:g} s"
+
 
 MIN_RETIRED = 1024
 RETIRED_PER_RANK = 64

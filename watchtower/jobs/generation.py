@@ -1,27 +1,126 @@
-"""A generation: one attempt of a job, with its ranks as last reported and their dumps."""
+"""A generation: one attempt of a job, with its ranks, their dumps and their pace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
-from watchtower.fleet.arrivals import Arrivals
-from watchtower.fleet.checkpoints import Checkpoints
-from watchtower.fleet.pace import Pace
-from watchtower.fleet.reporter import Reporter
-from watchtower.fleet.sizes import count_text, share_names, shorten
-from watchtower.fleet.slowness import Slowness
-from watchtower.fleet.throughput import Throughput
+from watchtower.jobs.pace import Pace, Slowness, Throughput
+from watchtower.jobs.ranks import (
+    CHARACTER_BYTES,
+    DumpBody,
+    ProcessKey,
+    RankRecord,
+    count_text,
+    share_names,
+    shorten,
+)
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
-from watchtower.wire.orders import Deadline
 from watchtower.wire.report import (
-    Ending,
-    EndingKind,
+    Beat,
     RankVitals,
     lowest_step,
 )
+
+UNCLAIMED_BYTES = 160
+"""A rank whose dumps arrived before a report."""
+
+BATCH_BYTES = 512
+"""The stored id of a batch of dumps."""
+
+
+MAX_ARRIVALS_BYTES = 8 * 1024 * 1024
+"""Limit for one attempt: two rounds of 8192 nodes whose ranks were all reported. Beyond it, the
+oldest batches are dropped."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """The batches of one attempt that have arrived."""
+
+    unclaimed: set[int] = field(default_factory=set)
+    """Ranks whose dumps arrived before any report of them."""
+    size: int = 0
+    """Bytes of memory, an upper estimate."""
+    _batches: dict[str, frozenset[int]] = field(default_factory=dict)
+    """By batch id: the ranks that were not known when the batch arrived."""
+
+    def left_of(self, batch_id: str) -> frozenset[int] | None:
+        """Return the ranks for which a batch is still new; None for a batch not seen before."""
+        return self._batches.get(batch_id)
+
+    def note(self, batch_id: str, unclaimed: set[int]) -> None:
+        """Record a batch, and its ranks that are not known."""
+        if batch_id in self._batches:
+            self._forget(batch_id)
+        new = unclaimed - self.unclaimed
+        self.unclaimed |= new
+        self._batches[batch_id] = frozenset(unclaimed)
+        self.size += _size_of(batch_id, unclaimed) + UNCLAIMED_BYTES * len(new)
+        while self.size > MAX_ARRIVALS_BYTES and self._batches:
+            self._forget(next(iter(self._batches)))
+        if self.size > MAX_ARRIVALS_BYTES:
+            self.clear()
+
+    def claim(self, rank: int) -> bool:
+        """Record that a rank was reported; True if dumps of it arrived before."""
+        if rank not in self.unclaimed:
+            return False
+        self.unclaimed.discard(rank)
+        self.size -= UNCLAIMED_BYTES
+        return True
+
+    def clear(self) -> None:
+        """Drop all records."""
+        self._batches.clear()
+        self.unclaimed.clear()
+        self.size = 0
+
+    def _forget(self, batch_id: str) -> None:
+        self.size -= _size_of(batch_id, self._batches.pop(batch_id))
+
+
+def _size_of(batch_id: str, unclaimed: set[int] | frozenset[int]) -> int:
+    return BATCH_BYTES + CHARACTER_BYTES * len(batch_id) + UNCLAIMED_BYTES * len(unclaimed)
+
+
+CHECKPOINT = "checkpoint"
+"""A phase with this word in its name is a checkpoint."""
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """Checkpoints that a rank has left, and the last one that all ranks have left."""
+
+    _left: int | None = None
+    """Highest step at which a rank left a checkpoint."""
+    _complete: int | None = None
+
+    def note(self, before: Beat | None, beat: Beat | None) -> None:
+        """Compare two beats of a rank that follow each other."""
+        if before is None or beat is None or not _is_saving(before) or _is_saving(beat):
+            return
+        if beat.exception_type:
+            return  # the exception may have ended the checkpoint
+        self._left = before.step if self._left is None else max(self._left, before.step)
+
+    def find_last(self, beats: Iterable[Beat | None]) -> int | None:
+        """Return the step of the last complete checkpoint; None if none is known.
+
+        `beats` are the current ones of all ranks. A checkpoint is complete if no rank is in it.
+        """
+        left = self._left
+        if left is not None and not any(
+            beat is not None and _is_saving(beat) and beat.step <= left for beat in beats
+        ):
+            self._complete = left
+        return self._complete
+
+
+def _is_saving(beat: Beat) -> bool:
+    return bool(beat.phase) and CHECKPOINT in beat.phase.lower()
+
 
 MIN_MISSING = 256
 MISSING_PER_RANK = 4
@@ -41,35 +140,6 @@ MAX_PHASES = 32
 the memory."""
 
 
-class ProcessKey(NamedTuple):
-    """Identifies a process, even if its pid is used again."""
-
-    node: str
-    pid: int
-    start_time: int
-
-
-class LaunchKey(NamedTuple):
-    """Identifies a launch: the name and owner of its job, its node, and its id on this node."""
-
-    name: str
-    owner: str
-    node: str
-    id: str
-    """Empty from an agent that sends no launches."""
-
-
-@dataclass(slots=True, eq=False)
-class DumpBody:
-    """The body of one batch of dumps. All ranks of the batch share it."""
-
-    body: bytes
-    holders: int = 0
-    """Number of ranks that refer to it with one of their last two dumps."""
-    native_ranks: frozenset[int] = frozenset()
-    """Ranks whose native functions it contains, or the reason why they were not read."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastGeneration:
     """The part of a generation that is stored, so that a restarted tower recognizes it."""
@@ -79,94 +149,6 @@ class PastGeneration:
     processes: frozenset[ProcessKey] = frozenset()
     """Empty for a job that was dropped: its next processes are a new generation."""
     owner: str = ""
-
-
-@dataclass(slots=True)
-class RankRecord:
-    """One rank of one generation, as last reported."""
-
-    key: ProcessKey
-    vitals: RankVitals
-    reporter: Reporter
-    """Agent that reported it last."""
-    seen_at: float
-    first_seen_at: float
-    computed_at: float
-    """When its process tree last used CPU."""
-    moved_data_at: float
-    """When its process tree last used storage or network."""
-    phase_changed_at: float = float("-inf")
-    """When it last entered or left a marked phase, as far as the reports show it."""
-    outside_s: float = 0.0
-    """Seconds outside marked phases since its last heartbeat, as far as the reports show them."""
-    ended_at: float | None = None
-    dumps: list[tuple[float, DumpBody]] = field(default_factory=list)
-    """The times of its last two dumps, oldest first, and the bodies that contain them."""
-    text_bytes: int = 0
-    """Bytes of its texts; 0 if they are short."""
-    deadline: Deadline | None = None
-    """The last one that its agent was told."""
-
-    def copy(self) -> RankRecord:
-        """Return a shallow copy; the values of a record are never changed in place."""
-        # `dataclasses.replace` takes ten times as long, and a job has thousands of ranks.
-        return RankRecord(
-            self.key,
-            self.vitals,
-            self.reporter,
-            self.seen_at,
-            self.first_seen_at,
-            self.computed_at,
-            self.moved_data_at,
-            self.phase_changed_at,
-            self.outside_s,
-            self.ended_at,
-            self.dumps,
-            self.text_bytes,
-            self.deadline,
-        )
-
-    def moved_at(self, *, waits: bool = False) -> float:
-        """Return when it last moved; CPU does not count if its training thread `waits`."""
-        return self.moved_data_at if waits else max(self.computed_at, self.moved_data_at)
-
-    def progressed_at(self) -> float:
-        """Return when it last made a step, or entered or left a phase; `-inf` if never.
-
-        It declares each of these itself, so time without progress counts from the latest one.
-        """
-        beat = self.vitals.beat
-        beat_at = float("-inf") if beat is None else self.seen_at - beat.age_s
-        return max(beat_at, self.phase_changed_at)
-
-    @property
-    def launch(self) -> LaunchKey:
-        """The launch that its process belongs to."""
-        return LaunchKey(self.vitals.job, self.vitals.owner, self.key.node, self.vitals.launch)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the process had not ended when it was last reported."""
-        return self.ended_at is None
-
-    @property
-    def is_end_unseen(self) -> bool:
-        """Whether no agent watched the process when it ended. It may have finished or failed."""
-        return self.ended_at is not None and self.ended_at > self.seen_at
-
-    def vanish(self, now: float) -> None:
-        """Record that the process has ended, in an unknown way, while no agent watched it."""
-        self.ended_at = now
-        self.vitals = replace(self.vitals, ended=Ending(kind=EndingKind.UNKNOWN, age_s=0.0))
-
-    def age_s(self, now: float, interval_s: float) -> float:
-        """Return the seconds since the last beat; 0 without a beat.
-
-        They grow between reports, but for at most two intervals, so that a late report does not
-        make a rank seem late.
-        """
-        beat = self.vitals.beat
-        return 0.0 if beat is None else beat.age_s + min(now - self.seen_at, 2 * interval_s)
 
 
 @dataclass(slots=True)
@@ -392,12 +374,3 @@ class Generation:
     def step(self) -> int:
         """Return the highest step that every rank with heartbeats has made, -1 before the first."""
         return lowest_step(record.vitals.beat for record in self.ranks.values())
-
-
-def has_died(record: RankRecord) -> bool:
-    """Return whether a rank did not end normally, or it is not known how it ended.
-
-    A heartbeat page with "finished" is a normal end even if the kernel reports no exit code.
-    """
-    ended = record.vitals.ended
-    return ended is not None and not (ended.kind is EndingKind.EXIT and ended.code in (0, None))
