@@ -20,7 +20,7 @@ from typing import Any
 
 from watchtower.diagnoser import messages, process
 from watchtower.jobs.effects import DiagnosisWanted, StatusChanged
-from watchtower.tower import diagnosis_result, effects, live, tower
+from watchtower.tower import diagnosis_runner, effects, live, tower
 from watchtower.wire.verdict import Status
 
 FOLDER = "WATCHTOWER_FLEET_MARKS"
@@ -107,10 +107,10 @@ def watch_tower(folder: str) -> Marks:
     marks.after(effects.Effects, "carry_out", note_effects)
     marks.after(tower.Tower, "take_dumps", note_dumps)
     marks.around(effects.Effects, "_collect_inputs", "turn of the diagnosis", "evidence collected")
-    marks.around(diagnosis_result, "split_case", "", "case split")
+    marks.around(diagnosis_runner, "split_case", "", "case split")
     marks.around(process.DiagnoserProcess, "_write", "request encoded", "request written")
     marks.around(process.DiagnoserProcess, "ask", "", "answer read")
-    marks.around(live.LiveJob, "take_diagnosis", "diagnosis adopted", "")
+    marks.around(live.Attempt, "take_diagnosis", "diagnosis adopted", "")
     os.environ[FOLDER] = folder
     plain = subprocess.Popen
 

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +58,7 @@ from watchtower.api.slack_commands import SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
+from watchtower.incidents.shadow import ShadowMode
 from watchtower.service.daemon import Notifier, put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
@@ -65,7 +67,6 @@ from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state
 from watchtower.tower.inputs import Record, unrecorded
 from watchtower.tower.recording import Header, RecordedClock, Recorder, RecordingError
-from watchtower.tower.shadow import ShadowMode
 from watchtower.tower.tower import Tower
 from watchtower.ui.actions import Actions
 from watchtower.ui.login import Logins
@@ -192,7 +193,8 @@ def serve(config: TowerConfig) -> None:
         shadow = ShadowMode(
             everything=config.alerts.shadow, causes=frozenset(config.alerts.shadow_causes)
         )
-        startup, clock = shadow.settle_all(store.recall()), Clock()
+        startup, clock = store.recall(), Clock()
+        startup = replace(startup, incidents=shadow.settle_all(startup.incidents))
         listener = _listen(config.host, config.port)
         recorder = _begin_recording(config, shadow, startup, clock)
         record = recorder.note if recorder is not None else unrecorded

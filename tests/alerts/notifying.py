@@ -15,10 +15,10 @@ from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.incidents.incident import Ack, Incident, JobFacts
+from watchtower.jobs.verdicts import close
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.live import close
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
 
 LINKS = AlertLinks(public_url="https://tower")

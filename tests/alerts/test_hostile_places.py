@@ -12,10 +12,10 @@ from tests.alerts.receivers import Receiver, receiving
 from tests.tower.test_failing_store import no_room
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
+from watchtower.jobs.verdicts import close
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.live import close
 from watchtower.wire.verdict import Status
 
 

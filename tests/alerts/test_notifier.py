@@ -14,8 +14,8 @@ from tests.alerts.notifying import Run, acknowledged, an_incident, closed, opene
 from tests.alerts.receivers import Receiver
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.verdicts import close
 from watchtower.tower.clock import Clock
-from watchtower.tower.live import close
 from watchtower.wire.verdict import Status
 
 

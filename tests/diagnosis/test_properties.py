@@ -11,7 +11,7 @@ from tests.diagnosis.strategies import FAULTS, WAITS, cases, hung_cases
 from tests.properties import examples
 from watchtower.diagnosis.accusation import MIN_CONFIDENCE
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.tower.verdicts import diagnosed_verdict
+from watchtower.jobs.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.ranksets import parse_ranks
 from watchtower.writing.verdict_text import MAX_LINES, render_markdown, render_slack, render_text

@@ -16,11 +16,11 @@ from watchtower.incidents.incident import NO_FACTS, Ack, Identity, Incident, Inc
 from watchtower.incidents.postmortem.facts import Acknowledged, PostmortemFacts, Sent, WaitPicture
 from watchtower.incidents.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.incidents.postmortem.writer import DELETED, write_postmortem
-from watchtower.tower.clock import rfc3339
+from watchtower.jobs.verdicts import closed_verdict
 from watchtower.tower.postmortems import gather_facts
-from watchtower.tower.verdicts import closed_verdict
 from watchtower.wire.verdict import Aftermath, Alternative, Cause, Status, VerdictEntry
 from watchtower.writing.documents import write_html, write_markdown
+from watchtower.writing.times import rfc3339
 
 FOLDER = Path(__file__).parent / "postmortems"
 OPENED = 1_795_363_392.0

@@ -18,9 +18,9 @@ from tests.properties import is_thorough
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.generation import RIVAL_MEMORY_S, PastGeneration
+from watchtower.jobs.keeper import REFILL_S
 from watchtower.jobs.pauses import Pause, Pauses
 from watchtower.jobs.ranks import RANK_BYTES
-from watchtower.jobs.roster import REFILL_S
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT

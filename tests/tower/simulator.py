@@ -7,7 +7,7 @@ import contextlib
 import math
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.diagnosers import InThread
@@ -15,15 +15,15 @@ from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.jobs.scenes import JOB, World
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.incidents.shadow import NO_SHADOW
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.incident_events import IncidentListener
 from watchtower.tower.inputs import unrecorded
-from watchtower.tower.live import LiveJob
 from watchtower.tower.recording import Header, RecordedClock, Recorder
-from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import (
@@ -83,7 +83,8 @@ class Simulation:
         """Start a tower, after the last one was closed."""
         self.store = SqliteStore(self._path)
         clock: Clock = WorldClock(world=self.world)
-        startup = self.shadow.settle_all(self.store.recall())
+        startup = self.store.recall()
+        startup = replace(startup, incidents=self.shadow.settle_all(startup.incidents))
         self.recorder: Recorder | None = None
         if record_to is not None:
             policy, now, wall = self.world.policy, clock.now(), clock.wall()
@@ -131,7 +132,7 @@ class Simulation:
             self.recorder.close(self.world.now)
 
     @property
-    def live(self) -> LiveJob:
+    def live(self) -> Attempt:
         return self.tower.live[JOB]
 
     @property

@@ -15,6 +15,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.diagnoser.messages import Answer
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
+from watchtower.jobs.diagnoses import Tries
 from watchtower.policy import Policy
 from watchtower.tower import diagnosis_runner
 from watchtower.tower.clock import Clock
@@ -82,8 +83,8 @@ def script(monkeypatch):
     monkeypatch.setattr(Scripted, "long", frozenset({"long"}))
 
 
-def ask(runner: DiagnosisRunner, job: str, owner: str = ""):
-    return runner.run(job, owner or job, "", lambda: lambda: job)
+def ask(runner: DiagnosisRunner, job: str, tries: Tries | None = None, owner: str = ""):
+    return runner.run(job, owner or job, "", tries or Tries(), lambda: lambda: job)
 
 
 def test_a_diagnosis_that_ends_its_process_does_not_affect_other_jobs():
@@ -99,13 +100,15 @@ def test_a_diagnosis_that_ends_its_process_does_not_affect_other_jobs():
 
 def test_a_job_waits_longer_after_each_death_from_the_second_on():
     async def story(runner, clock) -> None:
+        tries = Tries()
+
         async def is_tried() -> bool:
             with pytest.raises(NotDiagnosedError) as caught:
-                await ask(runner, "bad")
+                await ask(runner, "bad", tries)
             return "was ended" in str(caught.value)
 
         assert [await is_tried() for _ in range(4)] == [True, True, False, False]
-        assert runner.backing_off() == ["bad"]
+        assert tries.again_at > clock.now()
         for wait_s in (30, 60, 120, 240, 480, 600, 600):
             clock.at[0] += wait_s - 1
             assert not await is_tried()
@@ -117,54 +120,29 @@ def test_a_job_waits_longer_after_each_death_from_the_second_on():
 
 def test_a_result_ends_the_wait_of_a_job(monkeypatch):
     async def story(runner, clock) -> None:
+        tries = Tries()
         for _ in range(2):
             with pytest.raises(NotDiagnosedError):
-                await ask(runner, "bad")
+                await ask(runner, "bad", tries)
         clock.at[0] += diagnosis_runner.BACK_OFF_S
         monkeypatch.setattr(Scripted, "deadly", frozenset())
-        assert await ask(runner, "bad") == NOTHING
-        assert await ask(runner, "bad") == NOTHING
-        assert runner.backing_off() == []
-
-    run(story)
-
-
-def test_the_memory_of_jobs_that_ended_processes_is_bounded(monkeypatch):
-    monkeypatch.setattr(diagnosis_runner, "MAX_DEATHS", 5)
-
-    async def story(runner, clock) -> None:
-        monkeypatch.setattr(Scripted, "deadly", frozenset(f"job {n}" for n in range(9)))
-        for number in range(9):
-            for _ in range(2):
-                with pytest.raises(NotDiagnosedError):
-                    await ask(runner, f"job {number}")
-        assert runner.backing_off() == [f"job {n}" for n in range(4, 9)]
+        assert await ask(runner, "bad", tries) == NOTHING
+        assert await ask(runner, "bad", tries) == NOTHING
+        assert tries == Tries()
 
     run(story)
 
 
 def test_a_job_that_needs_more_than_a_brief_try_gets_none_from_then_on():
     async def story(runner, clock) -> None:
+        tries = Tries()
         for _ in range(2):
-            assert await ask(runner, "long") == NOTHING
+            assert await ask(runner, "long", tries) == NOTHING
         assert await ask(runner, "short") == NOTHING
         assert Scripted.tries == [("long", True), ("long", False), ("long", False), ("short", True)]
-        runner.forget("long")
-        await ask(runner, "long")
+        await ask(runner, "long", Tries())
         assert Scripted.tries[-2:] == [("long", True), ("long", False)]
         assert runner.killed == 0
-
-    run(story)
-
-
-def test_the_memory_of_jobs_that_take_long_is_bounded(monkeypatch):
-    monkeypatch.setattr(diagnosis_runner, "MAX_LONG_JOBS", 3)
-    monkeypatch.setattr(Scripted, "long", frozenset(f"job {n}" for n in range(5)))
-
-    async def story(runner, clock) -> None:
-        for number in (*range(5), 4, 0):
-            await ask(runner, f"job {number}")
-        assert [brief for _, brief in Scripted.tries] == [True, False] * 5 + [False, True, False]
 
     run(story)
 
@@ -172,7 +150,7 @@ def test_the_memory_of_jobs_that_take_long_is_bounded(monkeypatch):
 def test_an_error_in_writing_a_request_is_raised_to_the_caller():
     async def story(runner, clock) -> None:
         with pytest.raises(ZeroDivisionError):
-            await runner.run("job", "owner", "", lambda: lambda: 1 // 0)
+            await runner.run("job", "owner", "", Tries(), lambda: lambda: 1 // 0)
         assert await ask(runner, "job") == NOTHING
 
     run(story)
@@ -255,7 +233,7 @@ def test_a_job_for_which_no_case_can_be_made_becomes_hung(tell, monkeypatch):
     def fail(inputs):
         raise ValueError("two of one rank")
 
-    monkeypatch.setattr("watchtower.tower.diagnosis_result.split_case", fail)
+    monkeypatch.setattr("watchtower.tower.diagnosis_runner.split_case", fail)
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)
@@ -278,7 +256,7 @@ def test_a_diagnosis_that_fails_does_not_take_back_an_earlier_one(tell, monkeypa
         await hang(sim)
         Deadly.gate.clear()
         await sim.report(12)
-        assert sim.tower.runner.backing_off() == [JOB]
+        assert sim.tower.keepers[JOB].tries.again_at > sim.world.now
         assert sim.verdict.cause is Cause.DATALOADER_STALL
 
     tell(story)
@@ -299,7 +277,7 @@ def test_diagnoses_far_behind_make_the_tower_not_ready(tell):
         await sim.step(3)
         gate = threading.Event()
         waiting = asyncio.create_task(
-            sim.tower.runner.run("other", "", "", lambda: lambda: gate.wait(30) / 0)
+            sim.tower.runner.run("other", "", "", Tries(), lambda: lambda: gate.wait(30) / 0)
         )
         await asyncio.sleep(0)
         assert check_health(sim.tower).ready

@@ -23,7 +23,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         await sim.step(80)
         await hang(sim)
         ident = sim.verdict.incident
-        await sim.tower.acks.ack(ident, "ann", "<b>on it</b>", sim.tower.live.values())
+        await sim.tower.acks.ack(ident, "ann", "<b>on it</b>")
         await sim.report(6)
         body = await export_incident(sim.tower, ident)
         assert await export_incident(sim.tower, "none") is None

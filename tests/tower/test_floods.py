@@ -16,9 +16,9 @@ from tests.diagnosis.builders import as_sent
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.keeper import BURST, REFILL_S
 from watchtower.jobs.pauses import Pause
 from watchtower.jobs.ranks import DumpBody
-from watchtower.jobs.roster import BURST, REFILL_S
 from watchtower.store.values import GenerationRow
 from watchtower.tower import unsaved
 from watchtower.tower.pending_rows import MAX_ROWS, PendingRows

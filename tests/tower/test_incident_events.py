@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.tower.simulator import Simulation, hang
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.left_incidents import LEFT_OPEN_S
+from watchtower.tower.tower import LEFT_OPEN_S
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Status
 
@@ -52,7 +52,7 @@ def test_an_incident_is_opened_corrected_acknowledged_and_closed(tell: Tell) -> 
         assert set(recording.changes[1:]) == {Change.UPDATED}
         corrected = recording.events[-1].incident
         assert [suspect.rank for suspect in corrected.verdict.suspects] == [1]
-        await sim.tower.acks.ack(corrected.id, "ann", "", sim.tower.live.values())
+        await sim.tower.acks.ack(corrected.id, "ann", "")
         assert recording.changes[-1] is Change.ACKNOWLEDGED
         assert recording.events[-1].incident.ack is not None
         await sim.step(2)

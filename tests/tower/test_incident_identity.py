@@ -16,9 +16,9 @@ from tests.store.builders import an_incident
 from tests.store.test_migrations import drop_version_9
 from tests.tower.simulator import Simulation, hang
 from watchtower.incidents.incident import Identity, IncidentKind
+from watchtower.jobs.verdicts import identify
 from watchtower.store.migrations import SCHEMA_VERSION
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.live import _identify
 from watchtower.wire.report import EndingKind, JobLabels
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict
 
@@ -83,7 +83,7 @@ def test_a_death_that_ends_the_job_is_of_the_kind_ended(tell: Tell):
 )
 def test_the_kind_is_of_the_first_verdict(status: Status, cause: Cause, kind: IncidentKind):
     verdict = Verdict(job=JOB, generation=1, status=status, cause=cause, summary="")
-    found = _identify(status, verdict, "alice")
+    found = identify(status, verdict, "alice")
     assert found == Identity(kind=kind, domain=Domain.UNKNOWN, user="alice")
 
 

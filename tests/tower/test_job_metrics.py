@@ -280,10 +280,10 @@ def test_a_page_of_many_jobs_is_made_beside_the_event_loop(tell):
         sim.live.incident = incident
         measuring = collector.measure()
         assert next(measuring) is None
-        live, job = sim.tower.live.pop(JOB), sim.tower.fleet.jobs[JOB]
+        keeper = sim.tower.keepers.pop(JOB)
         *_, snapshot = measuring
         assert not snapshot.jobs
-        sim.tower.live[JOB], sim.tower.fleet.jobs[JOB] = live, job
+        sim.tower.keepers[JOB] = keeper
 
     tell(story)
 

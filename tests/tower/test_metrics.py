@@ -22,7 +22,6 @@ from watchtower.fleet.fleet import MAX_JOBS_PER_NODE
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
-from watchtower.tower.live import LiveJob
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import RankVitals, Report
 from watchtower.wire.verdict import Status
@@ -66,7 +65,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
             "url": f"https://tower.example/wt/incidents/{incident.id}",
         }
 
-        await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
+        await sim.tower.acks.ack(incident.id, "ann", "")
         assert scrape(collector)["watchtower_incident_acked"] == [(identity, 1.0)]
 
         await sim.step(4)
@@ -88,7 +87,7 @@ def test_a_job_that_starts_again_closes_its_incident(tell):
         scrape(collector)
         sim.world.launch(pids_from=900)
         await sim.step(12)
-        assert sim.live.generation == 2
+        assert sim.live.generation.number == 2
         ((labels, value),) = scrape(collector)["watchtower_incident_open"]
         assert (labels["incident"], value) == (ident, 0.0)
 
@@ -131,10 +130,8 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
                 incident = replace(
                     sim.live.incident, id=f"of-{name}", job=name, opened_at=opened_at
                 )
-            live = LiveJob.begin(name, 1, sim.live.pauses, tower.policy)
-            live.incident = incident
-            tower.live[name] = live
-            tower.fleet.jobs[name] = tower.fleet.jobs[JOB]
+            attempt = replace(sim.live, name=name, incident=incident)
+            tower.keepers[name] = replace(tower.keepers[JOB], name=name, attempt=attempt)
         collector = collector_of(sim)
         found = scrape(collector)
         shown = [labels["training_job"] for labels, _ in found["watchtower_incident_open"]]
@@ -149,7 +146,7 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
         now_open = {labels["incident"]: v for labels, v in found["watchtower_incident_open"]}
         assert now_open == {"of-aaa": 1, sim.live.incident.id: 1, "of-zzz": 0}
         for name in ("aaa", "bbb", "zzz"):
-            del tower.live[name], tower.fleet.jobs[name]
+            del tower.keepers[name]
 
     tell(story)
 

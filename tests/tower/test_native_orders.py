@@ -244,7 +244,7 @@ def test_orders_for_another_node_are_not_refused(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         for _ in range(MAX_DUMPS_PER_MINUTE):
-            sim.tower.natives.place(sim.generation, [SUSPECT], sim.world.now)
+            sim.tower.effects.orders.order_natives(sim.tower.keepers[JOB], [SUSPECT], sim.world.now)
             await orders(sim)
         with pytest.raises(ExaminationRefusedError):
             await sim.tower.examinations.examine(JOB, SUSPECT, native=True)

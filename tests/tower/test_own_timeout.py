@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.alerts.alert import describe_incident
 from watchtower.incidents.incident import JobFacts
-from watchtower.jobs.pauses import Pauses
-from watchtower.tower.diagnosis_result import DiagnosisResult
-from watchtower.tower.live import LiveJob
+from watchtower.jobs.diagnoses import DiagnosisResult
 
 
 def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell):
@@ -30,12 +27,12 @@ def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell
         assert page.timeout_at == incident.facts.timeout_at
         assert "should end it at about" in sim.verdict.kill.timeout_text
         await asyncio.wrap_future(sim.store.save_incident(incident))
+        attempt = sim.live
         await sim.restart_tower()
         stored = await asyncio.wrap_future(sim.store.incident(incident.id, with_case=False))
         assert stored.facts.timeout_at == incident.facts.timeout_at
         earlier_release = replace(stored, facts=JobFacts())
-        live = LiveJob.begin(JOB, 1, Pauses(), sim.world.policy)
-        live.resume(earlier_release, sim.world.now, wall)
-        assert live.incident.facts.timeout_at == pytest.approx(at, abs=0.1)
+        attempt.resume(earlier_release, sim.world.now, wall)
+        assert attempt.incident.facts.timeout_at == pytest.approx(at, abs=0.1)
 
     tell(story)

@@ -18,6 +18,8 @@ from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.fleet.fleet import Fleet
+from watchtower.incidents.shadow import NO_SHADOW
+from watchtower.jobs.diagnoses import Tries
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
@@ -29,7 +31,6 @@ from watchtower.tower.feedback import Answer
 from watchtower.tower.inputs import DiagnosisAsked, Input, Ticked, Unsilenced
 from watchtower.tower.recording import Header, Recorder, Recording, RecordingError
 from watchtower.tower.replay import replay
-from watchtower.tower.shadow import NO_SHADOW
 from watchtower.tower.silences import Subject
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Verdict
@@ -56,7 +57,7 @@ def told(tmp_path_factory) -> tuple[list[Verdict], list[Path]]:
         verdicts.append(sim.verdict)
         incident = sim.live.incident
         assert incident is not None
-        await sim.tower.acks.ack(incident.id, "ada", "I look", sim.tower.live.values())
+        await sim.tower.acks.ack(incident.id, "ada", "I look")
         await sim.tower.silences.add(Subject(node="n1"), 600, "repair", "ada")
         (stored,) = await sim.incidents()
         await sim.tower.feedback.give(stored, sim.verdict, Answer(right=True, by="ada"))
@@ -246,7 +247,7 @@ def test_a_cancelled_diagnosis_has_no_end():
         busy = [runner._brief.take(f"o{n}", "", again=False) for n in range(2)]
         for each in busy:
             await each.__aenter__()
-        task = asyncio.create_task(runner.run("j", "o", "", lambda: lambda: None))
+        task = asyncio.create_task(runner.run("j", "o", "", Tries(), lambda: lambda: None))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

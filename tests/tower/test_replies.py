@@ -196,7 +196,7 @@ class BrokenForOne(Detector):
 
 
 def test_a_job_whose_reply_cannot_be_made_is_left_out_and_logged_once(tower, world, caplog):
-    tower.detector = BrokenForOne(tower.policy)
+    tower.fleet.detector = BrokenForOne(tower.policy)
     with caplog.at_level(logging.ERROR):
         reply = report_steps(tower, world, {"broken": 1.0, JOB: 1.0})
     assert {deadline.job for deadline in reply.deadlines} == {JOB}
@@ -267,5 +267,5 @@ def test_any_report_that_the_wire_accepts_gets_a_reply_that_the_wire_accepts(sto
     tower = a_tower(store, world)
     often = [each for each in reports for _ in range(5)]  # a pace is learned of it
     report_all(tower, world, often)
-    assert not tower.troubles.jobs
+    assert not any(keeper.failing for keeper in tower.keepers.values())
     assert tower.counters.failed_ticks == 0

@@ -104,7 +104,7 @@ def test_towers_that_are_killed_while_ranks_come_back_lose_no_rank(tell):
             await sim.report(1)
         sim.world.silent.clear()
         await sim.report(1)
-        assert sim.live.generation == 1
+        assert sim.live.generation.number == 1
         assert sim.verdict.incident == before
         assert len(await sim.incidents()) == 1
 
@@ -192,7 +192,7 @@ def test_other_processes_under_the_same_name_are_another_generation_after_a_rest
         await sim.restart_tower()
         sim.world.launch(pids_from=700)
         await sim.step(5)
-        assert sim.live.generation == 2
+        assert sim.live.generation.number == 2
         assert [i.status.value for i in await sim.incidents()] == ["ended"]
 
     tell(story)
@@ -214,7 +214,7 @@ def test_the_past_of_a_job_is_known_after_a_restart(tell):
         await sim.step(10)
         await sim.restart_tower()
         await sim.report(1)
-        assert sim.live.generation == 1
+        assert sim.live.generation.number == 1
         assert sim.tower.fleet.jobs[JOB].generation.is_paced
         await sim.report(8)
         assert sim.status == "suspect"
@@ -244,10 +244,10 @@ def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_generation(tell)
             one.node = f"n{1 - rank // 2}"  # each node has the ranks of the other one now
         sim.world.ranks |= old  # and still tells of those it had
         await sim.step(6)
-        assert sim.live.generation == 2
+        assert sim.live.generation.number == 2
         await sim.restart_tower()
         await sim.report(2)
-        assert sim.live.generation == 2
+        assert sim.live.generation.number == 2
         assert all(r.is_live for r in sim.tower.fleet.jobs[JOB].generation.ranks.values())
 
     tell(story)

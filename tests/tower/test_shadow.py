@@ -12,9 +12,9 @@ from watchtower.alerts.alert import is_wanted
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.incidents.shadow import ShadowMode
 from watchtower.jobs.effects import IncidentUpdated
 from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.shadow import ShadowMode
 from watchtower.wire.verdict import Cause
 
 Tell = Callable[..., None]
@@ -122,8 +122,7 @@ def correct(sim: Simulation, cause: Cause) -> None:
     """Correct the verdict of the open incident, as a later diagnosis would."""
     live, now = sim.live, sim.tower.clock.now()
     live.watch.diagnosis = replace(live.watch.diagnosis, cause=cause)
-    gen = sim.tower.fleet.jobs[JOB].generation
-    sim.tower.effects.carry_out(live, gen, [IncidentUpdated()], now)
+    sim.tower.effects.carry_out(sim.tower.keepers[JOB], [IncidentUpdated()], now)
 
 
 def test_a_cause_that_is_not_in_shadow_mode_alerts(tell: Tell):

@@ -11,8 +11,8 @@ from tests.tower.test_incident_identity import name_user
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.verdicts import find_only_node
 from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.live import _find_only_node
 from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.views import view_job
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
@@ -167,9 +167,9 @@ def test_a_name_silences_only_what_it_names(tell: Tell):
 def test_suspects_on_several_nodes_or_none_have_no_node():
     first, second = suspect(1, "a"), suspect(2, "b")
     verdict = Verdict(job=JOB, generation=1, status=Status.HUNG, summary="", suspects=())
-    assert _find_only_node(verdict.suspects) == ""
-    assert _find_only_node((first, replace(first, rank=3))) == "a"
-    assert _find_only_node((first, second)) == ""
+    assert find_only_node(verdict.suspects) == ""
+    assert find_only_node((first, replace(first, rank=3))) == "a"
+    assert find_only_node((first, second)) == ""
 
 
 def suspect(rank: int, node: str) -> Suspect:

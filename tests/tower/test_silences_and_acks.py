@@ -146,7 +146,7 @@ def test_an_ack_stays_with_its_incident_through_updates_and_a_restart(tmp_path):
         sim = Simulation(tmp_path / "watchtower.db")
         await hang(sim)
         ident = sim.verdict.incident
-        await sim.tower.acks.ack(ident, "ann", "on it", sim.tower.live.values())
+        await sim.tower.acks.ack(ident, "ann", "on it")
         assert sim.live.incident.ack
         await sim.report(6)
         await sim.restart_tower()
@@ -186,7 +186,7 @@ def test_an_ack_is_shown_while_the_incident_waits_to_be_written_again(tmp_path):
         await hang(sim)
         incident = sim.live.incident
         sim.tower.feed.publish(Change.OPENED, incident)
-        await sim.tower.acks.ack(incident.id, "ann", "", sim.tower.live.values())
+        await sim.tower.acks.ack(incident.id, "ann", "")
         (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert listed.ack.by == "ann"
         await sim.report(1)

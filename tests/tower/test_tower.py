@@ -109,7 +109,7 @@ def test_one_replaced_rank_leaves_no_rank_unwatched(tell):
         fresh = replace(sim.world.ranks[3], pid=903, ended=None, beat_at=sim.world.now)
         sim.world.ranks[3] = fresh
         await sim.step(10)
-        assert sim.live.generation == 2
+        assert sim.live.generation.number == 2
         await sim.report(8)
         assert sim.status == "suspect"
 

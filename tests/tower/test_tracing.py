@@ -9,6 +9,7 @@ import msgspec
 
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
+from watchtower.jobs.effects import SeriesWanted
 from watchtower.jobs.incident_reads import AGAIN_S, MAX_TRIES
 from watchtower.store.rows import MAX_MESSAGES
 from watchtower.store.values import SeriesRow
@@ -61,7 +62,7 @@ def an_answer(sim: Simulation, node: str, order: SeriesOrder) -> SeriesBatch:
 
 
 async def send(sim: Simulation, batch: SeriesBatch) -> None:
-    receipt = await sim.tower.traces.take(batch, msgspec.json.encode(batch))
+    receipt = await sim.tower.take_series(batch, msgspec.json.encode(batch))
     assert receipt.id == batch.id
 
 
@@ -147,10 +148,6 @@ def test_the_launches_of_a_job_on_one_node_have_orders_of_their_own(tell):
         assert [one.rank for one in shown.items] == [2, 0, 1, 3]
         await sim.report(5 * AGAIN_S)
         assert len(orders.given) == 2
-        waiting = {(JOB, order.launch): (sim.world.now, order) for order in given}
-        sim.tower.traces._waiting[("n0", "n0")] = waiting
-        sim.tower.traces.drop(JOB)
-        assert sim.tower.traces.collect(("n0", "n0")) == ()
 
     tell(story, World(size=4, per_node=4))
 
@@ -224,13 +221,12 @@ def test_one_incident_has_the_series_of_a_few_launches(tell):
 def test_orders_of_a_silent_agent_expire(tell):
     async def story(sim):
         await hang(sim, SUSPECT)
-        traces = sim.tower.traces
-        traces.collect(("n1", "n1"))
-        traces._waiting[("lost", "agent")] = {
-            (JOB, ""): (0.0, SeriesOrder(id="o", incident="i", job=JOB, ranks=()))
-        }
-        await sim.report(2 * AGAIN_S)
-        assert ("lost", "agent") not in traces._waiting
+        orders = sim.tower.effects.orders
+        orders.collect_series(("n1", "n1"))
+        lost, wanted = ("lost", "agent"), SeriesWanted(incident="i", suspects=(), ranks={})
+        orders._series[lost] = {}
+        orders.order_series(sim.tower.keepers[JOB], wanted, sim.world.now)
+        assert lost not in orders._series
 
     tell(story)
 

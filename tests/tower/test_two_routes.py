@@ -12,10 +12,10 @@ from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.app import make_app
+from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
-from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.tower import Tower
 
 SCRAPE = {"X-Prometheus-Scrape-Timeout-Seconds": "10", "User-Agent": "Prometheus/2.42.0"}

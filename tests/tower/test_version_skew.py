@@ -116,7 +116,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
             if isinstance(received, Report):
                 reply = tower.take_report(received)
             elif isinstance(received, SeriesBatch):
-                reply = await tower.traces.take(received, b"{}")
+                reply = await tower.take_series(received, b"{}")
             else:
                 reply = await tower.take_dumps(as_sent(received))
             replies.append(json.loads(msgspec.json.encode(reply)))

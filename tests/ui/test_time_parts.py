@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.browsing import Page
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
@@ -14,6 +13,7 @@ from watchtower.ui.environment import make_environment
 from watchtower.ui.steps_part import show_steps
 from watchtower.ui.traces_part import show_traces
 from watchtower.wire.verdict import Cause, Status
+from watchtower.writing.times import rfc3339
 
 END = 1.7e9
 STALLED_AT = END - 60

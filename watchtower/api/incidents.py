@@ -103,9 +103,8 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:
         """Acknowledge an incident: its alert ends, the incident stays open."""
-        jobs = list(tower.live.values())
         ident = await find_known_id(tower, incident)
-        ack = await tower.acks.ack(ident, request.by or "", request.note, jobs)
+        ack = await tower.acks.ack(ident, request.by or "", request.note)
         return view_ack(known(ack, incident))
 
     return router

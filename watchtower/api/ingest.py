@@ -30,7 +30,7 @@ from watchtower.api.security import AccessRules, client_of, is_usual_agent
 from watchtower.fleet.fleet import MAX_NODES, FleetFullError
 from watchtower.fleet.report_interval import ReportPaces, report_interval_s
 from watchtower.tower.counters import Durations
-from watchtower.tower.order_book import Agent
+from watchtower.tower.dispatcher import Agent
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire import PROTOCOL_VERSION
@@ -241,7 +241,7 @@ class Ingest:
 
     async def _post_series(self, request: Request) -> bytes:
         async with self._dumps.receive(request, _read_series, MAX_SERIES_BYTES) as received:
-            taking = self._tower.traces.take(*received.message)
+            taking = self._tower.take_series(*received.message)
             received.charge()
             del received
             return _encode(await taking)

@@ -31,8 +31,9 @@ from watchtower.api.job_metrics import STATUSES, collect_jobs
 from watchtower.api.outbox_metrics import collect_outboxes
 from watchtower.api.security import REASONS, Refusals
 from watchtower.api.two_routes import TwoRoutes
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.progress import is_judged
-from watchtower.jobs.roster import Job
 from watchtower.service.sharing import (
     CALM,
     ENDED,
@@ -43,7 +44,6 @@ from watchtower.service.sharing import (
 )
 from watchtower.tower.counters import Durations
 from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
-from watchtower.tower.live import LiveJob
 from watchtower.tower.node_incidents import WINDOWS
 from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
@@ -138,7 +138,7 @@ class TowerCollector(Collector):
         yield from self._incidents.collect(snapshot.jobs, snapshot.open_ids, snapshot.now)
         yield from snapshot.others
 
-    def _ranked(self) -> list[LiveJob]:
+    def _ranked(self) -> list[Attempt]:
         """Return all jobs except drills. The first ones get their own series."""
         tower = self._tower
         ranked = rank_fairly(
@@ -211,7 +211,7 @@ class TowerCollector(Collector):
         yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
 
-def _count_by_status(tower: Tower, jobs: Sequence[LiveJob]) -> Metric:
+def _count_by_status(tower: Tower, jobs: Sequence[Attempt]) -> Metric:
     family, fleet = family_of(table.JOBS), tower.fleet.jobs
     counts = Counter(
         live.watch.status.value
@@ -242,16 +242,16 @@ def _count_feedback(tower: Tower) -> Metric:
     return family
 
 
-def _key_of(job: Job) -> str:
+def _key_of(job: Keeper) -> str:
     """Return the owner, or else the founding node, whose share of the places a job uses."""
     return job.owner or job.founder
 
 
-def _has_alert(live: LiveJob) -> bool:
+def _has_alert(live: Attempt) -> bool:
     return is_open(live) and live.incident is not None and not live.incident.shadow
 
 
-def _urgency(live: LiveJob) -> int:
+def _urgency(live: Attempt) -> int:
     if is_open(live):
         return OPEN_INCIDENT
     if live.watch.status in (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST):

@@ -126,8 +126,7 @@ class SlackAnswers:
         tower = self._tower
         found = await find_incident_id(tower, ident)
         by = clean(f"{asked.name} (Slack {asked.user})", MAX_NAME)
-        jobs = list(tower.live.values())
-        ack = await tower.acks.ack(found, by, clean(note, MAX_TEXT), jobs) if found else None
+        ack = await tower.acks.ack(found, by, clean(note, MAX_TEXT)) if found else None
         if ack is None:
             return _reply(f"There is no incident {clean(ident, 64)!r}.")
         return _reply(f"{found} is acknowledged by {by}.")

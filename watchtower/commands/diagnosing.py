@@ -19,12 +19,11 @@ from watchtower.commands.printing import as_json, clean, clean_lines
 from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
-from watchtower.tower.clock import rfc3339
-from watchtower.tower.verdicts import diagnosed_verdict, plain_verdict
+from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.tower.views import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import format_duration
-from watchtower.writing.times import format_moment
+from watchtower.writing.times import format_moment, rfc3339
 from watchtower.writing.verdict_text import render_text
 
 OLD_S = 900.0

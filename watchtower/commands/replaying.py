@@ -21,9 +21,9 @@ from watchtower.commands.client import ClientError
 from watchtower.commands.exit_codes import DONE, TROUBLE
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import CASE_SCHEMA
+from watchtower.jobs.verdicts import diagnosed_verdict
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle
 from watchtower.tower.recording import RecordingError, is_recording
-from watchtower.tower.verdicts import diagnosed_verdict
 from watchtower.wire.verdict import Verdict
 from watchtower.writing.verdict_text import render_text
 

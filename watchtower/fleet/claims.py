@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.jobs.generation import Generation
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord, has_died
-from watchtower.jobs.roster import Job
 from watchtower.policy import Policy
 from watchtower.wire.report import (
     MAX_UNWATCHED,
@@ -191,7 +191,7 @@ class SkippedClaims:
     _found: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     """Their pids by reason, job and owner."""
 
-    def note(self, label: str, claim: Claim, job: Job | None) -> None:
+    def note(self, label: str, claim: Claim, job: Keeper | None) -> None:
         """Count the process of a claim on a rank of a job, unless it has the rank or has ended."""
         vitals = claim.vitals
         record = job.generation.ranks.get(vitals.rank) if job is not None else None
@@ -207,7 +207,7 @@ class SkippedClaims:
         return (*found, _describe(OTHER_REASONS, "", "", rest)) if rest else tuple(found)
 
 
-def find_reason(claim: Claim, job: Job | None) -> str:
+def find_reason(claim: Claim, job: Keeper | None) -> str:
     """Return why the process of a claim is not watched."""
     if job is None:
         return OVER_LIMIT

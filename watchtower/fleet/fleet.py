@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
-from watchtower.evidence.movement import moves_data
 from watchtower.fleet.account import Account, Holder
 from watchtower.fleet.claims import Claim, SkippedClaims, label_unwatched
 from watchtower.fleet.labels import Labels
@@ -22,14 +21,17 @@ from watchtower.fleet.nodes import (
     find_silent_node,
 )
 from watchtower.fleet.placing import Placing
+from watchtower.incidents.incident import Incident
+from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation, PastGeneration
-from watchtower.jobs.ranks import ProcessKey, RankRecord, outside_s, phase_changed_at
-from watchtower.jobs.roster import Job
+from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.pauses import Pause, Pauses
+from watchtower.jobs.ranks import ProcessKey, RankRecord
 from watchtower.policy import Policy
 from watchtower.service.sharing import Quota, keep_fairly
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import RankDump, SentBatch
-from watchtower.wire.report import Beat, ProcessState, RankVitals, Report
+from watchtower.wire.report import RankVitals, Report
 
 MAX_JOBS = 4096
 """Most jobs in memory, including ended ones. Further ones are skipped."""
@@ -44,6 +46,9 @@ about 2 KB and is checked twice a second. Further ranks are skipped."""
 MAX_STORED_BYTES = 256 * 1024 * 1024
 """Most bytes of jobs and nodes in memory, except one record per rank (see `account`): two rounds
 of dumps of 131,072 ranks at 1 KB each."""
+
+RANKS, CASES, PAUSES, STEPS = "job", "cases of", "pauses of", "steps of"
+"""Names in the account of the data of a job that grow and may be dropped."""
 
 AGENTS = ""
 """Owner of the sentences that agents report about themselves."""
@@ -70,19 +75,50 @@ class Fleet:
         self, policy: Policy, *, max_jobs: int = MAX_JOBS, max_nodes: int = MAX_NODES
     ) -> None:
         self._policy = policy
+        self.detector = Detector(policy)
         self._max_jobs = max_jobs
         self._max_nodes = max_nodes
         self.nodes: dict[str, NodeRecord] = {}
         """By name. The one that was silent for longest is the first."""
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, Keeper] = {}
         self.past: dict[str, PastGeneration] = {}
         """The last generation of each job that is not in `jobs`."""
+        self.past_pauses: dict[str, Pauses] = {}
+        """The pauses that these jobs have made."""
+        self.left: dict[str, Incident] = {}
+        """The latest incident of jobs from the tower's last run, until they are reported again."""
         self.labels = Labels(self._holder_of)
         self.placing = Placing(self.jobs, self.past, self.labels)
         self._ranks, self._jobs = Quota(), Quota()
         self._founded: defaultdict[str, Quota] = defaultdict(Quota)
         """Jobs in memory, by the node that reported them first."""
         self.account = Account()
+
+    def recall(
+        self,
+        generations: Mapping[str, PastGeneration],
+        pauses: Mapping[str, Iterable[Pause]],
+        incidents: Iterable[Incident],
+    ) -> list[Incident]:
+        """Continue with what the tower's last run knew of its jobs.
+
+        `incidents`, oldest first. Returns those after which another one of their job follows.
+        """
+        self.past.update(generations)
+        for label, known in pauses.items():
+            self.past_pauses[label] = Pauses(tuple(known))
+            self.count_kept(PAUSES, label, self.past_pauses[label])
+        followed: list[Incident] = []
+        for incident in incidents:
+            if incident.job in self.left:
+                followed.append(self.left.pop(incident.job))
+            self.left[incident.job] = incident
+        return followed
+
+    def fade_pauses(self, share: float) -> None:
+        """Multiply the lengths of the pauses of all jobs by `share`."""
+        for pauses in (*self.past_pauses.values(), *(job.pauses for job in self.jobs.values())):
+            pauses.fade(share)
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Update the fleet with the report of one node. Raises FleetFullError at too many nodes.
@@ -115,7 +151,7 @@ class Fleet:
         failed = dict[str, Exception]()
         for (label, record), vitals in zip(node.held, reported, strict=True):
             try:
-                self._update(self.jobs[label].generation, record, vitals, node)
+                self.jobs[label].generation.take_vitals(record, vitals, node.reporter, self._policy)
             except Exception as error:
                 failed[label] = error
         return node.labels, failed
@@ -197,7 +233,7 @@ class Fleet:
             return []
         return self.recall_dumps(job, sent, now - sent.batch.held_s)
 
-    def recall_dumps(self, job: Job, sent: SentBatch, taken_at: float) -> list[RankDump]:
+    def recall_dumps(self, job: Keeper, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Add dumps that were taken at `taken_at` to a job. Returns the same as `take_dumps`."""
         taken = job.generation.take_dumps(sent, taken_at)
         self._count_bytes(job.name)
@@ -216,7 +252,7 @@ class Fleet:
     def _count_bytes(self, *labels: str) -> None:
         """Update the account with these jobs, and drop data beyond the limit."""
         for job in filter(None, map(self.jobs.get, labels)):
-            self.account.note(("job", job.name), job, job.sharer, job.founder)
+            self.account.note((RANKS, job.name), job, job.sharer, job.founder)
         self.account.keep_to(MAX_STORED_BYTES)
 
     @property
@@ -224,7 +260,7 @@ class Fleet:
         """Number of ranks of all jobs."""
         return self._ranks.total
 
-    def is_nearly_full_for(self, job: Job) -> bool:
+    def is_nearly_full_for(self, job: Keeper) -> bool:
         """Return whether few new jobs are possible: of any owner, or of the owner of this job."""
         if self.is_nearly_full or self._jobs.is_nearly_full(job.owner, self._max_jobs):
             return True
@@ -257,12 +293,20 @@ class Fleet:
         """Drop a job. Only its number of generations and its owner are still stored."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
-        self.account.remove(("job", name))
+        for what in (RANKS, CASES, STEPS):
+            self.account.remove((what, name))
         self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
         drop_past(self.past, MAX_PAST)
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]
+        if job.pauses:
+            self.past_pauses[name] = job.pauses
+        self.count_kept(PAUSES, name, job.pauses)
+        if len(self.past_pauses) > 2 * (MAX_PAST + MAX_JOBS):
+            for gone in self.past_pauses.keys() - self.past.keys():
+                del self.past_pauses[gone]
+                self.account.remove((PAUSES, gone))
 
     def _holder_of(self, label: str) -> str | None:
         known = self.jobs.get(label) or self.past.get(label)
@@ -274,7 +318,7 @@ class Fleet:
         if job is not None and claim.vitals.ended is None:
             job.generation.note_rival(claim.key, claim.vitals, claim.now)
 
-    def _separate(self, job: Job, record: RankRecord, claim: Claim) -> bool:
+    def _separate(self, job: Keeper, record: RankRecord, claim: Claim) -> bool:
         """Return whether the rank is free now: the launch of its record is another job's."""
         gone = self.placing.separate(job, record, claim)
         for rank in gone:
@@ -282,7 +326,7 @@ class Fleet:
         self._ranks.add(job.owner, -len(gone))
         return claim.vitals.rank in gone
 
-    def _note_name(self, job: Job, name: str, owner: str) -> None:
+    def _note_name(self, job: Keeper, name: str, owner: str) -> None:
         """Record a name that agents use for a job, and its owner."""
         if not self.labels.bind(name, owner, job.name):
             return
@@ -291,7 +335,7 @@ class Fleet:
             job.owner = owner
             self._count(job, job.owner, 1)
 
-    def _count(self, job: Job, owner: str, sign: int) -> None:
+    def _count(self, job: Keeper, owner: str, sign: int) -> None:
         """Add a job to the quotas of its owner (`sign` 1), or remove it (-1)."""
         self._jobs.add(owner, sign)
         self._founded[job.founder].add(owner, sign)
@@ -308,7 +352,7 @@ class Fleet:
         record = gen.ranks.get(vitals.rank)
         if record is not None and record.key == key:
             if not claim.is_of_another_agent(record):
-                self._update(gen, record, vitals, self.nodes[key.node])
+                gen.take_vitals(record, vitals, self.nodes[key.node].reporter, self._policy)
         elif key in job.retired:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
@@ -320,13 +364,13 @@ class Fleet:
         else:
             self._weigh_claim(job, record, claim)
 
-    def _weigh_claim(self, job: Job, record: RankRecord | None, claim: Claim) -> None:
+    def _weigh_claim(self, job: Keeper, record: RankRecord | None, claim: Claim) -> None:
         """Record a process whose rank belongs to another process, or whose job has ended."""
         gen = job.generation
         if record is not None and claim.is_renamed(record):
             gen.rivals.pop(claim.key, None)
             record.key = claim.key
-            self._update(gen, record, claim.vitals, self.nodes[claim.key.node])
+            gen.take_vitals(record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy)
         elif claim.vitals.ended is not None and not claim.followed(gen):
             job.retire([claim.key], claim.now)
         elif record is not None and claim.is_held(record) and self._separate(job, record, claim):
@@ -342,7 +386,7 @@ class Fleet:
             job.generation = Generation(job.name, gen.number + 1, claim.now)
             self._join(job, claim)
 
-    def _new_job(self, label: str, claim: Claim) -> Job | None:
+    def _new_job(self, label: str, claim: Claim) -> Keeper | None:
         vitals = claim.vitals
         past = self.past.get(label, PastGeneration(number=0))
         is_known = claim.key in past.processes
@@ -363,13 +407,14 @@ class Fleet:
         if is_known:
             gen.pace("").recall(past.typical_step_s)
             gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
-        job = self.jobs[label] = Job(label, gen, node, owner)
+        job = self.jobs[label] = Keeper(label, gen, self.detector, node, owner)
+        job.pauses = self.past_pauses.pop(label, job.pauses)
         self._count(job, owner, 1)
         if not is_known:
             job.retire(past.processes, claim.now)
         return job
 
-    def _join(self, job: Job, claim: Claim) -> None:
+    def _join(self, job: Keeper, claim: Claim) -> None:
         gen = job.generation
         gen.rivals.pop(claim.key, None)
         is_new = claim.vitals.rank not in gen.ranks
@@ -389,41 +434,7 @@ class Fleet:
         gen.awaited.discard(claim.key)
         gen.recall_wanted = gen.arrivals.claim(claim.vitals.rank) or gen.recall_wanted
         gen.began_at = min(gen.began_at, record.first_seen_at)
-        self._update(gen, record, claim.vitals, self.nodes[claim.key.node])
-
-    def _update(
-        self, gen: Generation, record: RankRecord, vitals: RankVitals, node: NodeRecord
-    ) -> None:
-        """Record what a node reports of a rank now. All of a fleet's ranks come here each second:
-        what a report cannot change is not computed."""
-        before, now = record.vitals, node.reporter.seen_at
-        if before.state is ProcessState.STOPPED is not vitals.state and all(
-            other.vitals.state is ProcessState.STOPPED for other in gen.live()
-        ):
-            gen.resumed_at = now  # this is the first rank to run after the whole job was suspended
-        last, beat = before.beat, vitals.beat
-        if beat is not None:
-            if beat.advanced > 0 and last is not None and last is not beat:
-                _note_steps(gen, record, last, beat, node)
-            if beat.phase or (last is not None and last.phase):
-                record.phase_changed_at = phase_changed_at(record, vitals, now)
-                gen.checkpoints.note(last, beat)
-        is_new = beat is None or beat.age_s < now - record.seen_at
-        record.outside_s = 0.0 if is_new else outside_s(record, vitals, now)
-        gen.note_vitals(record, vitals)
-        record.seen_at = now
-        record.reporter = node.reporter
-        movement, ended = vitals.movement, vitals.ended
-        if movement.cpu_cores >= self._policy.moving_cpu_cores:
-            record.computed_at = now
-        if moves_data(movement):
-            record.moved_data_at = now
-        if ended is None:
-            record.ended_at = None
-        else:
-            # A delayed report makes a death seem later than it was, never earlier.
-            ended_at = now - ended.age_s
-            record.ended_at = min(ended_at, record.ended_at or ended_at)
+        gen.take_vitals(record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy)
 
     def _drop_rivals(self, name: str, node: str, live: set[ProcessKey]) -> None:
         """Drop the rivals of a job on a node that has just reported its live processes."""
@@ -450,24 +461,6 @@ class Fleet:
         live = {item: record for item, record in records.items() if record and record.is_live}
         for record in node.note_missing(live, previous, report):
             record.vanish(node.seen_at)
-
-
-def _note_steps(
-    gen: Generation, record: RankRecord, last: Beat, beat: Beat, node: NodeRecord
-) -> None:
-    """Add the seconds per step since the previous report of a rank, which had the beat `last`.
-
-    The process itself writes the times that its agent reads. Therefore they are limited to the time
-    since that beat.
-    """
-    # One interval more, because the previous report may have been delayed by that.
-    reporter = node.reporter
-    passed_s = last.age_s + reporter.seen_at - record.seen_at + reporter.interval_s
-    interval_s = min(beat.interval_s, passed_s / beat.advanced)
-    if interval_s > 0:
-        # A step belongs to a phase only if the phase began before the step.
-        inside = beat.phase and beat.phase_age_s > beat.age_s + interval_s
-        gen.pace(beat.phase if inside else "").note(interval_s)
 
 
 def drop_past(past: dict[str, PastGeneration], limit: int) -> None:

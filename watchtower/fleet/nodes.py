@@ -12,8 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from watchtower.jobs.agents import NodeObservations, NodeReport, count_gaps
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import CHARACTER_BYTES, RankRecord, Reporter
-from watchtower.jobs.roster import Job
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
 from watchtower.wire.report import AgentGaps, ProcessId, Report
 
@@ -159,7 +159,7 @@ NODE_MEMORY_S = 3600.0
 """A node without ranks that has been silent for this long is no longer part of the fleet."""
 
 
-def find_old_nodes(nodes: Mapping[str, NodeRecord], jobs: Iterable[Job], now: float) -> set[str]:
+def find_old_nodes(nodes: Mapping[str, NodeRecord], jobs: Iterable[Keeper], now: float) -> set[str]:
     """Return the nodes that are no longer part of the fleet."""
     old = {name for name, node in nodes.items() if now - node.seen_at > NODE_MEMORY_S}
     if old:

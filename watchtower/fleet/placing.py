@@ -34,8 +34,8 @@ from watchtower.fleet.labels import (
 )
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord
-from watchtower.jobs.roster import Job
 from watchtower.service.sharing import Quota
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import RankVitals, Report
@@ -58,7 +58,7 @@ class Placing:
     """The launches of all jobs."""
 
     def __init__(
-        self, jobs: Mapping[str, Job], past: Mapping[str, PastGeneration], labels: Labels
+        self, jobs: Mapping[str, Keeper], past: Mapping[str, PastGeneration], labels: Labels
     ) -> None:
         self._jobs, self._past, self._labels = jobs, past, labels
         self._contradictions: dict[LaunchKey, tuple[float, float]] = {}
@@ -261,7 +261,7 @@ class Placing:
                 return label
         return None
 
-    def separate(self, job: Job, record: RankRecord, claim: Claim) -> set[int]:
+    def separate(self, job: Keeper, record: RankRecord, claim: Claim) -> set[int]:
         """Separate two launches of a job whose processes have had one rank for some seconds.
 
         They were taken for parts of one job, because their first ranks did not contradict each
@@ -304,5 +304,5 @@ def _without(ranks: Iterable[RankVitals], over: Set[tuple[int, int]]) -> Sequenc
 
 
 def _sharer(launch: LaunchKey) -> str:
-    """Return the key of the fair shares, as `Job.sharer`."""
+    """Return the key of the fair shares, as `Keeper.sharer`."""
     return launch.owner or launch.name

@@ -17,7 +17,7 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.case_inputs import collect_on_demand, split_case
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation
-from watchtower.jobs.roster import Job
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.dumps import DumpBatch, SentBatch
@@ -135,7 +135,7 @@ def _only(report: Report, key: JobName) -> Report:
 
 
 def _make_case(
-    fleet: Fleet, job: Job, batches: Sequence[DumpBatch], detector: Detector, now: float
+    fleet: Fleet, job: Keeper, batches: Sequence[DumpBatch], detector: Detector, now: float
 ) -> Case:
     inputs = collect_on_demand(job.generation, fleet.nodes, detector, float("-inf"), now)
     parts, numbers = split_case(inputs)
@@ -149,7 +149,7 @@ def _make_case(
 
 
 def _judge(
-    job: Job, before: int | None, batches: Sequence[DumpBatch], policy: Policy, now: float
+    job: Keeper, before: int | None, batches: Sequence[DumpBatch], policy: Policy, now: float
 ) -> tuple[Status, str]:
     """Return the status of a job, and a clause with the reason."""
     gen = job.generation

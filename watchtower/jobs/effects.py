@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watchtower.jobs.pauses import Pause
+from watchtower.jobs.ranks import LaunchKey
 from watchtower.wire.verdict import Status
 
 
@@ -58,6 +60,38 @@ class PauseLearned:
     pause: Pause
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptBegun:
+    """The keeper watches another attempt of its job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreWanted:
+    """Store owner, processes and typical step of the job, if they have changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallWanted:
+    """Read the dumps of the current stall that are stored and not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesWanted:
+    """Order what these ranks of an incident did in the last 15 minutes."""
+
+    incident: str
+    suspects: tuple[int, ...]
+    ranks: Mapping[LaunchKey, tuple[int, ...]]
+    """All traced ranks of each launch with one that is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativesWanted:
+    """Order the native functions of these ranks."""
+
+    ranks: tuple[int, ...]
+
+
 Effect = (
     DumpsWanted
     | DiagnosisWanted
@@ -66,4 +100,9 @@ Effect = (
     | IncidentUpdated
     | IncidentClosed
     | PauseLearned
+    | AttemptBegun
+    | StoreWanted
+    | RecallWanted
+    | SeriesWanted
+    | NativesWanted
 )

@@ -6,19 +6,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from watchtower.evidence.movement import moves_data
 from watchtower.jobs.pace import Pace, Slowness, Throughput
 from watchtower.jobs.ranks import (
     CHARACTER_BYTES,
     DumpBody,
     ProcessKey,
     RankRecord,
+    Reporter,
     count_text,
+    outside_s,
+    phase_changed_at,
     share_names,
     shorten,
 )
+from watchtower.policy import Policy
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
     Beat,
+    ProcessState,
     RankVitals,
     lowest_step,
 )
@@ -242,6 +248,54 @@ class Generation:
         old = [k for k, (_, seen_at) in self.rivals.items() if now - seen_at > RIVAL_MEMORY_S]
         for key in old:
             del self.rivals[key]
+
+    def take_vitals(
+        self, record: RankRecord, vitals: RankVitals, reporter: Reporter, policy: Policy
+    ) -> None:
+        """Record what an agent reports of a rank now. All of a fleet's ranks come here each second:
+        what a report cannot change is not computed."""
+        before, now = record.vitals, reporter.seen_at
+        if before.state is ProcessState.STOPPED is not vitals.state and all(
+            other.vitals.state is ProcessState.STOPPED for other in self.live()
+        ):
+            self.resumed_at = now  # this is the first rank to run after the whole job was suspended
+        last, beat = before.beat, vitals.beat
+        if beat is not None:
+            if beat.advanced > 0 and last is not None and last is not beat:
+                self._note_steps(record, last, beat, reporter)
+            if beat.phase or (last is not None and last.phase):
+                record.phase_changed_at = phase_changed_at(record, vitals, now)
+                self.checkpoints.note(last, beat)
+        is_new = beat is None or beat.age_s < now - record.seen_at
+        record.outside_s = 0.0 if is_new else outside_s(record, vitals, now)
+        self.note_vitals(record, vitals)
+        record.seen_at = now
+        record.reporter = reporter
+        movement, ended = vitals.movement, vitals.ended
+        if movement.cpu_cores >= policy.moving_cpu_cores:
+            record.computed_at = now
+        if moves_data(movement):
+            record.moved_data_at = now
+        if ended is None:
+            record.ended_at = None
+        else:
+            # A delayed report makes a death seem later than it was, never earlier.
+            ended_at = now - ended.age_s
+            record.ended_at = min(ended_at, record.ended_at or ended_at)
+
+    def _note_steps(self, record: RankRecord, last: Beat, beat: Beat, reporter: Reporter) -> None:
+        """Add the seconds per step since the previous report of a rank, which had the beat `last`.
+
+        The process itself writes the times that its agent reads. Therefore they are limited to the
+        time since that beat.
+        """
+        # One interval more, because the previous report may have been delayed by that.
+        passed_s = last.age_s + reporter.seen_at - record.seen_at + reporter.interval_s
+        interval_s = min(beat.interval_s, passed_s / beat.advanced)
+        if interval_s > 0:
+            # A step belongs to a phase only if the phase began before the step.
+            inside = beat.phase and beat.phase_age_s > beat.age_s + interval_s
+            self.pace(beat.phase if inside else "").note(interval_s)
 
     def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
         """Set the latest vitals of a record of this generation, and count their texts."""

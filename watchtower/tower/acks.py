@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from watchtower.incidents.incident import Ack
-from watchtower.tower.clock import Clock, rfc3339
+from watchtower.jobs.keeper import Keeper
+from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.inputs import Acknowledged, Record
-from watchtower.tower.live import LiveJob
 from watchtower.tower.request_checks import check_texts
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.writing.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +29,19 @@ class Acks:
     """Stores acknowledgements."""
 
     def __init__(
-        self, store_writer: StoreWriter, feed: IncidentFeed, clock: Clock, record: Record
+        self,
+        store_writer: StoreWriter,
+        feed: IncidentFeed,
+        keepers: Mapping[str, Keeper],
+        clock: Clock,
+        record: Record,
     ) -> None:
-        self._store_writer, self._feed = store_writer, feed
+        self._store_writer, self._feed, self._keepers = store_writer, feed, keepers
         self._clock, self._record = clock, record
         self.changes = 0
         """Number of acknowledgements so far."""
 
-    async def ack(self, incident: str, by: str, note: str, live: Iterable[LiveJob]) -> Ack | None:
+    async def ack(self, incident: str, by: str, note: str) -> Ack | None:
         """Store an acknowledgement and return it; None if no incident has this id.
 
         Raises RequestRefusedError, StoreFailedError.
@@ -53,10 +59,9 @@ class Acks:
         if not is_there:
             return None
         self.changes += 1
-        for job in live:
-            if job.incident is not None and job.incident.id == incident:
-                job.incident = replace(job.incident, ack=ack)
-                known = [job.incident]
+        for keeper in self._keepers.values():
+            if (acked := keeper.take_ack(incident, ack)) is not None:
+                known = [acked]
         for one in known:
             self._feed.publish(Change.ACKNOWLEDGED, replace(one, ack=ack))
         return ack

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime, timezone
 
 STEADY_S = 1.0
 """A smaller change of the wall clock against the monotonic clock does not matter to people."""
@@ -44,12 +43,6 @@ class SteadyWall:
         if abs(offset_s - self._offset_s) >= STEADY_S:  # the wall clock was set
             self._offset_s = offset_s
         return at + self._offset_s
-
-
-def rfc3339(wall: float) -> str:
-    """Return UNIX seconds as RFC 3339 in UTC with milliseconds."""
-    stamp = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
-    return stamp.replace("+00:00", "Z")
 
 
 def make_id(wall: float) -> str:

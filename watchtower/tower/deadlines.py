@@ -6,16 +6,14 @@ and the other jobs of the node get their deadlines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.nodes import HeldRank
-from watchtower.jobs.detector import Detector
 from watchtower.jobs.dump_timing import jitter_s
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import RankRecord
-from watchtower.jobs.roster import Job
 from watchtower.tower.troubles import Troubles
 from watchtower.wire.bounds import MAX_AGE_S
 from watchtower.wire.orders import Deadline
@@ -31,16 +29,7 @@ class _Limit(NamedTuple):
     jitter_s: float
 
 
-_NO_PAUSES = Pauses()
-
-
-def find_deadlines(
-    report: Report,
-    fleet: Fleet,
-    detector: Detector,
-    pauses: Mapping[str, Pauses],
-    troubles: Troubles,
-) -> tuple[Deadline, ...]:
+def find_deadlines(report: Report, fleet: Fleet, troubles: Troubles) -> tuple[Deadline, ...]:
     """Return how long each rank of a report may be without a heartbeat, if that is known.
 
     The last deadline of a rank is used again if it has not changed: it takes longer to make one,
@@ -54,7 +43,7 @@ def find_deadlines(
             continue
         key = label, beat.phase
         if key not in limits:
-            limits[key] = _find_limit(fleet.jobs.get(label), beat.phase, detector, pauses, troubles)
+            limits[key] = _find_limit(fleet.jobs.get(label), beat.phase, troubles)
         limit = limits[key]
         if limit is None:
             continue
@@ -84,18 +73,12 @@ def _pair(
     return [(vitals, each) for vitals, each in found if each is not None]
 
 
-def _find_limit(
-    job: Job | None,
-    phase: str,
-    detector: Detector,
-    pauses: Mapping[str, Pauses],
-    troubles: Troubles,
-) -> _Limit | None:
-    if job is None:
+def _find_limit(keeper: Keeper | None, phase: str, troubles: Troubles) -> _Limit | None:
+    if keeper is None:
         return None
-    gen = job.generation
+    gen = keeper.generation
     try:
-        after_s = detector.deadline_s(gen, phase, pauses.get(job.name) or _NO_PAUSES)
+        after_s = keeper.detector.deadline_s(gen, phase, keeper.pauses)
     except Exception as error:
         troubles.note(gen.job, DEADLINES, error)
         return None

@@ -13,11 +13,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from watchtower.diagnoser.messages import Answer, Request
+from watchtower.diagnoser.messages import Answer, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
+from watchtower.diagnosis.diagnosed import not_diagnosed
+from watchtower.jobs.case_inputs import CaseInputs, split_case
+from watchtower.jobs.diagnoses import DiagnosisResult, Tries
+from watchtower.jobs.keeper import Keeper
 from watchtower.service.calls import DaemonExecutor
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
@@ -44,14 +48,8 @@ other owners. It runs already, because its start takes longer than most diagnose
 LONG_WORKERS = 1
 """Processes for diagnoses that gave up their brief try. They start when they are needed."""
 
-MAX_LONG_JOBS = 1024
-"""Jobs that are known to need more than a brief try. The oldest entries are dropped first."""
-
 DURATIONS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Bounds of the counted durations of diagnoses."""
-
-MAX_DEATHS = 1024
-"""Jobs whose deaths of processes are counted. The oldest entries are dropped first."""
 
 
 Freeze = Callable[[], Callable[[], Request]]
@@ -78,24 +76,26 @@ class Runner(Protocol):
     """Number of diagnoses that were ended because they exceeded their limits."""
 
     async def run(
-        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
+        self,
+        job: str,
+        owner: str,
+        founder: str,
+        tries: Tries,
+        freeze: Freeze,
+        *,
+        again: bool = False,
     ) -> Answer:
         """Wait for the owner's turn, then return the answer of a diagnosis.
 
         `freeze` is called when the turn begins, so that a waiting job does not store dumps that the
         fleet has dropped. The function that it returns runs outside the event loop. `founder` is
-        the node that reported the job first. `again`: the job has a diagnosis, so that the owner's
-        jobs without one are first. Raises NotDiagnosedError, and the errors of both functions.
+        the node that reported the job first, `tries` how its latest diagnoses went. `again`: the
+        job has a diagnosis, so that the owner's jobs without one are first. Raises
+        NotDiagnosedError, and the errors of both functions.
         """
-
-    def backing_off(self) -> list[str]:
-        """Return the jobs that must wait for their next diagnosis."""
 
     def behind_s(self) -> float:
         """Return the seconds since the oldest unfinished diagnosis was requested."""
-
-    def forget(self, job: str) -> None:
-        """Drop the entries of a job that is over."""
 
     def stop(self) -> None:
         """End what runs and accept no more requests."""
@@ -107,14 +107,6 @@ MakeRunner = Callable[[Clock, Record], Runner]
 
 class NotDiagnosedError(Exception):
     """There is no diagnosis. The message contains the reason."""
-
-
-@dataclass(slots=True)
-class _Deaths:
-    """Consecutive deaths of the process during a job's diagnosis."""
-
-    count: int
-    again_at: float
 
 
 class _Worker:
@@ -184,11 +176,8 @@ class DiagnosisRunner:
         self._long = _WorkerPool(LONG_WORKERS, clock, start)
         # The second process starts with the first diagnosis, so that the tower starts quickly.
         self._brief.all[-1].warm_up()
-        self._long_jobs: dict[str, None] = {}
-        """Jobs whose brief try gave up, oldest first."""
         self._asked_at: dict[object, float] = {}
         """Start of the wait of each diagnosis that waits or runs."""
-        self._deaths: dict[str, _Deaths] = {}
         self._asked = 0
         self.durations = Durations(DURATIONS_S)
         """Durations of the diagnoses that ended by themselves, without the wait for a turn."""
@@ -196,7 +185,14 @@ class DiagnosisRunner:
         """Number of diagnoses that were ended because they exceeded their limits."""
 
     async def run(
-        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
+        self,
+        job: str,
+        owner: str,
+        founder: str,
+        tries: Tries,
+        freeze: Freeze,
+        *,
+        again: bool = False,
     ) -> Answer:
         """Return the answer of a diagnosing process, as `Runner` says."""
         self._asked += 1
@@ -210,7 +206,7 @@ class DiagnosisRunner:
 
         why_not = ""
         try:
-            return await self._take_turns(job, owner, founder, freeze_now, again=again)
+            return await self._take_turns(owner, founder, tries, freeze_now, again=again)
         except Exception as error:
             why_not = str(error) or type(error).__name__
             raise
@@ -223,53 +219,37 @@ class DiagnosisRunner:
                 self._record(Diagnosed(at=now, number=number, frozen_at=frozen_at, why_not=why_not))
 
     async def _take_turns(
-        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool
+        self, owner: str, founder: str, tries: Tries, freeze: Freeze, *, again: bool
     ) -> Answer:
         for worker in self._brief.all:
             worker.warm_up()
         ticket = object()
         self._asked_at[ticket] = self._clock.now()
         try:
-            if job not in self._long_jobs:
+            if not tries.is_long:
                 with contextlib.suppress(GaveUpError):
                     async with self._brief.take(owner, founder, again=again) as worker:
-                        return await self._run(job, worker, freeze, brief=True)
-                self._note_long(job)
+                        return await self._run(tries, worker, freeze, brief=True)
+                tries.is_long = True
             async with self._long.take(owner, founder, again=again) as worker:
-                return await self._run(job, worker, freeze, brief=False)
+                return await self._run(tries, worker, freeze, brief=False)
         finally:
             del self._asked_at[ticket]
-
-    def backing_off(self) -> list[str]:
-        """Return the jobs that must wait for their next diagnosis."""
-        now = self._clock.now()
-        return sorted(job for job, deaths in self._deaths.items() if now < deaths.again_at)
 
     def behind_s(self) -> float:
         """Return the seconds since the oldest unfinished diagnosis was requested."""
         return self._clock.now() - min(self._asked_at.values(), default=self._clock.now())
-
-    def forget(self, job: str) -> None:
-        """Drop the entries of a job that is over."""
-        self._deaths.pop(job, None)
-        self._long_jobs.pop(job, None)
 
     def stop(self) -> None:
         """End the processes and accept no more requests."""
         for worker in (*self._brief.all, *self._long.all):
             worker.stop()
 
-    def _note_long(self, job: str) -> None:
-        self._long_jobs[job] = None
-        if len(self._long_jobs) > MAX_LONG_JOBS:
-            self._long_jobs.pop(next(iter(self._long_jobs)))
-
-    async def _run(self, job: str, worker: _Worker, freeze: Freeze, *, brief: bool) -> Answer:
-        deaths = self._deaths.get(job, _Deaths(0, 0.0))
-        wait_s = deaths.again_at - self._clock.now()
+    async def _run(self, tries: Tries, worker: _Worker, freeze: Freeze, *, brief: bool) -> Answer:
+        wait_s = tries.again_at - self._clock.now()
         if wait_s > 0:
             raise NotDiagnosedError(
-                f"{deaths.count} diagnoses of this job in a row were ended; the next one starts in "
+                f"{tries.deaths} diagnoses of this job in a row were ended; the next one starts in "
                 f"{wait_s:.0f} s"
             )
         began = self._clock.now()
@@ -277,17 +257,68 @@ class DiagnosisRunner:
             answer = await worker.ask(freeze(), brief=brief)
             self.durations.observe(self._clock.now() - began)
         except DiagnoserDiedError as error:
-            self._count_death(job, deaths)
+            self._count_death(tries)
             raise NotDiagnosedError(f"the diagnosis was ended: {error}") from None
-        self._deaths.pop(job, None)
+        tries.deaths, tries.again_at = 0, 0.0
         return answer
 
-    def _count_death(self, job: str, deaths: _Deaths) -> None:
+    def _count_death(self, tries: Tries) -> None:
         self.killed += 1
-        count = deaths.count + 1
-        doubled = min(count - FREE_DEATHS, 10)
+        tries.deaths += 1
+        doubled = min(tries.deaths - FREE_DEATHS, 10)
         wait_s = min(BACK_OFF_S * 2**doubled, MAX_BACK_OFF_S) if doubled >= 0 else 0.0
-        self._deaths.pop(job, None)
-        self._deaths[job] = _Deaths(count, self._clock.now() + wait_s)
-        if len(self._deaths) > MAX_DEATHS:
-            self._deaths.pop(next(iter(self._deaths)))
+        tries.again_at = self._clock.now() + wait_s
+
+
+class DiagnosisError(Exception):
+    """A diagnosis failed in its process. The message is the traceback from that process."""
+
+
+async def run_diagnosis(
+    runner: Runner,
+    keeper: Keeper,
+    take: Callable[[], CaseInputs],
+    earlier: bytes | None,
+    *,
+    again: bool,
+) -> DiagnosisResult:
+    """Return the diagnosis of a job. Wait for the owner's turn, then diagnose in another process.
+
+    `take` collects the inputs at the start of the turn. `again`: the job already has a diagnosis.
+    Errors are logged, never raised.
+    """
+    job, owner = keeper.name, keeper.sharer
+    evidence, extra, stalled_for_s = None, {"sharer": owner}, 0.0
+
+    def freeze() -> Callable[[], Request]:
+        nonlocal stalled_for_s
+        inputs = take()
+        stalled_for_s = inputs.stalled_for_s
+        return partial(_write, inputs, earlier)
+
+    try:
+        answer = await runner.run(job, owner, keeper.founder, keeper.tries, freeze, again=again)
+        evidence = answer.evidence
+        if answer.diagnosis is not None:
+            if answer.error:
+                failed = DiagnosisError(answer.error)
+                log.error("job %s: the summary failed", job, exc_info=failed, extra=extra)
+            return DiagnosisResult(
+                diagnosis=answer.diagnosis, evidence=evidence, summary=answer.summary
+            )
+        why = "it failed: see the traceback in the tower's log"
+        part = "the diagnosis failed" if evidence else "no case could be made"
+        log.error("job %s: %s", job, part, exc_info=DiagnosisError(answer.error), extra=extra)
+    except NotDiagnosedError as error:
+        why = str(error)
+        log.warning("job %s is not diagnosed: %s", job, why, extra=extra)
+    except Exception:
+        why = "it failed: see the traceback in the tower's log"
+        log.exception("job %s: the diagnosis could not be started", job, extra=extra)
+    return DiagnosisResult(diagnosis=not_diagnosed(stalled_for_s, why), evidence=evidence)
+
+
+def _write(inputs: CaseInputs, earlier: bytes | None) -> Request:
+    parts, bodies = split_case(inputs)
+    limits = limits_for(len(parts.case.ranks))
+    return Request(limits=limits, parts=parts, bodies=bodies, earlier=earlier)

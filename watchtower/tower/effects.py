@@ -1,38 +1,37 @@
-"""Executes the effects that detection returns: rows in the store, orders to agents, diagnoses."""
+"""Carries out what keepers want: rows in the store, orders to agents, diagnoses."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-from watchtower.fleet.fleet import Fleet
-from watchtower.incidents.incident import Incident, JobFacts
+from watchtower.fleet.fleet import PAUSES, Fleet
+from watchtower.incidents.incident import Incident
 from watchtower.incidents.outages import Outages
-from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs, is_dumped_since
-from watchtower.jobs.detector import Detector
-from watchtower.jobs.dump_timing import jitter_s
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.case_inputs import CaseInputs
 from watchtower.jobs.effects import (
+    AttemptBegun,
     DiagnosisWanted,
     DumpsWanted,
     Effect,
     IncidentClosed,
     IncidentOpened,
     IncidentUpdated,
+    NativesWanted,
     PauseLearned,
+    RecallWanted,
+    SeriesWanted,
     StatusChanged,
+    StoreWanted,
 )
-from watchtower.jobs.generation import Generation
-from watchtower.jobs.roster import Job
+from watchtower.jobs.keeper import Keeper
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
-from watchtower.tower.diagnosis_result import run_diagnosis
-from watchtower.tower.diagnosis_runner import Runner
+from watchtower.tower.diagnosis_runner import Runner, run_diagnosis
+from watchtower.tower.dispatcher import Dispatcher
 from watchtower.tower.incident_events import Change, IncidentFeed
-from watchtower.tower.job_facts import find_job_facts
-from watchtower.tower.live import PAUSES, LiveJob
-from watchtower.tower.order_book import OrderBook, find_asked
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.verdict import Cause, Verdict
 from watchtower.writing.ranksets import name_ranks
@@ -47,24 +46,24 @@ dumps of 16,384 ranks were confirmed up to 30 s late."""
 
 
 class Effects:
-    """Executes effects for a tower, also those that follow from a diagnosis."""
+    """Carries out effects for a tower, also those that follow from a diagnosis."""
 
     def __init__(
         self,
         fleet: Fleet,
-        detector: Detector,
+        keepers: Mapping[str, Keeper],
         clock: Clock,
         store_writer: StoreWriter,
         feed: IncidentFeed,
         runner: Runner,
-        live: Mapping[str, LiveJob],
         counters: Counters,
+        recall: Callable[[Keeper], Coroutine[None, None, None]],
     ) -> None:
-        """`live` are the monitored jobs. A diagnosis of a job that is not in it is dropped."""
-        self._fleet, self._detector, self._clock = fleet, detector, clock
+        """`recall` reads dumps of a job from the store."""
+        self._fleet, self._keepers, self._clock = fleet, keepers, clock
         self._store_writer, self._feed, self._runner = store_writer, feed, runner
-        self._live, self._counters = live, counters
-        self.orders = OrderBook()
+        self._counters, self._recall = counters, recall
+        self.orders = Dispatcher(clock, keepers)
         self.outages = Outages()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -80,116 +79,108 @@ class Effects:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
-    def carry_out(
-        self, live: LiveJob, gen: Generation | None, effects: list[Effect], now: float
-    ) -> None:
-        """Execute the effects on a job, in order. `gen` is None if its attempt is over."""
-        job = self._fleet.jobs[live.name]
-        sharer = job.sharer
+    def carry_out(self, keeper: Keeper, effects: Iterable[Effect], now: float) -> None:
+        """Carry out the effects on a job, each before the next one is made."""
         for effect in effects:
             match effect:
                 case StatusChanged(before=before, after=after, reason=reason):
-                    words = (live.name, before.value, after.value, reason)
-                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": sharer})
-                case DumpsWanted() if gen is not None:
-                    self.order_dumps(live, gen, effect, now)
-                case DiagnosisWanted() if gen is not None:
-                    self._start_diagnosis(live, gen, now)
-                case PauseLearned(pause=pause):
-                    self._store_writer.save_pause(live.name, pause, sharer)
-                    self._fleet.count_kept(PAUSES, live.name, live.pauses)
+                    words = (keeper.name, before.value, after.value, reason)
+                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": keeper.sharer})
+                case DumpsWanted():
+                    self.orders.order_dumps(keeper, effect, now)
+                case NativesWanted(ranks=ranks):
+                    self.orders.order_natives(keeper, ranks, now)
+                case SeriesWanted():
+                    self.orders.order_series(keeper, effect, now)
+                case DiagnosisWanted():
+                    self._start_diagnosis(keeper, now)
                 case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    facts = find_job_facts(job, live)
-                    earlier = live.incident
-                    change, incident = self._change_incident(live, effect, sharer, facts, now)
-                    _log_incident(change, earlier, incident, sharer)
-                    self._feed.publish(change, incident, facts)
+                    self._change_incident(keeper, effect, now)
+                case _:
+                    self._keep(keeper, effect)
+
+    def _keep(self, keeper: Keeper, effect: Effect) -> None:
+        """Write what outlives the tower, or read it."""
+        match effect:
+            case AttemptBegun():
+                words = keeper.name, keeper.generation.number
+                log.info("job %s: attempt %d seen", *words, extra={"sharer": keeper.sharer})
+                self._store_writer.remember(keeper)
+            case StoreWanted():
+                self._store_writer.remember(keeper)
+            case RecallWanted():
+                self.start(self._recall(keeper))
+            case PauseLearned(pause=pause):
+                self._store_writer.save_pause(keeper.name, pause, keeper.sharer)
+                self._fleet.count_kept(PAUSES, keeper.name, keeper.pauses)
 
     def _change_incident(
-        self,
-        live: LiveJob,
-        effect: IncidentOpened | IncidentUpdated | IncidentClosed,
-        sharer: str,
-        facts: JobFacts,
-        now: float,
-    ) -> tuple[Change, Incident | None]:
-        wall = self._clock.wall()
+        self, keeper: Keeper, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
+    ) -> None:
+        attempt, facts, wall = keeper.watched, keeper.facts(), self._clock.wall()
+        earlier, changed = attempt.incident, attempt.incident
         match effect:
             case IncidentOpened():
-                incident = live.open_incident(
-                    self._clock.new_id(f"incident of {live.name}"),
-                    now,
-                    wall,
-                    self.outages,
-                    sharer,
-                    facts,
-                )
-                self._counters.count_incident(incident)
-                return Change.OPENED, incident
+                change, ident = Change.OPENED, self._clock.new_id(f"incident of {keeper.name}")
+                outage = self.outages.join(ident, keeper.shared_cause, now)
+                sharer = keeper.sharer
+                opened = attempt.open_incident(ident, outage, sharer, facts, now, wall)
+                self._counters.count_incident(changed := opened)
             case IncidentUpdated():
-                was_shadow = live.incident is not None and live.incident.shadow
-                updated = live.update_incident(now, wall, facts)
-                if updated is not None and was_shadow and not updated.shadow:
-                    self._counters.count_incident(updated)
-                return Change.UPDATED, updated
+                change, changed = Change.UPDATED, attempt.update_incident(now, wall, facts)
+                if changed is not None and earlier and earlier.shadow and not changed.shadow:
+                    self._counters.count_incident(changed)
             case IncidentClosed():
-                return Change.CLOSED, live.close_incident(live.watch.status, wall, facts)
+                change = Change.CLOSED
+                changed = attempt.close_incident(attempt.watch.status, wall, facts)
+        _log_incident(change, earlier, changed, keeper.sharer)
+        self._feed.publish(change, changed, facts)
 
-    def order_dumps(self, live: LiveJob, gen: Generation, wanted: DumpsWanted, now: float) -> None:
-        """Order dumps of an attempt from the agents that report its ranks."""
-        since = live.watch.stall.since if live.watch.stall else now
-        asked = find_asked(
-            record for record in gen.live() if wanted.again or not is_dumped_since(record, since)
-        )
-        self.orders.place(
-            asked,
-            gen.job,
-            self._clock.new_id(f"dumps of {gen.job}"),
-            now,
-            sample=wanted.sample,
-            jitter_s=max(wanted.spread_s, jitter_s(len(gen.ranks))),
-        )
+    def is_current(self, keeper: Keeper, attempt: Attempt) -> bool:
+        """Return whether a job is live, and this attempt is still the one that is watched."""
+        return keeper.attempt is attempt and self._keepers.get(keeper.name) is keeper
 
-    def _start_diagnosis(self, live: LiveJob, gen: Generation, now: float) -> None:
-        if live.is_diagnosing:
-            live.is_asked_again = True
-            return
-        if live.may_be_over(gen, now):
-            return
-        live.is_diagnosing, live.is_asked_again = True, False
-        live.collected_at = asyncio.get_running_loop().time()
-        self.start(self._diagnose(live, gen, self._fleet.jobs[live.name]))
+    def _start_diagnosis(self, keeper: Keeper, now: float) -> None:
+        attempt = keeper.watched
+        if attempt.is_diagnosing:
+            attempt.is_asked_again = True
+        elif not attempt.may_be_over(now):
+            attempt.is_diagnosing, attempt.is_asked_again = True, False
+            self.start(self._diagnose(keeper, attempt))
 
-    def _collect_inputs(self, live: LiveJob, gen: Generation) -> CaseInputs:
-        nodes, watch, now = self._fleet.nodes, live.watch, self._clock.now()
-        live.is_asked_again = False  # dumps that arrived during the wait are included
-        live.collected_at = asyncio.get_running_loop().time()
-        return collect_case_inputs(gen, nodes, self._detector, watch.stall, watch.wait_counts, now)
-
-    async def _diagnose(self, live: LiveJob, gen: Generation, job: Job) -> None:
+    async def _diagnose(self, keeper: Keeper, attempt: Attempt) -> None:
         try:
-            await self._diagnose_once(live, gen, job)
-            took_s = asyncio.get_running_loop().time() - live.collected_at
+            collected_at = await self._diagnose_once(keeper, attempt)
+            took_s = asyncio.get_running_loop().time() - collected_at
             await asyncio.sleep(REST * took_s)
         finally:
-            live.is_diagnosing = False
-        if live.is_asked_again and self._live.get(live.name) is live:
-            self._start_diagnosis(live, gen, self._clock.now())
+            attempt.is_diagnosing = False
+        if attempt.is_asked_again and self.is_current(keeper, attempt):
+            self._start_diagnosis(keeper, self._clock.now())
 
-    async def _diagnose_once(self, live: LiveJob, gen: Generation, job: Job) -> None:
-        asked, again = live.question(), live.watch.diagnosis is not None
-        take = partial(self._collect_inputs, live, gen)
-        earlier = live.diagnoses.earlier
+    async def _diagnose_once(self, keeper: Keeper, attempt: Attempt) -> float:
+        """Diagnose an attempt. Return when its evidence was collected, by the event loop."""
+        loop = asyncio.get_running_loop()
+        collected_at = loop.time()
+
+        def collect() -> CaseInputs:
+            nonlocal collected_at
+            attempt.is_asked_again = False  # dumps that arrived during the wait are included
+            collected_at = loop.time()
+            return attempt.collect_case(self._fleet.nodes, keeper.detector, self._clock.now())
+
+        asked, again = attempt.question(), attempt.watch.diagnosis is not None
         result = await run_diagnosis(
-            self._runner, job.name, job.sharer, job.founder, take, earlier, again=again
+            self._runner, keeper, collect, attempt.diagnoses.earlier, again=again
         )
         now = self._clock.now()
         self._counters.diagnoses += 1
-        if self._live.get(live.name) is not live:
-            return  # another attempt has begun
-        is_better = not result.diagnosis.why_not or live.watch.diagnosis is None
-        if is_better and asked == live.question():  # else it is about a stall that is over
-            self.carry_out(live, gen, live.take_diagnosis(result, now, self._clock.wall()), now)
+        is_better = not result.diagnosis.why_not or attempt.watch.diagnosis is None
+        # Else another attempt has begun, or the diagnosis is about a stall that is over.
+        if self.is_current(keeper, attempt) and is_better and asked == attempt.question():
+            effects = attempt.take_diagnosis(result, now, self._clock.wall())
+            self.carry_out(keeper, effects, now)
+        return collected_at
 
 
 def _log_incident(

@@ -8,27 +8,23 @@ detection: it opens no incident and accuses no rank.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
 from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand
-from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import DumpsWanted
 from watchtower.jobs.generation import Generation
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import RankRecord
-from watchtower.jobs.roster import Job
+from watchtower.jobs.verdicts import diagnosed_verdict, find_not_judged
 from watchtower.service.sharing import Quota
 from watchtower.tower.clock import Clock
-from watchtower.tower.diagnosis_result import run_diagnosis
-from watchtower.tower.diagnosis_runner import Runner
+from watchtower.tower.diagnosis_runner import Runner, run_diagnosis
 from watchtower.tower.effects import Effects
 from watchtower.tower.inputs import Examined, Record
-from watchtower.tower.live import LiveJob
-from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.turns import Turns
-from watchtower.tower.verdicts import diagnosed_verdict, find_not_judged
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import clean
@@ -96,17 +92,13 @@ class Examinations:
     def __init__(
         self,
         fleet: Fleet,
-        detector: Detector,
         clock: Clock,
         effects: Effects,
-        natives: NativeOrders,
         runner: Runner,
-        live: Mapping[str, LiveJob],
         record: Record,
     ) -> None:
-        self._fleet, self._detector, self._clock = fleet, detector, clock
-        self._effects, self._natives, self._runner = effects, natives, runner
-        self._live, self._record = live, record
+        self._fleet, self._detector, self._clock = fleet, fleet.detector, clock
+        self._effects, self._runner, self._record = effects, runner, record
         self._turns = Turns(AT_ONCE, clock)
         self._running: dict[Subject, asyncio.Task[Examination]] = {}
         self._quota = Quota()
@@ -120,8 +112,8 @@ class Examinations:
         and RankNotReportedError if no agent reports `rank`: now, or ever if not `native`.
         """
         self._record(Examined(at=self._clock.now(), job=name, rank=rank, native=native))
-        job, live = self._fleet.jobs.get(name), self._live.get(name)
-        if job is None or live is None or not any(job.generation.live()):
+        job = self._fleet.jobs.get(name)
+        if job is None or job.attempt is None or not any(job.generation.live()):
             return None
         if rank is not None and not self._is_known(job.generation, rank, native):
             raise RankNotReportedError(f"rank {rank} is not reported")
@@ -133,7 +125,7 @@ class Examinations:
                 self._check_orders(job, only)
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
-            task = asyncio.get_running_loop().create_task(self._examine(job, live, only))
+            task = asyncio.get_running_loop().create_task(self._examine(job, job.attempt, only))
             self._begin(subject, job.sharer, task)
         # One client that goes away must not end the examination of the others.
         return await asyncio.shield(task)
@@ -148,9 +140,9 @@ class Examinations:
         asked = (record for record in gen.live() if record.vitals.rank == rank)
         return bool(self._detector.find_reporting(asked, self._fleet.nodes, self._clock.now()))
 
-    def _check_orders(self, job: Job, rank: int) -> None:
+    def _check_orders(self, job: Keeper, rank: int) -> None:
         """Raise ExaminationRefusedError if the agent of a rank would ignore an order."""
-        wait_s = self._natives.wait_s(job.generation, rank, self._clock.now())
+        wait_s = job.native_wait_s(rank, self._clock.now())
         if wait_s > 0:
             # Rounded up: an attempt after exactly this time must not be refused.
             sentence = TOO_OFTEN.format(
@@ -176,19 +168,17 @@ class Examinations:
 
         task.add_done_callback(end)
 
-    async def _examine(self, job: Job, live: LiveJob, native: int | None) -> Examination:
+    async def _examine(self, job: Keeper, live: Attempt, native: int | None) -> Examination:
         async with self._turns.take(job.sharer, job.founder):
             gen = job.generation
             # An earlier dump has no native functions.
             since = self._clock.now() - (FRESH_S if native is None else 0.0)
-            await self._order_dumps(live, gen, since, native)
-            if job.generation is not gen or self._live.get(job.name) is not live:
+            await self._order_dumps(job, gen, since, native)
+            if job.generation is not gen or not self._effects.is_current(job, live):
                 raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
             result = await run_diagnosis(
                 self._runner,
-                job.name,
-                job.sharer,
-                job.founder,
+                job,
                 lambda: collect_on_demand(
                     gen,
                     self._fleet.nodes,
@@ -201,7 +191,9 @@ class Examinations:
                 again=True,
             )
         status, reason = live.watch.status, live.watch.reason
-        not_judged = find_not_judged(gen, live.watch, self._detector, self._clock)
+        not_judged = find_not_judged(
+            gen, live.watch, self._detector, self._clock.now(), self._clock.wall()
+        )
         wall = self._clock.wall()
         verdict = diagnosed_verdict(job.name, gen.number, status, result.diagnosis, wall)
         if status not in (Status.SUSPECT, Status.HUNG):
@@ -211,7 +203,7 @@ class Examinations:
         return Examination(verdict=verdict, evidence=result.evidence)
 
     async def _order_dumps(
-        self, live: LiveJob, gen: Generation, since: float, native: int | None
+        self, job: Keeper, gen: Generation, since: float, native: int | None
     ) -> None:
         """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds.
 
@@ -223,9 +215,9 @@ class Examinations:
         while (now := self._clock.now()) < until:
             if now >= order_at:
                 if native is None:
-                    self._effects.order_dumps(live, gen, wanted, now)
+                    self._effects.orders.order_dumps(job, wanted, now)
                 else:
-                    self._natives.place(gen, [native], now)
+                    self._effects.orders.order_natives(job, [native], now)
                 order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
             asked = [r for r in reporting if native in (None, r.vitals.rank)]

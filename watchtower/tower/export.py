@@ -11,12 +11,12 @@ from watchtower.evidence.case import Case
 from watchtower.incidents.incident import Incident
 from watchtower.store.values import DumpRow, read_case
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.verdict import Status, Verdict, VerdictEntry
+from watchtower.writing.times import rfc3339
 
 BUNDLE_FORMAT = "watchtower-incident-1"
 """This name changes only if an older reader would misunderstand a newer export."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from watchtower.incidents.calibration import Band, Judged, calibrate
 from watchtower.incidents.incident import Incident
 from watchtower.store.values import MAX_RECALLED, Feedback
-from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Answered, Record
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Verdict
+from watchtower.writing.times import rfc3339
 
 MAX_ANSWERS = MAX_RECALLED
 """Answers in memory. Above it the oldest is forgotten. The store has it as long as its incident."""

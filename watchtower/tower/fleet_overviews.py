@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.roster import Job
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.verdicts import find_not_judged
 from watchtower.tower.clock import SteadyWall
-from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
-from watchtower.tower.verdicts import find_not_judged
 from watchtower.views.headline import write_headline, write_not_judged
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Domain, NotJudged, Status
@@ -60,7 +60,7 @@ def list_fleet(tower: Tower, wall: SteadyWall) -> list[FleetJob]:
     return [find_fleet_job(tower, wall, tower.live[name], tower.fleet.jobs[name]) for name in names]
 
 
-def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> FleetJob:
+def find_fleet_job(tower: Tower, wall: SteadyWall, live: Attempt, job: Keeper) -> FleetJob:
     """Return what is known of one live job."""
     gen, incident, status = job.generation, live.current_incident, live.watch.status
     diagnosis = live.watch.diagnosis if status in _IN_DOUBT else None
@@ -68,7 +68,9 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
     if incident is not None:
         cause, domain = incident.verdict.cause, incident.verdict.domain
     step = gen.step()
-    not_judged = find_not_judged(gen, live.watch, tower.detector, tower.clock)
+    not_judged = find_not_judged(
+        gen, live.watch, tower.detector, tower.clock.now(), tower.clock.wall()
+    )
     silence = tower.silences.find(job_subject(job, live.slow_node))
     if incident is not None and incident.closed_at is None:
         silence = silence or tower.silences.find(subject_of(incident))
@@ -94,7 +96,7 @@ def find_fleet_job(tower: Tower, wall: SteadyWall, live: LiveJob, job: Job) -> F
     )
 
 
-def _find_sentence(live: LiveJob, incident: Incident | None, not_judged: NotJudged | None) -> str:
+def _find_sentence(live: Attempt, incident: Incident | None, not_judged: NotJudged | None) -> str:
     if not_judged is not None:
         return write_not_judged(not_judged)
     if incident is not None:
@@ -106,7 +108,7 @@ def _find_sentence(live: LiveJob, incident: Incident | None, not_judged: NotJudg
     return "" if status is Status.HEALTHY else live.watch.reason
 
 
-def _find_since(live: LiveJob, incident: Incident | None, wall: SteadyWall) -> float | None:
+def _find_since(live: Attempt, incident: Incident | None, wall: SteadyWall) -> float | None:
     """Return when the present state began, as far as it is known."""
     if live.watch.status in _OVER:
         if incident is not None and incident.closed_at is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
@@ -12,6 +11,7 @@ from watchtower.tower.unwatched import ALL_WATCHED, UnwatchedList, list_unwatche
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
 from watchtower.writing.text import format_count
+from watchtower.writing.times import rfc3339
 
 TICK_IS_LATE_S = 10.0
 """After this many seconds without a check of the jobs, the tower is not ready."""
@@ -59,7 +59,7 @@ def check_health(tower: Tower) -> Health:
         )
     limits += [
         f"job {job} is not diagnosed for now: its diagnosis exceeded its limits several times"
-        for job in tower.runner.backing_off()
+        for job in sorted(k.name for k in tower.keepers.values() if now < k.tries.again_at)
     ]
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:

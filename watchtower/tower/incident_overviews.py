@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
+from watchtower.jobs.attempt import Attempt
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.job_facts import find_job_facts
-from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, subject_of, view_silence
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
@@ -67,7 +67,7 @@ async def find_incident_overview(
     )
 
 
-def _find_live(tower: Tower, incident: Incident) -> LiveJob | None:
+def _find_live(tower: Tower, incident: Incident) -> Attempt | None:
     """Return the live job of an open incident; None if it is closed or its job is not reported."""
     live = tower.live.get(incident.job)
     is_its_own = live is not None and live.incident is not None and live.incident.id == incident.id

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.outputs import OutputView, decode_rows, view_outputs
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.wire.series import POINT_S, Lane, SeriesBatch
+from watchtower.writing.times import rfc3339
 
 DECIMALS = 3
 

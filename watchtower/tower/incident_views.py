@@ -9,7 +9,6 @@ from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter, position_of
 from watchtower.store.values import read_case
 from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.cursors import write_cursor
 from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.incident_verdicts import verdict_of
@@ -22,6 +21,7 @@ from watchtower.tower.views import VerdictView, view_verdict
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, SharedCause, Status, VerdictEntry
 from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from watchtower.incidents.incident import JobFacts
-from watchtower.jobs.roster import Job
-from watchtower.tower.live import LiveJob
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.keeper import Keeper
 
 
-def find_job_facts(job: Job, live: LiveJob) -> JobFacts:
+def find_job_facts(job: Keeper, live: Attempt) -> JobFacts:
     """Return what is known of a job now."""
     labels, gen = job.labels, job.generation
     return JobFacts(

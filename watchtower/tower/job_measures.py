@@ -8,10 +8,10 @@ from statistics import median
 from typing import NamedTuple
 
 from watchtower.incidents.incident import Incident, IncidentKind
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.measures import RankCounts, count_ranks, step_quantiles
 from watchtower.jobs.progress import is_judged
-from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import job_subject, subject_of
 from watchtower.tower.tower import Tower
 from watchtower.wire.report import JobLabels
@@ -80,7 +80,7 @@ DIED_SHOWN_S = 600.0
 """Seconds for which the end of a job is exported: two times what the alert rules remember."""
 
 
-def is_open(live: LiveJob) -> bool:
+def is_open(live: Attempt) -> bool:
     """Return whether the incident of a job is open."""
     return live.incident is not None and live.incident.closed_at is None
 
@@ -93,7 +93,7 @@ def has_died(incident: Incident | None, wall: float) -> bool:
     return is_end and abs(wall - incident.closed_at) < DIED_SHOWN_S
 
 
-def find_evidence(tower: Tower, live: LiveJob, gen: Generation) -> dict[str, float]:
+def find_evidence(tower: Tower, live: Attempt, gen: Generation) -> dict[str, float]:
     """Return the share of the ranks that each source of evidence covers."""
     alive = list(gen.live())
     now = tower.clock.now()
@@ -112,7 +112,7 @@ def find_evidence(tower: Tower, live: LiveJob, gen: Generation) -> dict[str, flo
     return shares
 
 
-def count_places(live: LiveJob, gen: Generation) -> dict[str, int]:
+def count_places(live: Attempt, gen: Generation) -> dict[str, int]:
     """Return the number of ranks by place: of the last diagnosis in a stall, else of all ranks."""
     diagnosis = live.watch.diagnosis
     if live.watch.stall is not None and diagnosis is not None and diagnosis.places:
@@ -123,7 +123,7 @@ def count_places(live: LiveJob, gen: Generation) -> dict[str, int]:
     return dict.fromkeys(PLACES, 0) | known
 
 
-def measure_waits(live: LiveJob) -> WaitShares:
+def measure_waits(live: Attempt) -> WaitShares:
     """Return how much ranks wait, while a job is slow and its ranks are sampled."""
     counts, diagnosis = live.watch.wait_counts, live.watch.diagnosis
     shares = counts.shares() if counts else {}
@@ -134,13 +134,13 @@ def measure_waits(live: LiveJob) -> WaitShares:
     return WaitShares({0.5: median(shares.values())}, {rank: shares[rank] for rank in named})
 
 
-def measure_job(tower: Tower, live: LiveJob, phases: tuple[str, ...]) -> JobMeasure:
+def measure_job(tower: Tower, live: Attempt, phases: tuple[str, ...]) -> JobMeasure:
     """Return the values of a job. `phases` are those that have series already."""
     job, watch = tower.fleet.jobs[live.name], live.watch
     gen, has_ended = job.generation, watch.status is Status.ENDED
     died = has_died(live.incident, tower.clock.wall())
     incident = live.incident if is_open(live) or died else None
-    totals, pace = live.totals, gen.pace("")
+    totals, pace = job.totals, gen.pace("")
     return JobMeasure(
         name=live.name,
         labels=job.labels,

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import JobFacts
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.progress import view_progress
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import FleetJob, find_fleet_job
 from watchtower.tower.job_facts import find_job_facts
 from watchtower.tower.job_measures import find_evidence
-from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
 from watchtower.tower.unwatched import UnwatchedList, list_unwatched
@@ -100,7 +100,7 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
         unwatched=list_unwatched(tower, name),
         evidence=find_evidence(tower, live, gen),
         waits=_find_waits(live),
-        trained_share=live.totals.trained_share,
+        trained_share=job.totals.trained_share,
         nodes=_list_nodes(tower, gen, wall, now),
         silence=view_silence(silence) if silence else None,
         hung_at=wall.of(watch.suspect_since + patience.length_s)
@@ -110,7 +110,7 @@ def find_job_overview(tower: Tower, wall: SteadyWall, name: str) -> JobOverview 
     )
 
 
-def _find_waits(live: LiveJob) -> dict[int, float]:
+def _find_waits(live: Attempt) -> dict[int, float]:
     counts = live.watch.wait_counts
     shares = counts.shares() if counts else {}
     least = sorted(shares.items(), key=lambda item: (item[1], item[0]))[:MAX_WAITS]

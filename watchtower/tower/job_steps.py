@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.jobs.measures import COARSE_S, FINE_S, StepPoint
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.tower import Tower
+from watchtower.writing.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ def view_steps(tower: Tower, name: str) -> JobSteps | None:
     now, wall = tower.clock.now(), tower.clock.wall()
     return JobSteps(
         job=name,
-        generation=live.generation,
-        recent=_view_span(live.steps.fine(now), FINE_S, wall),
-        day=_view_span(live.steps.coarse(now), COARSE_S, wall),
+        generation=live.generation.number,
+        recent=_view_span(tower.keepers[name].steps.fine(now), FINE_S, wall),
+        day=_view_span(tower.keepers[name].steps.coarse(now), COARSE_S, wall),
     )
 
 

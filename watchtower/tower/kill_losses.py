@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.incidents.kill_text import KillFacts, find_kill_loss
-from watchtower.jobs.roster import Job
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.keeper import Keeper
 from watchtower.tower.job_facts import find_job_facts
-from watchtower.tower.live import LiveJob
 from watchtower.wire.verdict import KillLoss, Verdict
 
 
-def find_live_loss(job: Job, live: LiveJob, verdict: Verdict, wall: float) -> KillLoss | None:
+def find_live_loss(job: Keeper, live: Attempt, verdict: Verdict, wall: float) -> KillLoss | None:
     """Return what a kill loses; None if no incident of the job is open. `wall`: UNIX seconds."""
     incident = live.current_incident
     if incident is None or incident.closed_at is not None:

@@ -6,11 +6,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.ranks import RankRecord
 from watchtower.tower.clock import Clock
-from watchtower.tower.live import LiveJob
 from watchtower.views.case_summary import RankGrid, RankState
 from watchtower.views.summary.grid import GridRank, build_grid
 from watchtower.wire.verdict import Status
@@ -30,7 +30,7 @@ class LiveGrids:
     """The grids of all live jobs. Not thread-safe: for one event loop."""
 
     def __init__(
-        self, fleet: Fleet, detector: Detector, clock: Clock, live: Mapping[str, LiveJob]
+        self, fleet: Fleet, detector: Detector, clock: Clock, live: Mapping[str, Attempt]
     ) -> None:
         self._fleet, self._detector, self._clock, self._live = fleet, detector, clock, live
         self._kept: OrderedDict[str, tuple[float, Generation, RankGrid]] = OrderedDict()
@@ -49,7 +49,7 @@ class LiveGrids:
             self._kept.popitem(last=False)
         return kept[2]
 
-    def _make(self, live: LiveJob, gen: Generation, now: float) -> RankGrid:
+    def _make(self, live: Attempt, gen: Generation, now: float) -> RankGrid:
         alive = list(gen.live())
         reporting = {id(r) for r in self._detector.find_reporting(alive, self._fleet.nodes, now)}
         diagnosis, states = live.watch.diagnosis, _States(self._detector, live, gen, now)
@@ -81,7 +81,7 @@ class LiveGrids:
 class _States:
     """The states of the ranks of one attempt now."""
 
-    def __init__(self, detector: Detector, live: LiveJob, gen: Generation, now: float) -> None:
+    def __init__(self, detector: Detector, live: Attempt, gen: Generation, now: float) -> None:
         self._detector, self._pauses, self._gen, self._now = detector, live.pauses, gen, now
         self._limits: dict[str, float | None] = {}
         """By phase, the seconds without a step after which a rank is late."""

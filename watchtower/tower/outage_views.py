@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.roster import Job
-from watchtower.tower.clock import rfc3339
+from watchtower.jobs.keeper import Keeper
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Domain, SharedCause, Status
+from watchtower.writing.times import rfc3339
 
 LEAST_INCIDENTS = 2
 """Incidents of an outage. A single incident with a shared cause is listed as an incident only."""
@@ -65,8 +65,8 @@ def count_open_outages(tower: Tower) -> int:
     )
 
 
-def _group(tower: Tower) -> dict[str, list[tuple[Incident, Job]]]:
-    groups: dict[str, list[tuple[Incident, Job]]] = {}
+def _group(tower: Tower) -> dict[str, list[tuple[Incident, Keeper]]]:
+    groups: dict[str, list[tuple[Incident, Keeper]]] = {}
     for name, live in tower.live.items():
         incident, job = live.incident, tower.fleet.jobs.get(name)
         if incident is not None and job is not None and incident.identity.outage:
@@ -74,7 +74,7 @@ def _group(tower: Tower) -> dict[str, list[tuple[Incident, Job]]]:
     return {ident: each for ident, each in groups.items() if len(each) >= LEAST_INCIDENTS}
 
 
-def _view(ident: str, members: list[tuple[Incident, Job]]) -> OutageView:
+def _view(ident: str, members: list[tuple[Incident, Keeper]]) -> OutageView:
     members = sorted(members, key=lambda each: (each[0].opened_at, each[0].id != ident))
     first = members[0][0]
     cause = first.verdict.shared_cause

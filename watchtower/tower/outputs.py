@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from watchtower.store.values import SeriesRow
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.wire.series import SeriesBatch
+from watchtower.writing.times import rfc3339
 
 Received = tuple[SeriesRow, SeriesBatch]
 """A stored message, and what it contains."""

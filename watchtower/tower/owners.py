@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.roster import Job
+from watchtower.jobs.keeper import Keeper
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Verdict
 
@@ -25,7 +25,7 @@ def find_owner(tower: Tower, name: str) -> str:
     return owner_of_job(job) if job else ""
 
 
-def owner_of_job(job: Job) -> str:
+def owner_of_job(job: Keeper) -> str:
     """Return the owner of a job."""
     labels = job.labels
     if labels is None:

@@ -19,12 +19,12 @@ from typing import BinaryIO
 import msgspec
 
 from watchtower import __version__
+from watchtower.incidents.shadow import ShadowMode
 from watchtower.policy import Policy
 from watchtower.service.calls import DaemonExecutor
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Drawn, Input, Record, Stopped, Ticked
-from watchtower.tower.shadow import ShadowMode
 
 log = logging.getLogger("watchtower.tower")
 

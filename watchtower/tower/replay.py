@@ -28,6 +28,7 @@ from watchtower.diagnoser.messages import Answer, read_answer
 from watchtower.diagnoser.work import answer as answer_request
 from watchtower.fleet.fleet import FleetFullError
 from watchtower.incidents.incident import Incident
+from watchtower.jobs.diagnoses import Tries
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
@@ -218,7 +219,14 @@ class ReplayedRunner:
         self.killed = 0
 
     async def run(
-        self, job: str, owner: str, founder: str, freeze: Freeze, *, again: bool = False
+        self,
+        job: str,
+        owner: str,
+        founder: str,
+        tries: Tries,
+        freeze: Freeze,
+        *,
+        again: bool = False,
     ) -> Answer:
         """Return the answer at the time of the recorded one.
 
@@ -241,16 +249,9 @@ class ReplayedRunner:
     async def _wait_until(self, at: float) -> None:
         await asyncio.sleep(max(0.0, at - self._clock.now()))
 
-    def backing_off(self) -> list[str]:
-        """Return no jobs: the recording has the reasons of diagnoses that were not made."""
-        return []
-
     def behind_s(self) -> float:
         """Return 0: no diagnosis waits for a process."""
         return 0.0
-
-    def forget(self, job: str) -> None:
-        """Do nothing: there are no entries."""
 
     def stop(self) -> None:
         """Do nothing: no process was started."""
@@ -287,7 +288,7 @@ class _Player:
                 self._start(self._tower.take_dumps(_read_batch(batch)))
             case Traced(batch=batch):
                 body = bytes(batch)
-                self._start(self._tower.traces.take(_series.decode(body), body))
+                self._start(self._tower.take_series(_series.decode(body), body))
             case Acknowledged() | Silenced() | Unsilenced() | Answered() | Examined():
                 self._start(self._act(one))
             case Drawn() | DiagnosisAsked() | Diagnosed() | Recalled() | Stopped():
@@ -334,7 +335,7 @@ class _Player:
         tower = self._tower
         match one:
             case Acknowledged(incident=incident, by=by, note=note):
-                await tower.acks.ack(incident, by, note, tower.live.values())
+                await tower.acks.ack(incident, by, note)
             case Silenced():
                 named = Subject(job=one.job, node=one.node, user=one.user)
                 await tower.silences.add(named, one.for_s, one.reason, one.by)

@@ -10,14 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.roster import Job
+from watchtower.jobs.keeper import Keeper
 from watchtower.store.values import Silence, SilenceKind
-from watchtower.tower.clock import Clock, rfc3339
+from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
 from watchtower.writing.text import format_duration
+from watchtower.writing.times import rfc3339
 
 MAX_SILENCES = 1000
 """Silences at one time. For more, change the alert rules instead."""
@@ -57,7 +58,7 @@ def subject_of(incident: Incident) -> Subject:
     return Subject(job=incident.job, node=incident.only_node, user=user)
 
 
-def job_subject(job: Job, slow_node: str) -> Subject:
+def job_subject(job: Keeper, slow_node: str) -> Subject:
     """Return what a silence of this job may name. `slow_node` is the one node that slows it down;
     empty if there is none. The node that an open incident blames is in `subject_of` only."""
     return Subject(job=job.name, node=slow_node, user=job.labels.user if job.labels else "")

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter, position_of
 from watchtower.incidents.similar import Likeness, Traits, choose, compare, traits_of
-from watchtower.tower.clock import rfc3339
 from watchtower.tower.stored_incidents import read_incident, read_incidents
 from watchtower.tower.tower import Tower
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.ranksets import format_ranks
-from watchtower.writing.times import DAY
+from watchtower.writing.times import DAY, rfc3339
 
 WINDOW_DAYS = 30
 """Days before the incident in which the incidents of its nodes are counted."""

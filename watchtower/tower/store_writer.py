@@ -17,14 +17,13 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.generation import Generation, PastGeneration
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pauses import Pause
-from watchtower.jobs.roster import Job
 from watchtower.store.protocol import Store
 from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, SeriesRow, Silence
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.inputs import Recalled, Record
-from watchtower.tower.live import LiveJob
 from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
 from watchtower.tower.pending_rows import PendingRows
 from watchtower.tower.unsaved import Unsaved
@@ -275,26 +274,25 @@ class StoreWriter:
         self._save_all_rows()  # else pauses that are not stored yet would keep their length
         self._begin_write(lambda: self._store.fade_pauses(share))
 
-    def remember(self, job: Job, live: LiveJob) -> None:
+    def remember(self, keeper: Keeper) -> None:
         """Store owner, processes and typical step of a job with the next tick, if they have changed
         and once a day."""
-        gen = job.generation
+        attempt, name, owner = keeper.watched, keeper.name, keeper.owner
+        gen = attempt.generation
         now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
-        known = (len(gen.ranks), gen.is_paced, job.owner, int(wall // DAY_S), self._recoveries)
-        differs = not 1 / PACE_DIFFERS <= step_s / (live.remembered_step_s or 1e-9) <= PACE_DIFFERS
-        if known != live.remembered or (differs and now - live.remembered_at >= PACE_EVERY_S):
-            owner = job.owner
-            if not self._rows.put(
-                f"job {gen.job}",
-                job.sharer,
-                now,
-                lambda: GenerationRow(gen.job, gen.remember(owner), wall),
-            ):
-                return
-            if live.remembered is not None and live.remembered[-1] != self._recoveries:
-                for pause in live.pauses.all():
-                    self.save_pause(gen.job, pause, job.sharer)
-            live.remembered, live.remembered_step_s, live.remembered_at = known, step_s, now
+        known = (len(gen.ranks), gen.is_paced, owner, int(wall // DAY_S), self._recoveries)
+        share = step_s / (attempt.remembered_step_s or 1e-9)
+        differs = not 1 / PACE_DIFFERS <= share <= PACE_DIFFERS
+        is_due = differs and now - attempt.remembered_at >= PACE_EVERY_S
+        if known == attempt.remembered and not is_due:
+            return
+        make = partial(_make_row, gen, owner, wall)
+        if not self._rows.put(f"job {name}", keeper.sharer, now, make):
+            return
+        if attempt.remembered is not None and attempt.remembered[-1] != self._recoveries:
+            for pause in keeper.pauses.all():
+                self.save_pause(name, pause, keeper.sharer)
+        attempt.remembered, attempt.remembered_step_s, attempt.remembered_at = known, step_s, now
 
     def forget(self, job: str, past: PastGeneration) -> None:
         """Store with the next tick how many attempts a job had that is over."""
@@ -413,3 +411,7 @@ class StoreWriter:
             self.failing_since, self.failure = None, ""
             self._recoveries += 1
             log.info("the store works again")
+
+
+def _make_row(gen: Generation, owner: str, wall: float) -> GenerationRow:
+    return GenerationRow(gen.job, gen.remember(owner), wall)

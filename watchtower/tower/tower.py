@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
-from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.fleet import CASES, STEPS, Fleet
 from watchtower.fleet.report_interval import report_interval_s
-from watchtower.jobs.aftermath import Loss, find_losses
-from watchtower.jobs.condition import Condition, ConditionKind
-from watchtower.jobs.detector import Detector
-from watchtower.jobs.effects import DumpsWanted
-from watchtower.jobs.generation import Generation
-from watchtower.jobs.no_heartbeat import wants_sample
-from watchtower.jobs.roster import Job
-from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.pauses import FADE_A_DAY
+from watchtower.jobs.verdicts import close
 from watchtower.policy import Policy
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
@@ -37,39 +34,27 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
-from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, unrecorded
-from watchtower.tower.job_facts import find_job_facts
+from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, Traced, unrecorded
 from watchtower.tower.job_labels import note_labels
-from watchtower.tower.learned_pauses import LearnedPauses
-from watchtower.tower.left_incidents import LeftIncidents
-from watchtower.tower.live import CASES, STEPS, LiveJob
 from watchtower.tower.live_grids import LiveGrids
-from watchtower.tower.native_orders import NativeOrders
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
-from watchtower.tower.shadow import NO_SHADOW, ShadowMode
 from watchtower.tower.silences import Silences
-from watchtower.tower.store_writer import StoreWriter, recall_dumps
-from watchtower.tower.tracing import TraceOrders
+from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.tower.turns import Turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
-from watchtower.wire.dumps import DumpBatch, DumpReceipt, SentBatch
-from watchtower.wire.orders import MAX_ORDERS, ReportReply
+from watchtower.wire.dumps import DumpReceipt, SentBatch
+from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
+from watchtower.wire.series import SeriesBatch
 from watchtower.wire.verdict import Status
 
 log = logging.getLogger("watchtower.tower")
 
-FORGET_AFTER_S = 3600.0
-"""Seconds that an ended job stays in the live views. Its incidents stay in the store."""
-
-FORGET_LOST_AFTER_S = 6 * 3600.0
-"""Seconds after which a job is dropped if all its agents are silent."""
-
-FORGET_CROWDED_AFTER_S = 60.0
-"""Both limits if there is little space for new jobs."""
+LEFT_OPEN_S = 600.0
+"""Seconds that an incident of the last run stays open while its job is not reported."""
 
 JUDGE_WITHIN_S = 0.1
 """Seconds from new dumps to the check of their job, so that dumps of thousands of nodes that arrive
@@ -105,13 +90,11 @@ class Tower:
         self.notes: list[str] = list(filter(None, [shadow.describe()]))
         """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
         self.policy = policy
-        self.detector = Detector(policy)
         self.fleet = Fleet(policy)
-        self.fleet.past.update(startup.generations)
+        self.detector, self.keepers = self.fleet.detector, self.fleet.jobs
         self.store_writer = StoreWriter(store, clock)
         self.node_incidents = NodeIncidents(startup.blames, startup.named)
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
-        self._left = LeftIncidents(startup.incidents, self.feed, clock)
         self.silences = Silences(self.store_writer, startup.silences, clock, record)
         self.similar = RecentAnswers[Any]()
         """Which earlier incidents are like one, by incident and what is compared."""
@@ -119,45 +102,36 @@ class Tower:
         """The drawn series of incidents, with about 20 kB each. The same messages and suspects
         always give the same drawing."""
         self.feedback = Feedbacks(self.store_writer, startup.feedback, clock, record)
-        self.acks = Acks(self.store_writer, self.feed, clock, record)
+        self.acks = Acks(self.store_writer, self.feed, self.keepers, clock, record)
         self.clock = clock
-        self.live: dict[str, LiveJob] = {}
-        self.troubles = Troubles()
+        self.troubles = Troubles(self.keepers)
         self.counters = Counters(last_tick_at=clock.now())
-        self._pauses = LearnedPauses(self.fleet, self.store_writer, startup.pauses, clock)
+        self._started_at, self._faded_on = clock.now(), int(clock.wall() // DAY_S)
         self._recalls = Turns(1, clock)
         self.runner = make_runner(clock, record)
         self.effects = Effects(
             self.fleet,
-            self.detector,
+            self.keepers,
             clock,
             self.store_writer,
             self.feed,
             self.runner,
-            self.live,
             self.counters,
+            self._recall_dumps,
         )
-        self.natives = NativeOrders(policy, clock, self.live)
-        self.traces = TraceOrders(self.fleet, self.live, self.store_writer, clock, record)
-        self.examinations = Examinations(
-            self.fleet,
-            self.detector,
-            clock,
-            self.effects,
-            self.natives,
-            self.runner,
-            self.live,
-            record,
-        )
+        self.examinations = Examinations(self.fleet, clock, self.effects, self.runner, record)
         self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
-        self._restore_outages(startup)
-        self._dirty: dict[str, None] = {}
+        self._recall(startup)
+        self._dirty: list[Keeper] = []
         """Jobs to judge, in the order of their dumps: a replay judges them in the same order."""
         self._judging: asyncio.TimerHandle | None = None
         self._judge_again_at = float("-inf")
 
-    def _restore_outages(self, startup: StartupState) -> None:
-        """Continue the outages of the last run."""
+    def _recall(self, startup: StartupState) -> None:
+        """Continue with the jobs and the outages of the last run."""
+        recalled = startup.generations, startup.pauses, startup.incidents
+        for incident in self.fleet.recall(*recalled):
+            self._close_left(incident, Status.ENDED)
         now, wall = self.clock.now(), self.clock.wall()
         for one in startup.incidents:
             outage, cause = one.identity.outage, one.verdict.shared_cause
@@ -171,6 +145,11 @@ class Tower:
         await self.effects.close()
         self.runner.stop()
         self.store_writer.close()
+
+    @property
+    def live(self) -> Mapping[str, Attempt]:
+        """The attempts that are watched, by job."""
+        return _Attempts(self.keepers)
 
     def count_changes(self) -> int:
         """Return how often people have changed something: acknowledgements, silences, answers."""
@@ -189,15 +168,11 @@ class Tower:
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
-            deadlines=find_deadlines(
-                report, self.fleet, self.detector, self._pauses.by_job, self.troubles
-            ),
-            orders=(*self.effects.orders.collect(agent, now), *self.natives.collect(agent, now))[
-                :MAX_ORDERS
-            ],
+            deadlines=find_deadlines(report, self.fleet, self.troubles),
+            orders=self.effects.orders.collect(agent, now),
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=node.missing,
-            series=self.traces.collect(agent),
+            series=self.effects.orders.collect_series(agent),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:
@@ -205,8 +180,8 @@ class Tower:
         try:
             if error is not None:
                 raise error
-            if name in self.fleet.jobs:
-                self._live_job(self.fleet.jobs[name])
+            if name in self.keepers:
+                self._begin(self.keepers[name])
         except Exception as failed:
             self.troubles.note(name, READING, failed)
         else:
@@ -222,203 +197,158 @@ class Tower:
         self._record(Dumped(at=now, batch=Raw(sent.body)))
         name = self.fleet.placing.find_label_of_dumps(batch)
         if batch.glance:
-            self._take_sample(name, batch, now)
+            if name in self.keepers:
+                self.keepers[name].take_sample(batch, now - batch.held_s)
             return DumpReceipt(id=batch.id)
-        taken, live = self.fleet.take_dumps(sent, now), self.live.get(name)
-        if taken and live is not None:
-            live.watch.take_dumps(taken, batch.stacks, now - batch.held_s)
-            live.missing_dumps -= len(taken)
-            if live.watch.may_use_dumps(live.context.dumps_want, live.missing_dumps, now):
-                self._judge_soon(name)
-        job, receipt = self.fleet.jobs.get(name), DumpReceipt(id=batch.id)
-        sharer = job.sharer if job else batch.owner or name
+        taken, keeper = self.fleet.take_dumps(sent, now), self.keepers.get(name)
+        receipt = DumpReceipt(id=batch.id)
+        if keeper and keeper.use_dumps(taken, batch.stacks, now - batch.held_s, now):
+            self._judge_soon(keeper)
+        sharer = keeper.sharer if keeper else batch.owner or name
         saving = self.store_writer.begin_dumps(name, sent, sharer)
         del sent, batch, taken  # a decoded batch is many times as large as its message
         await self.store_writer.wait(saving, "the dumps")
         self.counters.dumps += 1
         return receipt
 
-    def _take_sample(self, name: str, batch: DumpBatch, now: float) -> None:
-        live, job = self.live.get(name), self.fleet.jobs.get(name)
-        if live is not None and job is not None and live.generation == job.generation.number:
-            dumps = job.generation.own(batch)
-            live.watch.samples.take(dumps, batch.stacks, now - batch.held_s)
+    async def take_series(self, batch: SeriesBatch, body: bytes) -> DumpReceipt:
+        """Store series of the current incident of a job, from the node of its ranks.
+
+        Series of another incident, or of a process that is none of its ranks, are dropped: the
+        agent need not send them again. Raises StoreFailedError.
+        """
+        self._record(Traced(at=self.clock.now(), batch=Raw(body)))
+        label = self.fleet.placing.find_label(batch.node, batch.job, batch.owner, batch.launch)
+        keeper = self.keepers.get(label)
+        tracing = keeper.find_tracing(batch) if keeper is not None else None
+        if keeper is not None and tracing is not None:
+            saving = self.store_writer.begin_series(batch, body, keeper.sharer)
+            await self.store_writer.wait(saving, "the series")
+            tracing.take(one.rank for one in batch.series)
+        return DumpReceipt(id=batch.id)
 
     def tick(self) -> None:
         """Check every job. An error in one job does not stop the checks of the others."""
         now = self.clock.now()
         self._record(Ticked(at=now))
-        for job in list(self.fleet.jobs.values()):
-            self._guard(job, "taking its step times", partial(job.generation.end_tick, now))
-            self._tick_job(job, now)
-            self._guard(job, "counting its steps", partial(self._count, job, now))
-            self._guard(job, "forgetting it", partial(self._forget_old, job, now))
+        for keeper in list(self.keepers.values()):
+            gen = keeper.generation
+            self._guard(keeper, "taking its step times", partial(gen.end_tick, now))
+            self._check(keeper, now)
+            if keeper.attempt is not None:
+                self._guard(keeper, "counting its steps", partial(self._count, keeper, now))
+                self._guard(keeper, "forgetting it", partial(self._forget_old, keeper, now))
         self.fleet.drop_old(now)
-        self._pauses.fade()
-        self._left.tick(now)
+        self._fade_pauses()
+        if now - self._started_at > LEFT_OPEN_S:
+            for incident in self.fleet.left.values():
+                self._close_left(incident, Status.MONITORING_LOST)
+            self.fleet.left.clear()
         self.store_writer.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
 
-    def _judge_soon(self, name: str) -> None:
+    def _judge_soon(self, keeper: Keeper) -> None:
         if self._judging is None:
             loop = asyncio.get_running_loop()
             wait_s = max(JUDGE_WITHIN_S, self._judge_again_at - self.clock.now())
             self._judging = loop.call_later(wait_s, self._judge_dirty)
-        self._dirty[name] = None
+        if not keeper.is_check_due:
+            keeper.is_check_due = True
+            self._dirty.append(keeper)
 
     def _judge_dirty(self) -> None:
-        names, self._dirty, self._judging = self._dirty, {}, None
+        dirty, self._dirty, self._judging = self._dirty, [], None
         began = self.clock.now()
-        for name in names:
-            if name in self.fleet.jobs:
-                self._tick_job(self.fleet.jobs[name], self.clock.now())
+        for keeper in dirty:
+            keeper.is_check_due = False
+            if self.keepers.get(keeper.name) is keeper:
+                self._check(keeper, self.clock.now())
         now = self.clock.now()
         self._judge_again_at = now + (now - began) * (1 / JUDGE_SHARE - 1)
 
-    def _tick_job(self, job: Job, now: float) -> None:
-        self._guard(job, "checking it", lambda: self._check_job(job, self._live_job(job), now))
+    def _check(self, keeper: Keeper, now: float) -> None:
+        def check() -> None:
+            self._begin(keeper)
+            effects = keeper.check(self.fleet.nodes, now, self.clock.wall())
+            self.effects.carry_out(keeper, effects, now)
+            self.fleet.count_kept(CASES, keeper.name, keeper.watched.diagnoses)
 
-    def _guard(self, job: Job, what: str, work: Callable[[], None]) -> None:
-        if not self.troubles.guard(job.name, what, work, job.sharer):
+        self._guard(keeper, "checking it", check)
+
+    def _guard(self, keeper: Keeper, what: str, work: Callable[[], None]) -> None:
+        if not self.troubles.guard(keeper, what, work):
             self.counters.failed_ticks += 1
 
-    def _count(self, job: Job, now: float) -> None:
+    def _begin(self, keeper: Keeper) -> None:
+        """Watch the present attempt of a job, if it is not watched yet."""
+        if keeper.is_begun:
+            return
+        left = self.fleet.left.pop(keeper.name, None)
+        if left is not None and left.generation != keeper.generation.number:
+            self._close_left(left, Status.ENDED)
+            left = None
+        now, wall = self.clock.now(), self.clock.wall()
+        self.effects.carry_out(keeper, keeper.begin(left, self.shadow, now, wall), now)
+
+    def _close_left(self, incident: Incident, status: Status) -> None:
+        """Close an incident of the last run whose attempt is not reported any more."""
+        if incident.closed_at is None:
+            self.feed.publish(Change.CLOSED, close(incident, status, self.clock.wall()))
+
+    def _fade_pauses(self) -> None:
+        """Shorten all pauses once a day."""
+        days = int(self.clock.wall() // DAY_S) - self._faded_on
+        if days > 0:
+            self._faded_on += days
+            self.fleet.fade_pauses(FADE_A_DAY**days)
+            self.store_writer.fade_pauses(FADE_A_DAY**days)
+
+    def _count(self, keeper: Keeper, now: float) -> None:
         """Add the time since the last tick to the totals of a job."""
-        live, gen = self.live.get(job.name), job.generation
-        if live is None:
-            return
-        if live.note_steps(gen, now):
-            self.fleet.count_kept(STEPS, job.name, live.steps)
-        stall = live.watch.stall
-        since = stall.since if stall else None
-        lost_s = live.totals.advance(gen.number, gen.step(), live.watch.status, since, now)
-        if lost_s and not is_drill(job.name):
-            self.counters.lost_rank_seconds += lost_s * gen.world_size
+        if keeper.note_steps(now):
+            self.fleet.count_kept(STEPS, keeper.name, keeper.steps)
+        lost_s = keeper.count_lost_s(now)
+        if not is_drill(keeper.name):
+            self.counters.lost_rank_seconds += lost_s
 
-    def _live_job(self, job: Job) -> LiveJob:
-        live, number = self.live.get(job.name), job.generation.number
-        if live is not None and live.generation == number:
-            return live
-        if live is not None:
-            live.note_aftermath(text := f"attempt {number} began", self.clock.wall())
-            self.effects.carry_out(live, None, live.watch.end(text), self.clock.now())
-        pauses = self._pauses.of(job.name)
-        begun = LiveJob.begin(job.name, number, pauses, self.policy)
-        begun.shadow_mode = self.shadow
-        if live is not None:
-            begun.steps, begun.totals = live.steps, live.totals
-        left = self._left.claim(job.name, number)
-        if left is not None:
-            begun.resume(left, self.clock.now(), self.clock.wall())
-        self.live[job.name] = begun
-        log.info("job %s: attempt %d seen", job.name, number, extra={"sharer": job.sharer})
-        self.store_writer.remember(job, begun)
-        return begun
-
-    def _check_job(self, job: Job, live: LiveJob, now: float) -> None:
-        gen = job.generation
-        if self._hold_back(job, live, now):
-            return
-        samples = live.watch.samples
-        condition = self.detector.judge(gen, self.fleet.nodes, live.pauses, now, samples)
-        if condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW) and not live.has_gone_on(
-            gen
-        ):
-            return
-        if condition.stall is not None and live.has_recovered_unseen(gen):
-            self.effects.carry_out(live, gen, live.watch.recover(now), now)
-        losses = self._find_losses(live, gen, now)
-        self.effects.carry_out(live, gen, live.take_losses(losses, gen, now), now)
-        live.context = self._stall_context(gen, live, condition, now)
-        live.missing_dumps = live.context.dumps_want - live.context.dumps_have
-        effects = live.watch.advance(condition, live.context, now)
-        self.effects.carry_out(live, gen, effects, now)
-        if wants_sample(gen, samples, self.policy, now):
-            self._order_sample(live, gen, now)
-        self.traces.check(live, gen, now)
-        self.natives.check(live, gen, now)
-        live.note_condition(condition.kind, now)
-        self.fleet.count_kept(CASES, job.name, live.diagnoses)
-        if gen.is_paced or condition.kind is ConditionKind.CHANGING:
-            self.store_writer.remember(job, live)
-
-    def _order_sample(self, live: LiveJob, gen: Generation, now: float) -> None:
-        """Order a sample of every rank of a job without heartbeats."""
-        reporting = self.detector.find_reporting(gen.live(), self.fleet.nodes, now)
-        ranks = {record.vitals.rank for record in reporting}
-        live.watch.samples.begin(ranks, self.policy.no_heartbeat_sample_s, now)
-        wanted = DumpsWanted(reason="sample", again=True, sample=True)
-        self.effects.order_dumps(live, gen, wanted, now)
-
-    def _hold_back(self, job: Job, live: LiveJob, now: float) -> bool:
-        """Return whether the job is not checked yet, and set the reason.
-
-        The reason is a restart of the tower, or too many restarts of the job. A check would report
-        ranks as missing that are only not reported yet.
-        """
-        gen = job.generation
-        if reason := job.attempts.explain_refusal(now, self.policy.silence_s):
-            live.watch.reason = reason
-            return True
-        if gen.is_returning(now, self.policy.silence_s):
-            live.watch.reason = "the tower was restarted: not all ranks were reported again yet"
-            return True
-        if gen.recall_wanted and not live.is_recalling:
-            gen.recall_wanted, live.is_recalling = False, True
-            self.effects.start(self._recall_dumps(live, job))
-        return live.is_recalling and bool(gen.known)
-
-    async def _recall_dumps(self, live: LiveJob, job: Job) -> None:
-        gen = job.generation
+    async def _recall_dumps(self, keeper: Keeper) -> None:
+        attempt = keeper.watched
         try:
             # One job at a time: what a read returns is decoded, and many times as large as stored.
-            async with self._recalls.take(job.sharer, job.founder):
+            async with self._recalls.take(keeper.sharer, keeper.founder):
+                gen = attempt.generation
                 await recall_dumps(self.store_writer, self.clock, self.fleet, gen, self._record)
         except Exception as error:
-            log.warning("job %s: cannot read its dumps from the store: %s", live.name, error)
+            log.warning("job %s: cannot read its dumps from the store: %s", keeper.name, error)
         finally:
-            live.is_recalling = False
-        if self.live.get(live.name) is live:
-            self._tick_job(self.fleet.jobs[live.name], self.clock.now())
+            attempt.is_recalling = False
+        if self.effects.is_current(keeper, attempt):
+            self._check(keeper, self.clock.now())
 
-    def _stall_context(
-        self, gen: Generation, live: LiveJob, condition: Condition, now: float
-    ) -> StallContext:
-        if condition.stall is None:
-            return StallContext(typical_s=gen.pace("").typical_s)
-        watch, nodes = live.watch, self.fleet.nodes
-        stall, samples = watch.prolong(condition.stall), watch.samples
-        return stall_context_of(gen, nodes, self.detector, stall, watch.diagnosis, now, samples)
-
-    def _find_losses(self, live: LiveJob, gen: Generation, now: float) -> dict[int, Loss]:
-        """Return the ranks lost since `settle_s` seconds before the incident opened."""
-        opening = live.watch.opening
-        if opening is None or live.watch.status is not Status.HUNG:
-            return {}
-        stored = {r: loss for r, loss in live.stored_losses.items() if r not in gen.ranks}
-        since = opening.at - self.policy.settle_s
-        return stored | find_losses(gen, self.fleet.nodes, self.detector, since, now)
-
-    def _forget_old(self, job: Job, now: float) -> None:
-        live, longest = self.live.get(job.name), math.inf
-        if live is None:
+    def _forget_old(self, keeper: Keeper, now: float) -> None:
+        """Drop a job that ended, or was last reported, long ago."""
+        if not keeper.is_over(now, crowded=self.fleet.is_nearly_full_for(keeper)):
             return
-        if self.fleet.is_nearly_full_for(job):
-            longest = FORGET_CROWDED_AFTER_S
-        ended = live.ended_at is not None and now - live.ended_at > min(longest, FORGET_AFTER_S)
-        lost = live.lost_at is not None and now - live.lost_at > min(longest, FORGET_LOST_AFTER_S)
-        if ended or lost:
-            facts = find_job_facts(job, live)
-            closed = live.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
-            self.feed.publish(Change.CLOSED, closed, facts)
-            self.fleet.forget(job.name)
-            self.store_writer.forget(job.name, self.fleet.past[job.name])
-            self.effects.orders.drop(job.name)
-            self.traces.drop(job.name)
-            self.natives.drop(job.name)
-            self.runner.forget(job.name)
-            self._pauses.retain(job.name)
-            self.fleet.account.remove((CASES, job.name))
-            self.fleet.account.remove((STEPS, job.name))
-            del self.live[job.name]
+        facts = keeper.facts()
+        closed = keeper.watched.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
+        self.feed.publish(Change.CLOSED, closed, facts)
+        self.fleet.forget(keeper.name)
+        self.store_writer.forget(keeper.name, self.fleet.past[keeper.name])
+
+
+class _Attempts(Mapping[str, Attempt]):
+    def __init__(self, keepers: Mapping[str, Keeper]) -> None:
+        self._keepers = keepers
+
+    def __getitem__(self, name: str) -> Attempt:
+        attempt = self._keepers[name].attempt
+        if attempt is None:
+            raise KeyError(name)
+        return attempt
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, each in self._keepers.items() if each.attempt is not None)
+
+    def __len__(self) -> int:
+        return sum(each.attempt is not None for each in self._keepers.values())

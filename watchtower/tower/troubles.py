@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from watchtower.fleet.fleet import MAX_JOBS
+from watchtower.jobs.keeper import Keeper
 
 log = logging.getLogger("watchtower.tower")
 
 
 class Troubles:
-    """Stores which work fails for which job, so that an error is not logged every second."""
+    """Logs what fails for a job, unless it also failed the last time."""
 
-    def __init__(self) -> None:
-        self.jobs: dict[str, set[str]] = {}
-        """Work that fails now, by job. At most `MAX_JOBS` jobs; the oldest are dropped first."""
+    def __init__(self, keepers: Mapping[str, Keeper]) -> None:
+        self._keepers = keepers
+        self._unread: set[str] = set()
+        """Names of jobs whose first report failed, so that they have no keeper."""
 
-    def guard(self, job: str, what: str, work: Callable[[], object], sharer: str = "") -> bool:
+    def guard(self, keeper: Keeper, what: str, work: Callable[[], object]) -> bool:
         """Do some work for one job. Return False if it failed. The error is logged, not raised."""
         try:
             work()
         except Exception as error:
-            self.note(job, what, error, sharer)
+            self.note(keeper.name, what, error)
             return False
-        self.end(job, what)
+        self.end(keeper.name, what)
         return True
 
-    def note(self, job: str, what: str, error: Exception, sharer: str = "") -> None:
+    def note(self, job: str, what: str, error: Exception) -> None:
         """Log that `what` failed for a job, unless it also failed the last time."""
-        failing = self.jobs.setdefault(job, set())
-        if what not in failing:
-            failing.add(what)
-            extra = {"sharer": sharer or job}
+        keeper = self._keepers.get(job)
+        failing, entry = (keeper.failing, what) if keeper else (self._unread, job)
+        if entry not in failing:
+            failing.add(entry)
+            extra = {"sharer": keeper.sharer if keeper else job}
             text = "job %s: %s failed; other jobs are not affected"
             log.error(text, job, what, exc_info=error, extra=extra)
-        if len(self.jobs) > MAX_JOBS:
-            del self.jobs[next(iter(self.jobs))]
+        if len(self._unread) > MAX_JOBS:
+            self._unread.clear()
 
     def end(self, job: str, what: str) -> None:
         """Note that `what` succeeded."""
-        failing = self.jobs.get(job)
-        if failing is not None:
-            failing.discard(what)
-            if not failing:
-                del self.jobs[job]
+        keeper = self._keepers.get(job)
+        if keeper is not None and keeper.failing:
+            keeper.failing.discard(what)

@@ -10,19 +10,19 @@ from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
 from watchtower.evidence.gpus import find_gpu_use
 from watchtower.evidence.observed import Observed
 from watchtower.fleet.nodes import NodeRecord
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.progress import ProgressView, view_progress
 from watchtower.jobs.ranks import ProcessKey
-from watchtower.tower.clock import rfc3339
+from watchtower.jobs.verdicts import find_not_judged, unjudged_verdict
 from watchtower.tower.kill_losses import find_live_loss
-from watchtower.tower.live import LiveJob
 from watchtower.tower.silences import SilenceView, job_subject, view_silence
 from watchtower.tower.tower import Tower
-from watchtower.tower.verdicts import find_not_judged, unjudged_verdict
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import Ending, RankVitals
 from watchtower.wire.verdict import Cause, NotJudged, Progress, SharedCause, Status, Verdict
 from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.times import rfc3339
 
 MAX_RANKS_SHOWN = 4096
 """Ranks in the view of one job. For larger jobs, use the verdict."""
@@ -244,11 +244,11 @@ def live_verdict(tower: Tower, name: str) -> Verdict | None:
     return _verdict_of(tower, live, job.generation, tower.clock.now())
 
 
-def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Verdict:
+def _verdict_of(tower: Tower, live: Attempt, gen: Generation, now: float) -> Verdict:
     view = _view_progress(tower, live, gen, now)
     verdict = live.verdict(_step(gen.step()), now)
     verdict = unjudged_verdict(
-        verdict, find_not_judged(gen, live.watch, tower.detector, tower.clock)
+        verdict, find_not_judged(gen, live.watch, tower.detector, now, tower.clock.wall())
     )
     return replace(
         verdict,
@@ -259,7 +259,7 @@ def _verdict_of(tower: Tower, live: LiveJob, gen: Generation, now: float) -> Ver
     )
 
 
-def _count_sharing(tower: Tower, live: LiveJob, cause: SharedCause | None) -> int:
+def _count_sharing(tower: Tower, live: Attempt, cause: SharedCause | None) -> int:
     """Count the open incidents of other jobs with a shared cause."""
     if cause is None:
         return 0
@@ -270,15 +270,16 @@ def _count_sharing(tower: Tower, live: LiveJob, cause: SharedCause | None) -> in
     )
 
 
-def _view_progress(tower: Tower, live: LiveJob, gen: Generation, now: float) -> ProgressView:
+def _view_progress(tower: Tower, live: Attempt, gen: Generation, now: float) -> ProgressView:
     watch, limit_s = live.watch, tower.detector.step_limit_s(gen)
     return view_progress(gen, watch.kind, watch.diagnosis, limit_s=limit_s, now=now)
 
 
-def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
+def _summarize(tower: Tower, live: Attempt) -> JobSummary:
     job = tower.fleet.jobs[live.name]
     gen, silence = job.generation, tower.silences.find(job_subject(job, live.slow_node))
-    progress, incident = _view_progress(tower, live, gen, tower.clock.now()), live.current_incident
+    now, incident = tower.clock.now(), live.current_incident
+    progress = _view_progress(tower, live, gen, now)
     return JobSummary(
         job=live.name,
         labels=job.labels.known() if job.labels else {},
@@ -290,7 +291,7 @@ def _summarize(tower: Tower, live: LiveJob) -> JobSummary:
         step=_step(gen.step()),
         progress=progress.progress,
         progress_text=progress.text,
-        not_judged=find_not_judged(gen, live.watch, tower.detector, tower.clock),
+        not_judged=find_not_judged(gen, live.watch, tower.detector, now, tower.clock.wall()),
         incident=incident.id if incident else None,
         silenced_until=rfc3339(silence.until) if silence else None,
     )

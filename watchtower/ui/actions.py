@@ -75,8 +75,8 @@ class Actions:
     async def _acknowledge(self, incident: str, by: str, fields: Fields) -> None:
         if not by and "by" in fields:
             raise RequestRefusedError("your name is missing: write it")
-        note, jobs = fields.get("note", ""), list(self._tower.live.values())
-        if await self._tower.acks.ack(incident, by, note, jobs) is None:
+        note = fields.get("note", "")
+        if await self._tower.acks.ack(incident, by, note) is None:
             raise HTTPException(404, f"there is no incident {incident!r}")
 
     async def _judge(self, incident: str, by: str, fields: Fields) -> None:

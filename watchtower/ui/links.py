@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from watchtower.service.settings import ConfigError
-from watchtower.tower.clock import rfc3339
+from watchtower.writing.times import rfc3339
 
 MAX_LINKS = 8
 """Links on a page: more do not fit in a row."""

@@ -1,4 +1,4 @@
-"""Times as people read them: in UTC, with the zone, and how long ago."""
+"""Times as messages contain them (RFC 3339) and as people read them: in UTC, and how long ago."""
 
 from __future__ import annotations
 
@@ -53,3 +53,9 @@ def format_distance(seconds: float) -> str:
     else:
         text = f"{length // DAY} days"
     return f"{text} ago" if seconds > 0 else f"in {text}"
+
+
+def rfc3339(wall: float) -> str:
+    """Return UNIX seconds as RFC 3339 in UTC with milliseconds."""
+    stamp = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")

@@ -16,7 +16,7 @@ from watchtower.alerts.destinations.webhook import annotate
 from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 from watchtower.service.settings import ConfigError
-from watchtower.tower.clock import rfc3339
+from watchtower.writing.times import rfc3339
 
 REPEAT_S = 60.0
 """Seconds between two deliveries of an open alert."""

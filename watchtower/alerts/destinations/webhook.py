@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from watchtower.alerts.alert import Alert
 from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
-from watchtower.tower.clock import rfc3339
+from watchtower.writing.times import rfc3339
 
 NOT_OVER = "0001-01-01T00:00:00Z"
 """End of an alert that still fires."""

@@ -7,9 +7,33 @@ from dataclasses import dataclass, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.incidents.incident import Incident
-from watchtower.tower.diagnosis_result import DiagnosisResult
-from watchtower.tower.verdicts import add_entry
+from watchtower.jobs.verdicts import add_entry
 from watchtower.wire.verdict import VerdictEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisResult:
+    """The result of one diagnosis."""
+
+    diagnosis: Diagnosis
+    """If the diagnosis failed, its `why_not` contains the reason."""
+    evidence: bytes | None
+    """The case of the diagnosis as JSON; None if no case could be made."""
+    summary: bytes | None = None
+    """The summary of the case (`diagnoser.summaries`); None if there is none."""
+
+
+@dataclass(slots=True)
+class Tries:
+    """How the latest diagnoses of a job went."""
+
+    deaths: int = 0
+    """Consecutive ones that were ended because they exceeded their limits."""
+    again_at: float = 0.0
+    """When the next one may begin."""
+    is_long: bool = False
+    """A brief try is not enough for it."""
+
 
 Question = tuple[float, float, bool]
 """The subject of a diagnosis: a suspicion, slowness, or the end of a job."""

@@ -8,10 +8,10 @@ alert that fires must not end by a corrected verdict.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from watchtower.incidents.incident import Incident
-from watchtower.store.values import StartupState
 from watchtower.wire.verdict import Cause
 
 
@@ -32,9 +32,9 @@ class ShadowMode:
             return replace(incident, shadow=False)
         return incident
 
-    def settle_all(self, startup: StartupState) -> StartupState:
-        """Return the state of the last run, whose shadow mode may have been another one."""
-        return replace(startup, incidents=tuple(map(self.settle, startup.incidents)))
+    def settle_all(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Return the incidents of the last run, whose shadow mode may have been another one."""
+        return tuple(map(self.settle, incidents))
 
     def describe(self) -> str:
         """Return one sentence for the log and for `/readyz`; empty if shadow mode is off."""

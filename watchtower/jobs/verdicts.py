@@ -8,18 +8,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.incidents.incident import Identity, Incident, IncidentKind, JobFacts
+from watchtower.incidents.kill_text import find_timeout_at
 from watchtower.jobs.aftermath import Loss, LossGroup
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.progress import describe_unjudged
-from watchtower.tower.clock import Clock, rfc3339
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.verdict import Aftermath, Cause, NotJudged, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import (
+    Aftermath,
+    Cause,
+    Domain,
+    NotJudged,
+    Status,
+    Suspect,
+    Verdict,
+    VerdictEntry,
+)
 from watchtower.writing.cause_names import format_cause
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 from watchtower.writing.text import capitalise, clean, format_duration, format_percent
-from watchtower.writing.times import format_moment, read_time
+from watchtower.writing.times import format_moment, read_time, rfc3339
 
 MAX_VERDICTS = 32
 """Entries in the history of one incident. The first one and the newest ones stay."""
@@ -76,14 +86,16 @@ def plain_verdict(
 
 
 def find_not_judged(
-    gen: Generation, watch: JobWatch, detector: Detector, clock: Clock
+    gen: Generation, watch: JobWatch, detector: Detector, now: float, wall: float
 ) -> NotJudged | None:
-    """Return why it is not known whether a job is healthy; None if its status is known."""
-    now = clock.now()
+    """Return why it is not known whether a job is healthy; None if its status is known.
+
+    `wall`: UNIX seconds at `now`.
+    """
     found = describe_unjudged(gen, watch, detector, now)
     if found is None:
         return None
-    until = None if found.until is None else rfc3339(round(found.until + clock.wall() - now))
+    until = None if found.until is None else rfc3339(round(found.until + wall - now))
     return NotJudged(text=found.text, missing=found.missing, until=until)
 
 
@@ -174,3 +186,30 @@ def _describe_cause(verdict: Verdict) -> str:
     place = f" ({clean(first.node, 64)})" if len(verdict.suspects) == 1 else ""
     sure = f"{format_cause(first.cause)} ({format_percent(verdict.confidence)})"
     return f"{capitalise(ranks)}{place} held it up: {sure}."
+
+
+def identify(status: Status, verdict: Verdict, user: str) -> Identity:
+    """Return what never changes of an incident that opens with this verdict."""
+    kind, domain = IncidentKind.HUNG, verdict.domain or Domain.UNKNOWN
+    if status is Status.ENDED:
+        kind = IncidentKind.ENDED
+    elif verdict.cause is Cause.NEVER_STARTED:
+        kind = IncidentKind.NEVER_STARTED
+    return Identity(kind=kind, domain=domain, user=user)
+
+
+def date_timeout(facts: JobFacts, verdict: Verdict, wall: float) -> JobFacts:
+    """Return the facts with the time at which the job's own timeout expires."""
+    return replace(facts, timeout_at=find_timeout_at(verdict, wall, facts.timeout_at))
+
+
+def find_only_node(suspects: Sequence[Suspect]) -> str:
+    """Return the node of all suspects; empty if there are none, or on several nodes."""
+    nodes = {suspect.node for suspect in suspects}
+    return nodes.pop() if len(nodes) == 1 else ""
+
+
+def close(incident: Incident, status: Status, wall: float) -> Incident:
+    """Return the incident, closed."""
+    verdict = closed_verdict(incident.verdict, status, wall)
+    return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

@@ -1,51 +1,49 @@
-"""A live job: its detection state, its incident and its diagnoses."""
+"""An attempt of a job as it is judged: its status, its diagnoses and its incident."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.incidents.incident import NO_FACTS, Identity, Incident, IncidentKind, JobFacts
-from watchtower.incidents.kill_text import find_timeout_at
-from watchtower.incidents.outages import Outages
+from watchtower.incidents.incident import NO_FACTS, Incident, JobFacts
+from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
 from watchtower.jobs.aftermath import Loss, Opening, group_losses
+from watchtower.jobs.agents import NodeReport
+from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs
 from watchtower.jobs.condition import ConditionKind, Stall, Why
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.diagnoses import DiagnosisHistory, DiagnosisResult, Question
 from watchtower.jobs.effects import Effect
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.incident_reads import NativeReads, Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
 from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
-from watchtower.policy import Policy
-from watchtower.tower.clock import rfc3339
-from watchtower.tower.diagnosis_history import DiagnosisHistory, Question
-from watchtower.tower.diagnosis_result import DiagnosisResult
-from watchtower.tower.shadow import NO_SHADOW, ShadowMode
-from watchtower.tower.verdicts import (
+from watchtower.jobs.verdicts import (
     add_aftermath,
-    closed_verdict,
+    close,
+    date_timeout,
     diagnosed_verdict,
+    find_only_node,
+    identify,
     plain_verdict,
     read_aftermath,
 )
-from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Aftermath, Cause, Domain, Status, Suspect, Verdict
-
-CASES, PAUSES, STEPS = "cases of", "pauses of", "steps of"
-"""Names in the account of bytes for data of a job besides its ranks."""
+from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict
+from watchtower.writing.times import rfc3339
 
 CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
 """Statuses in which no incident opens. The next incident needs a new diagnosis."""
 
 
 @dataclass(slots=True)
-class LiveJob:
-    """The state of one attempt of one job, in addition to its record in the fleet."""
+class Attempt:
+    """What is decided about one attempt of one job, and why."""
 
     name: str
-    generation: int
+    generation: Generation
+    """Its ranks."""
     watch: JobWatch
     pauses: Pauses
     shadow_mode: ShadowMode = NO_SHADOW
@@ -61,10 +59,6 @@ class LiveJob:
     """Time at which the tower resumed that incident; None after a later step."""
     stepped_at: float | None = None
     """Time at which an accused rank first stepped although the incident is open."""
-    steps: StepHistory = field(default_factory=StepHistory)
-    """The steps of the job, also of its earlier attempts."""
-    totals: JobTotals = field(default_factory=JobTotals)
-    """The totals of the job, also of its earlier attempts."""
     tracing: Tracing = field(default_factory=Tracing)
     """Which series of the incident were ordered."""
     native_reads: NativeReads = field(default_factory=NativeReads)
@@ -73,8 +67,6 @@ class LiveJob:
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False
     """Whether a diagnosis waits, runs, or has just run (see `effects.REST`)."""
-    collected_at: float = 0.0
-    """When the evidence of that diagnosis was collected (the time of the event loop)."""
     is_asked_again: bool = False
     """New evidence arrived during a diagnosis."""
     ended_at: float | None = None
@@ -86,11 +78,6 @@ class LiveJob:
     remembered_step_s: float = 0.0
     """The typical step in seconds that was stored with them."""
     remembered_at: float = float("-inf")
-
-    @classmethod
-    def begin(cls, name: str, generation: int, pauses: Pauses, policy: Policy) -> LiveJob:
-        """Return the initial state of an attempt."""
-        return cls(name, generation, JobWatch(policy=policy, pauses=pauses), pauses)
 
     @property
     def current_incident(self) -> Incident | None:
@@ -107,14 +94,14 @@ class LiveJob:
         diagnosis = self.watch.diagnosis
         if diagnosis is None or self.watch.status is not Status.SLOW:
             return ""
-        return _find_only_node(diagnosis.suspects)
+        return find_only_node(diagnosis.suspects)
 
     def resume(self, incident: Incident, now: float, wall: float) -> None:
         """Continue with the incident that the tower's last run stored for this attempt."""
         self.incident = replace(
             incident,
             evidence=None,  # the store has it
-            facts=_date_timeout(incident.facts, incident.verdict, incident.updated_at),
+            facts=date_timeout(incident.facts, incident.verdict, incident.updated_at),
         )
         self.tracing.resume(incident.id, choose_suspects(incident.verdict))
         if incident.closed_at is not None:
@@ -133,17 +120,17 @@ class LiveJob:
         self.stored_losses = read_aftermath(verdict.aftermath, now - wall)
         self.resumed_at = now
 
-    def has_gone_on(self, gen: Generation) -> bool:
+    def has_gone_on(self) -> bool:
         """Return whether ranks stepped after the tower resumed an incident; True without one.
 
         The deadline of a phase may be lost with the last run. So the absence of late ranks does not
         show that the ranks step.
         """
-        if self.resumed_at is not None and gen.has_stepped_since(self.resumed_at):
+        if self.resumed_at is not None and self.generation.has_stepped_since(self.resumed_at):
             self.resumed_at = None
         return self.resumed_at is None
 
-    def has_recovered_unseen(self, gen: Generation) -> bool:
+    def has_recovered_unseen(self) -> bool:
         """Return whether every rank stepped after the open incident began.
 
         No step need be seen for that: the tower was away, or the nodes were cut off from it.
@@ -151,13 +138,20 @@ class LiveJob:
         opening = self.watch.opening
         if self.watch.status is not Status.HUNG or opening is None:
             return False
-        return gen.has_stepped_since(opening.at)
+        return self.generation.has_stepped_since(opening.at)
 
     def question(self) -> Question:
         """Return the subject of a diagnosis that starts now: this suspicion, slowness or end."""
         wait_counts = self.watch.wait_counts
         slow_since = wait_counts.since if wait_counts else 0.0
         return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
+
+    def collect_case(
+        self, nodes: Mapping[str, NodeReport], detector: Detector, now: float
+    ) -> CaseInputs:
+        """Copy all evidence about this attempt, for a diagnosis."""
+        stall, wait_counts = self.watch.stall, self.watch.wait_counts
+        return collect_case_inputs(self.generation, nodes, detector, stall, wait_counts, now)
 
     def note_condition(self, kind: ConditionKind, now: float) -> None:
         """Note the time since which the job has ended or is not reported. Drop unused diagnoses."""
@@ -166,15 +160,7 @@ class LiveJob:
         self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None
 
-    def note_steps(self, gen: Generation, now: float) -> bool:
-        """Add a point to the step history if one is due. Return whether it was."""
-        status = self.watch.status
-        if status is Status.ENDED or not self.steps.is_due(now):
-            return False
-        self.steps.note(gen.step(), status, find_phase(gen.live()), now)
-        return True
-
-    def may_be_over(self, gen: Generation, now: float) -> bool:
+    def may_be_over(self, now: float) -> bool:
         """Return whether an accused rank has just stepped again: the job may have recovered.
 
         The reports of the other ranks may not have arrived. A diagnosis now would mix evidence of
@@ -184,7 +170,9 @@ class LiveJob:
         stall, policy = self.watch.stall, self.watch.policy
         if self.incident is None or stall is None or self.watch.status is not Status.HUNG:
             return False
-        accused = [gen.ranks.get(suspect.rank) for suspect in self.incident.verdict.suspects]
+        accused = [
+            self.generation.ranks.get(suspect.rank) for suspect in self.incident.verdict.suspects
+        ]
         since = stall.since + policy.suspect_floor_s
         if not any(
             r and r.vitals.beat and r.seen_at - r.vitals.beat.age_s > since for r in accused
@@ -205,7 +193,7 @@ class LiveJob:
         if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
             verdict = self._diagnosed(watch.status, watch.diagnosis, now)
             return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
-        return plain_verdict(self.name, self.generation, watch.status, watch.reason, step)
+        return plain_verdict(self.name, self.generation.number, watch.status, watch.reason, step)
 
     def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
         """Pass a diagnosis to the detection. Its case and time are stored if it is accepted."""
@@ -214,16 +202,16 @@ class LiveJob:
         self.diagnoses.adopt(self.watch.diagnosis, self.question())
         return effects
 
-    def take_losses(self, losses: Mapping[int, Loss], gen: Generation, now: float) -> list[Effect]:
+    def take_losses(self, losses: Mapping[int, Loss], now: float) -> list[Effect]:
         """Pass the ranks that were lost since the incident opened to the detection."""
-        is_over = all(record.vitals.rank in losses for record in gen.live())
-        effects = self.watch.take_losses(losses, len(gen.ranks), is_over, now)
+        is_over = all(record.vitals.rank in losses for record in self.generation.live())
+        effects = self.watch.take_losses(losses, len(self.generation.ranks), is_over, now)
         self.diagnoses.adopt(self.watch.diagnosis, self.question())
         return effects
 
     def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
         verdict = diagnosed_verdict(
-            self.name, self.generation, status, diagnosis, self.diagnoses.diagnosed_at
+            self.name, self.generation.number, status, diagnosis, self.diagnoses.diagnosed_at
         )
         verdict = self._with_stall_age(verdict, now)
         patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
@@ -238,40 +226,34 @@ class LiveJob:
         return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
 
     def open_incident(
-        self, ident: str, now: float, wall: float, outages: Outages, sharer: str, facts: JobFacts
+        self, ident: str, outage: str, sharer: str, facts: JobFacts, now: float, wall: float
     ) -> Incident:
-        """Open an incident with the current diagnosis. `sharer` is the owner whose share of the
-        store it uses.
-
-        The end of a job and a drill are in no outage: a job that is over needs no repair, and no
-        person is notified of a drill.
-        """
+        """Open an incident with the current diagnosis. `sharer`: whose share of the store it
+        uses."""
         diagnosis = self.watch.diagnosis
         assert diagnosis is not None, "an incident opens with a diagnosis"
         status = self.watch.status
         verdict = self._diagnosed(status, diagnosis, now)
-        identity = _identify(status, verdict, facts.user)
+        identity = replace(identify(status, verdict, facts.user), outage=outage)
         if status is Status.HUNG:
             identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
-        if status is not Status.ENDED and not is_drill(self.name):
-            identity = replace(identity, outage=outages.join(ident, verdict.shared_cause, now))
         incident = Incident(
             id=ident,
             job=self.name,
-            generation=self.generation,
+            generation=self.generation.number,
             status=status,
             opened_at=wall,
             updated_at=wall,
             closed_at=wall if status is Status.ENDED else None,
             verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
             identity=identity,
-            only_node=_find_only_node(verdict.suspects),
+            only_node=find_only_node(verdict.suspects),
             shadow=self.shadow_mode.covers(verdict.cause),
             verdicts=self.diagnoses.verdicts,
             evidence=self.diagnoses.hand_over_evidence(),
             summary=self.diagnoses.summary,
             sharer=sharer,
-            facts=_date_timeout(facts, verdict, wall),
+            facts=date_timeout(facts, verdict, wall),
         )
         self.incident = replace(incident, evidence=None, summary=None)  # the store has them
         return incident
@@ -301,10 +283,10 @@ class LiveJob:
             verdicts=self.diagnoses.verdicts,
             updated_at=wall,
             only_node=incident.only_node
-            if _find_only_node(verdict.suspects) == incident.only_node
+            if find_only_node(verdict.suspects) == incident.only_node
             else "",
             evidence=None,
-            facts=_date_timeout(facts.or_before(incident.facts), verdict, wall),
+            facts=date_timeout(facts.or_before(incident.facts), verdict, wall),
         )
         self.incident = self.shadow_mode.settle(self.incident)
         if is_same or evidence is None:
@@ -334,29 +316,3 @@ class LiveJob:
         entry = Aftermath(at=rfc3339(wall), ranks="", text=text)
         verdict = replace(verdict, aftermath=(*verdict.aftermath, entry))
         self.incident = replace(self.incident, verdict=verdict)
-
-
-def _identify(status: Status, verdict: Verdict, user: str) -> Identity:
-    kind, domain = IncidentKind.HUNG, verdict.domain or Domain.UNKNOWN
-    if status is Status.ENDED:
-        kind = IncidentKind.ENDED
-    elif verdict.cause is Cause.NEVER_STARTED:
-        kind = IncidentKind.NEVER_STARTED
-    return Identity(kind=kind, domain=domain, user=user)
-
-
-def _date_timeout(facts: JobFacts, verdict: Verdict, wall: float) -> JobFacts:
-    """Return the facts with the time at which the job's own timeout expires."""
-    return replace(facts, timeout_at=find_timeout_at(verdict, wall, facts.timeout_at))
-
-
-def _find_only_node(suspects: Sequence[Suspect]) -> str:
-    """Return the node of all suspects; empty if there are none, or on several nodes."""
-    nodes = {suspect.node for suspect in suspects}
-    return nodes.pop() if len(nodes) == 1 else ""
-
-
-def close(incident: Incident, status: Status, wall: float) -> Incident:
-    """Return the incident, closed."""
-    verdict = closed_verdict(incident.verdict, status, wall)
-    return replace(incident, status=status, updated_at=wall, closed_at=wall, verdict=verdict)

@@ -1,0 +1,444 @@
+"""The keeper of a job: the only owner of its state.
+
+What agents report, dumps, diagnoses, acts of people and `now` go in. What must follow comes out as
+effects, which the tower carries out in order. A keeper knows no other job: of the nodes that it is
+given it sees what their agents report, not which ranks they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from watchtower.incidents.incident import Ack, Incident, JobFacts
+from watchtower.incidents.shadow import ShadowMode
+from watchtower.jobs.aftermath import Loss, find_losses
+from watchtower.jobs.agents import NodeReport
+from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.case_inputs import is_dumped_since
+from watchtower.jobs.condition import Condition, ConditionKind
+from watchtower.jobs.detector import Detector
+from watchtower.jobs.diagnoses import Tries
+from watchtower.jobs.effects import (
+    AttemptBegun,
+    DumpsWanted,
+    Effect,
+    NativesWanted,
+    RecallWanted,
+    SeriesWanted,
+    StoreWanted,
+)
+from watchtower.jobs.generation import Generation
+from watchtower.jobs.incident_reads import Tracing, choose_suspects
+from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
+from watchtower.jobs.no_heartbeat import wants_sample
+from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.ranks import RANK_BYTES, ProcessKey, RankRecord
+from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.service.sharing import TokenBucket
+from watchtower.wire.drills import is_drill
+from watchtower.wire.dumps import DumpBatch, RankDump
+from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
+from watchtower.wire.report import JobLabels
+from watchtower.wire.series import SeriesBatch
+from watchtower.wire.stacks import Stack
+from watchtower.wire.verdict import SharedCause, Status
+
+KEY_BYTES = 192
+"""A stored process of an earlier attempt."""
+
+PACE_BYTES = 7168
+"""The step times of one phase."""
+
+
+BURST = 6
+"""Number of attempts that may begin without a wait. Real jobs need many seconds to start."""
+
+REFILL_S = 10.0
+"""Seconds between attempts after the burst: six attempts a minute."""
+
+
+@dataclass(slots=True)
+class AttemptLimit:
+    """Limits the attempts of one job."""
+
+    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST, 1 / REFILL_S))
+    _refused_at: float = float("-inf")
+
+    def may_begin(self, now: float) -> bool:
+        """Return whether an attempt may begin now; if so, it is counted."""
+        if self._bucket.take(now):
+            return True
+        self._refused_at = now
+        return False
+
+    def explain_refusal(self, now: float, within_s: float) -> str:
+        """Return a clause if an attempt was refused in the last `within_s` seconds, else empty."""
+        if now - self._refused_at > within_s:
+            return ""
+        return f"it restarts too often: its next attempt is watched after at most {REFILL_S:g} s"
+
+
+MIN_RETIRED = 1024
+RETIRED_PER_RANK = 64
+"""A job stores `RETIRED_PER_RANK` processes of earlier generations per rank, but at least
+`MIN_RETIRED`. Otherwise their last reports would look like new ranks. An agent reports 256 ended
+processes, and a node has eight ranks or more."""
+
+MAX_RETIRED = 262_144
+"""Most processes of earlier generations that one job stores."""
+
+
+MINUTE_S = 60.0
+
+LATE_S = 60.0
+"""Seconds after the end of an incident in which its series are still ordered: an incident about the
+end of a job is over when it opens."""
+
+FORGET_AFTER_S = 3600.0
+"""Seconds that an ended job stays in the live views. Its incidents stay in the store."""
+
+FORGET_LOST_AFTER_S = 6 * 3600.0
+"""Seconds after which a job is dropped if all its agents are silent."""
+
+FORGET_CROWDED_AFTER_S = 60.0
+"""Both limits if there is little space for new jobs."""
+
+
+@dataclass(slots=True, eq=False)
+class Keeper:
+    """One job through its attempts."""
+
+    name: str
+    """The tower's label for it."""
+    generation: Generation
+    """The ranks of its present attempt."""
+    detector: Detector
+    founder: str = ""
+    """Node that reported it first."""
+    owner: str = ""
+    """Empty until an agent reports an owner."""
+    retired: dict[ProcessKey, float] = field(default_factory=dict)
+    """Processes of earlier generations, and when their generation ended."""
+    labels: JobLabels | None = None
+    """Labels from its first report that has any. They are only shown to people."""
+    attempts: AttemptLimit = field(default_factory=AttemptLimit)
+    """Limit on new attempts."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """The pauses that it has made, also in earlier runs of the tower."""
+    attempt: Attempt | None = None
+    """What is decided about its present attempt; None before the attempt is watched."""
+    steps: StepHistory = field(default_factory=StepHistory)
+    totals: JobTotals = field(default_factory=JobTotals)
+    tries: Tries = field(default_factory=Tries)
+    """How its latest diagnoses went."""
+    native_orders: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """When an agent (a node and an id) collected orders for native functions, in a minute."""
+    failing: set[str] = field(default_factory=set)
+    """Work on it that failed the last time, so that an error is not logged every second."""
+    is_check_due: bool = False
+    """New dumps have arrived since its latest check."""
+
+    @property
+    def sharer(self) -> str:
+        """Key of the fair shares: the owner; the job's own name if the owner is not known."""
+        return self.owner or self.name
+
+    @property
+    def droppable_bytes(self) -> int:
+        """Bytes that it can drop: everything except one record per rank."""
+        return sum(self._sizes())
+
+    def drop(self, excess: int) -> None:
+        """Drop at least `excess` bytes, largest part first; everything if there are fewer."""
+        gen = self.generation
+        drops: tuple[Callable[[], object], ...] = (
+            lambda: gen.drop_dumps(excess),
+            gen.drop_texts,
+            gen.arrivals.clear,
+            gen.rivals.clear,
+            self.retired.clear,
+            gen.drop_paces,
+        )
+        parts = sorted(zip(self._sizes(), drops, strict=True), key=lambda part: -part[0])
+        for size, drop in parts:
+            if excess <= 0 or not size:
+                return
+            before = self.droppable_bytes
+            drop()
+            excess -= before - self.droppable_bytes
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the bytes of each part that may be dropped, in the order of `drops` in `drop`."""
+        gen = self.generation
+        return (
+            gen.dumps_bytes,
+            gen.text_bytes,
+            gen.arrivals.size,
+            RANK_BYTES * len(gen.rivals),
+            KEY_BYTES * len(self.retired),
+            PACE_BYTES * max(0, len(gen.paces) - 1),
+        )
+
+    def has_any(self, ranks: Mapping[ProcessKey, int]) -> bool:
+        """Return whether one of these processes is its rank in this job, or was a rank of it."""
+        own = self.generation.ranks
+        return any(
+            key in self.retired or (rank in own and own[rank].key == key)
+            for key, rank in ranks.items()
+        )
+
+    def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
+        """Record processes of an earlier generation. Beyond the limit, the oldest are dropped."""
+        self.retired.update(dict.fromkeys(keys, now))
+        limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.generation.ranks))
+        limit = min(limit, MAX_RETIRED)
+        while len(self.retired) > limit:
+            self.retired.pop(next(iter(self.retired)))
+
+    @property
+    def watched(self) -> Attempt:
+        """The attempt that is watched. Only of a job whose watch has begun."""
+        assert self.attempt is not None, f"job {self.name} is not watched yet"
+        return self.attempt
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether its present attempt is watched."""
+        return self.attempt is not None and self.attempt.generation is self.generation
+
+    def begin(
+        self, left: Incident | None, shadow: ShadowMode, now: float, wall: float
+    ) -> Iterator[Effect]:
+        """Watch the present attempt. `left`: its incident from the tower's last run, if any."""
+        if self.attempt is not None:
+            text = f"attempt {self.generation.number} began"
+            self.attempt.note_aftermath(text, wall)
+            yield from self.attempt.watch.end(text)
+        watch = JobWatch(policy=self.detector.policy, pauses=self.pauses)
+        self.attempt = Attempt(self.name, self.generation, watch, self.pauses, shadow)
+        if left is not None:
+            self.attempt.resume(left, now, wall)
+        yield AttemptBegun()
+
+    def check(self, nodes: Mapping[str, NodeReport], now: float, wall: float) -> Iterator[Effect]:
+        """Judge the present attempt. What comes after an effect uses what it has changed."""
+        attempt, gen = self.watched, self.generation
+        if reason := self._explain_wait(now):
+            attempt.watch.reason = reason
+            return
+        if gen.recall_wanted and not attempt.is_recalling:
+            gen.recall_wanted, attempt.is_recalling = False, True
+            yield RecallWanted()
+        if attempt.is_recalling and gen.known:
+            return
+        condition = self.detector.judge(gen, nodes, self.pauses, now, attempt.watch.samples)
+        goes_on = condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW)
+        if goes_on and not attempt.has_gone_on():
+            return
+        if condition.stall is not None and attempt.has_recovered_unseen():
+            yield from attempt.watch.recover(now)
+        yield from attempt.take_losses(self._find_losses(nodes, now), now)
+        attempt.context = self._find_context(nodes, condition, now)
+        attempt.missing_dumps = attempt.context.dumps_want - attempt.context.dumps_have
+        yield from attempt.watch.advance(condition, attempt.context, now)
+        yield from self._begin_sample(nodes, now)
+        yield from self._order_reads(now, wall)
+        attempt.note_condition(condition.kind, now)
+        if gen.is_paced or condition.kind is ConditionKind.CHANGING:
+            yield StoreWanted()
+
+    def _explain_wait(self, now: float) -> str:
+        """Return why the job is not judged yet: the tower or the job was restarted; else empty.
+
+        A check would report ranks as missing that are only not reported yet.
+        """
+        silence_s = self.detector.policy.silence_s
+        if reason := self.attempts.explain_refusal(now, silence_s):
+            return reason
+        if self.generation.is_returning(now, silence_s):
+            return "the tower was restarted: not all ranks were reported again yet"
+        return ""
+
+    def _find_losses(self, nodes: Mapping[str, NodeReport], now: float) -> dict[int, Loss]:
+        """Return the ranks lost since `settle_s` seconds before the incident opened."""
+        attempt, gen = self.watched, self.generation
+        opening = attempt.watch.opening
+        if opening is None or attempt.watch.status is not Status.HUNG:
+            return {}
+        stored = {r: loss for r, loss in attempt.stored_losses.items() if r not in gen.ranks}
+        since = opening.at - self.detector.policy.settle_s
+        return stored | find_losses(gen, nodes, self.detector, since, now)
+
+    def _find_context(
+        self, nodes: Mapping[str, NodeReport], condition: Condition, now: float
+    ) -> StallContext:
+        gen, watch = self.generation, self.watched.watch
+        if condition.stall is None:
+            return StallContext(typical_s=gen.pace("").typical_s)
+        stall = watch.prolong(condition.stall)
+        return stall_context_of(
+            gen, nodes, self.detector, stall, watch.diagnosis, now, watch.samples
+        )
+
+    def _begin_sample(self, nodes: Mapping[str, NodeReport], now: float) -> Iterator[Effect]:
+        """Order a sample of every rank of a job without heartbeats if one is due."""
+        gen, samples, policy = self.generation, self.watched.watch.samples, self.detector.policy
+        if not wants_sample(gen, samples, policy, now):
+            return
+        reporting = self.detector.find_reporting(gen.live(), nodes, now)
+        ranks = {record.vitals.rank for record in reporting}
+        samples.begin(ranks, policy.no_heartbeat_sample_s, now)
+        yield DumpsWanted(reason="sample", again=True, sample=True)
+
+    def _order_reads(self, now: float, wall: float) -> Iterator[Effect]:
+        """Order series and native functions of ranks of the incident, those that are due."""
+        attempt, gen = self.watched, self.generation
+        incident, tracing = attempt.incident, attempt.tracing
+        if incident is None:
+            return
+        if incident.closed_at is None or wall - incident.closed_at <= LATE_S:
+            suspects = choose_suspects(incident.verdict)
+            if (incident.id, suspects) != (tracing.incident, tracing.suspects):
+                tracing.begin(incident.id, suspects, gen)
+            if tracing.is_due(now):
+                yield SeriesWanted(
+                    incident=incident.id,
+                    suspects=tracing.suspects,
+                    ranks=tracing.take_due(gen, now),
+                )
+        diagnosis = attempt.watch.diagnosis
+        if diagnosis is None or attempt.watch.status is not Status.HUNG:
+            return
+        # What is hung has an incident that is open.
+        most, unread = round(self.detector.policy.native_ranks), diagnosis.unread_natively
+        if due := attempt.native_reads.take_due(incident.id, unread, most, now):
+            yield NativesWanted(ranks=due)
+
+    def use_dumps(
+        self, taken: Sequence[RankDump], stacks: Iterable[Stack], taken_at: float, now: float
+    ) -> bool:
+        """Use dumps that its ranks have taken. Return whether the job should be checked soon."""
+        attempt = self.attempt
+        if not taken or attempt is None:
+            return False
+        attempt.watch.take_dumps(taken, stacks, taken_at)
+        attempt.missing_dumps -= len(taken)
+        return attempt.watch.may_use_dumps(attempt.context.dumps_want, attempt.missing_dumps, now)
+
+    def take_sample(self, batch: DumpBatch, taken_at: float) -> None:
+        """Add the dumps of a sample, which only show the position of each rank."""
+        if self.attempt is not None and self.is_begun:
+            dumps = self.generation.own(batch)
+            self.attempt.watch.samples.take(dumps, batch.stacks, taken_at)
+
+    def find_tracing(self, batch: SeriesBatch) -> Tracing | None:
+        """Return the orders that these series answer; None if they are not wanted."""
+        if self.attempt is None or self.attempt.tracing.incident != batch.incident:
+            return None
+        keys = [(one.rank, one.pid, one.start_time) for one in batch.series]
+        keys += [(one.rank, one.pid, one.start_time) for one in batch.outputs]
+        ranks = self.generation.ranks
+        is_own = all(r in ranks and ranks[r].key == (batch.node, *process) for r, *process in keys)
+        return self.attempt.tracing if keys and is_own else None
+
+    def take_ack(self, incident_id: str, ack: Ack) -> Incident | None:
+        """Add an acknowledgement. Return its incident; None if it is not the one of this job."""
+        attempt = self.attempt
+        if attempt is None or attempt.incident is None or attempt.incident.id != incident_id:
+            return None
+        attempt.incident = replace(attempt.incident, ack=ack)
+        return attempt.incident
+
+    def count_natives(self, agent: tuple[str, str], ranks: Iterable[int], now: float) -> None:
+        """Count an order for native functions of these ranks that an agent has collected."""
+        recent = {key: _within_a_minute(at, now) for key, at in self.native_orders.items()}
+        self.native_orders = {key: times for key, times in recent.items() if times}
+        self.native_orders.setdefault(agent, []).append(now)
+        if self.attempt is not None:
+            self.attempt.native_reads.count(ranks)
+
+    def native_wait_s(self, rank: int, now: float) -> float:
+        """Return the seconds until the agent of a rank reads native functions of this job again; 0
+        if it does now."""
+        record = self.generation.ranks.get(rank)
+        if record is None:
+            return 0.0
+        agent = record.key.node, record.reporter.agent_id
+        times = _within_a_minute(self.native_orders.get(agent, []), now)
+        if len(times) < MAX_DUMPS_PER_MINUTE:
+            return 0.0
+        return times[-MAX_DUMPS_PER_MINUTE] + MINUTE_S - now
+
+    def note_steps(self, now: float) -> bool:
+        """Add a point to the step history if one is due. Return whether it was."""
+        status = self.watched.watch.status
+        if status is Status.ENDED or not self.steps.is_due(now):
+            return False
+        gen = self.generation
+        self.steps.note(gen.step(), status, find_phase(gen.live()), now)
+        return True
+
+    def count_lost_s(self, now: float) -> float:
+        """Add the time since the last call to the totals. Return the rank-seconds newly lost."""
+        gen, watch = self.generation, self.watched.watch
+        since = watch.stall.since if watch.stall else None
+        lost_s = self.totals.advance(gen.number, gen.step(), watch.status, since, now)
+        return lost_s * gen.world_size if lost_s else 0.0
+
+    def is_over(self, now: float, *, crowded: bool) -> bool:
+        """Return whether the job ended, or was last reported, so long ago that it is dropped.
+
+        `crowded`: there is little space for new jobs.
+        """
+        attempt = self.watched
+        return any(
+            at is not None and now - at > (FORGET_CROWDED_AFTER_S if crowded else after_s)
+            for at, after_s in (
+                (attempt.ended_at, FORGET_AFTER_S),
+                (attempt.lost_at, FORGET_LOST_AFTER_S),
+            )
+        )
+
+    def find_undumped(self, wanted: DumpsWanted, now: float) -> list[RankRecord]:
+        """Return the live ranks of which dumps are wanted."""
+        stall = self.watched.watch.stall
+        since = stall.since if stall else now
+        live = self.generation.live()
+        return [r for r in live if wanted.again or not is_dumped_since(r, since)]
+
+    @property
+    def shared_cause(self) -> SharedCause | None:
+        """The cause by which an incident that opens now joins an outage.
+
+        The end of a job and a drill are in no outage: a job that is over needs no repair, and no
+        person is notified of a drill.
+        """
+        watch = self.watched.watch
+        if watch.diagnosis is None or watch.status is Status.ENDED or is_drill(self.name):
+            return None
+        return watch.diagnosis.shared_cause
+
+    def facts(self) -> JobFacts:
+        """Return what is known of the job now, for its incident."""
+        labels, gen, context = self.labels, self.generation, self.watched.context
+        return JobFacts(
+            ranks=gen.world_size,
+            nodes=len({record.key.node for record in gen.ranks.values()}),
+            scheduler=labels.scheduler if labels else "",
+            scheduler_id=labels.scheduler_id if labels else "",
+            name=labels.name if labels else "",
+            user=labels.user if labels else "",
+            partition=labels.partition if labels else "",
+            namespace=labels.namespace if labels else "",
+            dumps_in=context.dumps_have,
+            dumps_wanted=context.dumps_want,
+            checkpoint_step=gen.checkpoint_step,
+            step_s=gen.pace("").typical_s or None,
+            founder=self.founder,
+        )
+
+
+def _within_a_minute(times: list[float], now: float) -> list[float]:
+    return [at for at in times if now - at < MINUTE_S]
