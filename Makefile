@@ -28,11 +28,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 # A test with real deadlines may fail while others use the machine. Then it must pass alone.
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none --hypothesis-profile thorough; }
-# Collecting the system tier, too, would cost every process a second.
-IN_PROCESS := $(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))
-DRILLS := tests/system/e2e/test_drills.py
 
-.PHONY: help demo test test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -42,7 +39,10 @@ demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the ran
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
 test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
-	@$(PYTEST) -n 5 --dist each -p no:schemathesis -m 'not (system or long) or quick' $(IN_PROCESS) $(DRILLS)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.quick
+
+quick: $(VENV)/.ready-dev ## run the tests of what you changed since the last commit (about 10 s)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.quick --changed
 
 # Each interpreter has an environment of its own below $(VENV). What does not depend on it is left out:
 # drills, and contracts, which read the documents and the code.
@@ -56,8 +56,7 @@ test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, 
 			$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 				-e ./heartbeat -e '.[all,test]'; \
 			touch $$own/.ready; }; \
-		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m pytest -n 5 --dist each -p no:cacheprovider \
-			-m 'not (system or long)' $(filter-out tests/contract/,$(IN_PROCESS)); \
+		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m tests.quick --without contract --no-drills; \
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch

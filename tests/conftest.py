@@ -5,19 +5,15 @@ from __future__ import annotations
 import gc
 
 import pytest
-from xdist.scheduler import EachScheduling, LoadScopeScheduling
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import failures, import_order, tiers
-from tests.import_order import has_shares
 from tests.properties import register_profiles
-from tests.tiers import QUICK
 
 register_profiles()
 
 gc.disable()
 """Until all tests are collected: a seventh of that time, and nothing of it is garbage."""
-
-SESSION = pytest.StashKey[pytest.Session]()
 
 TOGETHER = {
     "tests/system/e2e/test_cli.py",
@@ -53,11 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(import_order)
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Keep the session: it shows how many tests there are."""
-    session.config.stash[SESSION] = session
-
-
 def pytest_collection_finish() -> None:
     """Exempt modules and collected tests from garbage collection: all of them live to the end.
 
@@ -85,26 +76,16 @@ class ByWeight(LoadScopeScheduling):
     """Gives light tests away file by file, and heavy ones one by one, to the next free process.
 
     A test that stays in process takes a hundredth of a second, about as long as giving it away.
-    Tests of the system tier take seconds. All drills of `make test` share one tower and two agents.
+    Tests of the system tier take seconds.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if nodeid in QUICK:
-            return "quick"
         is_heavy = file.startswith("tests/system/") and file not in TOGETHER
         return nodeid if is_heavy else file
 
 
-class Shares(EachScheduling):
-    """Lets every process run all that it has collected, and counts the tests of all of them."""
-
-    def schedule(self) -> None:
-        self.config.stash[SESSION].testscollected = sum(map(len, self.node2collection.values()))
-        super().schedule()
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shares | ByWeight:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByWeight:
     """Called only where tests run in several processes, `-n`."""
-    return (Shares if has_shares(config) else ByWeight)(config, log)
+    return ByWeight(config, log)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import TOGETHER
-from tests.import_order import begin_at, find_files, find_seconds, find_share
+from tests.import_order import begin_at, find_files
+from tests.quick import DRILLS, LONG, QUICK, WAITING, divide, find_touched, name_of
+from tests.quick import find_files as find_quick_files
 from tests.system.e2e import test_drills
 from tests.system.e2e.drilled import names_of_drills
-from tests.tiers import LONG, QUICK, SYSTEM, WAITING
+from tests.tiers import SYSTEM
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,16 +26,11 @@ def test_the_files_whose_length_is_known_are_there() -> None:
     assert names >= LONG.keys() | WAITING.keys()
 
 
-def test_make_test_collects_every_folder_but_the_system_tier() -> None:
-    # The Makefile lists packages in tests: a test file elsewhere would never run.
+def test_the_quick_tier_has_every_file_but_those_of_the_system_tier() -> None:
+    # A test file in a folder that is no package would never run.
     tests = SYSTEM.parent
-    parts = {file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")}
-    assert [part for part in parts if not (tests / part / "__init__.py").is_file()] == []
-    makefile = (ROOT / "Makefile").read_text()
-    (folders,) = re.findall(r"^IN_PROCESS := (.*)$", makefile, re.MULTILINE)
-    assert folders == "$(filter-out tests/system/,$(dir $(wildcard tests/*/__init__.py)))"
-    (command,) = re.findall(r"^test: .*\n\t(.*)$", makefile, re.MULTILINE)
-    assert "$(IN_PROCESS)" in command
+    files = {tests.parent / file for file in find_quick_files()}
+    assert files == {file for file in tests.rglob("test_*.py") if SYSTEM not in file.parents}
 
 
 def test_the_drills_of_make_test_are_there() -> None:
@@ -44,13 +40,22 @@ def test_the_drills_of_make_test_are_there() -> None:
     assert known >= QUICK
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7])
-def test_every_file_is_the_share_of_one_process_and_none_takes_much_longer(parts: int) -> None:
-    files = sorted(SYSTEM.parent.glob("*/**/test_*.py"))
-    shares = [find_share(files, part, parts) for part in range(parts)]
-    assert sorted(file for share in shares for file in share) == files
-    times = [sum(map(find_seconds, share)) for share in shares]
-    assert max(times) - min(times) <= max(map(find_seconds, files))
+@pytest.mark.parametrize("processors", [1, 2, 3, 16])
+def test_every_file_is_in_one_share(processors: int) -> None:
+    files = find_quick_files()
+    shares = divide(files, [DRILLS], processors)
+    assert sorted(file for share in shares for file in share) == sorted([*files, Path(DRILLS)])
+    assert all(shares)
+
+
+def test_a_changed_module_a_table_and_a_test_touch_the_tests_that_import_them() -> None:
+    this = Path(__file__).relative_to(ROOT)
+    files = find_quick_files()
+    assert find_touched([str(this)], files) == [this]
+    assert this in find_touched(["tests/import_order.py"], files)
+    assert name_of(Path("watchtower/evidence/facts/kernel.toml")) == "watchtower.evidence.facts"
+    assert {file.parent for file in find_touched(["README.md"], files)} == {this.parent}
+    assert find_touched([], files) == []
 
 
 def test_every_process_imports_all_files_and_begins_with_others() -> None:
