@@ -194,7 +194,7 @@ def find_changed() -> set[str]:
 
 
 def find_touched(changed: Iterable[str], files: Iterable[Path]) -> list[Path]:
-    """Return the test files that changed or import what changed; contracts, if more than code did."""
+    """Return the test files that changed or import what changed. Of documents: the contracts."""
     paths = [Path(file) for file in changed]
     modules = [name for path in paths if (name := name_of(path))]
     others = any(path.suffix != ".py" for path in paths)

@@ -194,6 +194,7 @@ def test_a_report_that_a_tower_would_refuse_goes_without_its_longest_ranks() -> 
     assert len(ranks) > 500
 
 
+@pytest.mark.long
 def test_a_job_that_restarts_in_a_loop_leaves_the_ends_of_others_known() -> None:
     watchlist = Watchlist(Proc(), 1.0)
     for number in range(300):

@@ -305,6 +305,7 @@ def test_a_dump_that_is_damaged_is_dropped_and_the_next_one_is_sent(tower: Recor
     assert (queue.count(), LOST) == (0, [DumpLoss.DAMAGED])
 
 
+@pytest.mark.long
 def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

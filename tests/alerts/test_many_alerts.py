@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.alerts.apis import Api, serving
 from tests.alerts.notifying import an_incident, closed, opened
 from watchtower.alerts.destinations.alertmanager import Alertmanager
@@ -24,6 +26,7 @@ async def wait_for(api: Api, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 def test_500_open_alerts_delay_no_new_one_and_are_all_repeated(tmp_path: Path):
     async def story(api: Api) -> None:
         store = SqliteStore(tmp_path / "watchtower.db")

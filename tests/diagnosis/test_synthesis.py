@@ -39,6 +39,7 @@ def named(diagnosis):
     return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
+@pytest.mark.long
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("layout", "fault"),

@@ -89,6 +89,7 @@ def test_however_many_dumps_are_missing_no_innocent_is_a_confident_answer(
     assert set(suspects_of(diagnose(drop_dumps(truth.case, lost)))) <= set(truth.ranks)
 
 
+@pytest.mark.long
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("queued", [False, True], ids=["like gloo", "like NCCL"])

@@ -111,6 +111,7 @@ def test_a_message_cut_anywhere_is_refused(name, data):
         decode(body[: data.draw(st.integers(0, len(body) - 1))], DECODERS[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "path"), [("report.json", "report"), ("dumps.json", "dumps")])
 @given(data=st.data())
 @FEW

@@ -68,6 +68,7 @@ def redacted(bundle: Bundle) -> Bundle:
     return msgspec.json.decode(body, type=Bundle)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
 def test_the_replay_of_a_redacted_golden_names_the_same_rank_and_cause(folder):
     case = msgspec.json.decode((folder / "case.json").read_bytes(), type=Case)

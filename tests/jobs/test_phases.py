@@ -71,6 +71,7 @@ def change_phases(world: World, inside: int, outside: int, seconds: int) -> floa
     return None
 
 
+@pytest.mark.long
 def test_a_job_that_only_enters_and_leaves_phases_is_suspect_in_the_end():
     world = stepped()
     stalled_after_s = change_phases(world, inside=3, outside=3, seconds=3600)
@@ -78,6 +79,7 @@ def test_a_job_that_only_enters_and_leaves_phases_is_suspect_in_the_end():
     assert world.policy.phase_patience_s < stalled_after_s < 4 * world.policy.phase_patience_s
 
 
+@pytest.mark.long
 @pytest.mark.thorough
 def test_a_long_evaluation_that_marks_each_batch_is_not_suspect():
     assert (

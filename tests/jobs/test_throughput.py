@@ -96,6 +96,7 @@ def test_pauses_that_come_at_regular_steps_are_not_slow(every, pause_s):
     assert run(*steps).slowness.most < 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.01, 0.02, 0.05])
 @pytest.mark.parametrize("pause_s", [20.0, 60.0])
 def test_pauses_by_chance_are_not_slow(share, pause_s):

@@ -105,6 +105,7 @@ def test_a_job_that_restarts_too_often_is_not_reported_as_ended(tell):
     tell(story, owned())
 
 
+@pytest.mark.long
 def test_constant_changes_are_one_write_per_tick(tell):
     async def story(sim: Simulation) -> None:
         commits = []
@@ -226,6 +227,7 @@ def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, mo
     tell(story)
 
 
+@pytest.mark.long
 def test_a_job_that_waits_for_its_diagnosis_holds_no_dumps_that_were_dropped(tell):
     """Two other jobs are diagnosed for ever, while the owner of this job has too many bytes."""
 

@@ -137,6 +137,7 @@ def test_the_death_of_a_rank_is_reported_at_once(tell_no_heartbeat):
     tell_no_heartbeat(story)
 
 
+@pytest.mark.long
 def test_a_job_in_which_no_rank_waits_for_another_has_long_patience(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(130)

@@ -131,6 +131,7 @@ def test_a_rank_that_runs_code_while_the_others_wait_is_sooner_suspect(
 RUNS_PYTHON, RUNS_GENERATED = (a_native(kind, running=True) for kind in ("python", "generated"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("worked_s", "native", "status"),
     [(200, RUNS_PYTHON, "hung"), (200, RUNS_GENERATED, "suspect"), (60, RUNS_PYTHON, "suspect")],

@@ -155,6 +155,7 @@ def test_this_agent_understands_the_replies_of_a_recorded_tower(release):
             msgspec.convert(message["reply"], ReportReply)
 
 
+@pytest.mark.long
 @each_release
 def test_a_recorded_tower_takes_the_messages_of_this_release(release):
     for message in read_messages(NEWEST):

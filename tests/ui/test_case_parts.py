@@ -50,6 +50,7 @@ def render(summary: CaseSummary) -> Page:
     return page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
 def test_the_parts_of_a_golden_can_be_shown(folder):
     diagnosis, summary = summary_of(read_golden(folder))

@@ -249,6 +249,7 @@ ORDINARY = {kind.name for kind in KINDS if kind.is_ordinary}
 LARGE = 2 * ORDINARY_RANKS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("logged", [False, True], ids=["stacks", "logs"])
 @of_kinds(ORDINARY)
 def test_what_many_healthy_machines_show_hides_no_fault_of_the_network_in_a_large_job(
@@ -277,6 +278,7 @@ def test_on_more_machines_than_chance_explains_it_does(kind, what, value, logged
     assert diagnosis.cause.value == "unknown"
 
 
+@pytest.mark.long
 @of_kinds({"GPU error", "GPU pattern", "GPU memory", "GPU state", "kernel log", "node"})
 def test_what_healthy_machines_do_not_show_decides_in_a_job_of_any_size(kind, what, value):
     diagnosis = diagnose(make_case(kind, what, value, logged=True, size=LARGE))
