@@ -13,7 +13,7 @@ from tests.console import find_blocks, find_commands
 from watchtower.alerts.labels import DIED_DOMAINS
 from watchtower.alerts.message import NO_RANK, AlertFacts, find_loss, write_message
 from watchtower.cli import make_parser
-from watchtower.diagnosis.causes import RULES, SLOW_RULES
+from watchtower.diagnosis import causes
 from watchtower.wire.verdict import Cause
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ MAX_LINES = 25
 
 WITHOUT_A_RULE = {Cause.JOB_SLOW.value, Cause.UNKNOWN.value}
 """The answers of a diagnosis whose rules all found nothing."""
-PRODUCED = {name for name, _ in (*RULES, *SLOW_RULES)} | WITHOUT_A_RULE
+PRODUCED = {each.cause.value for each in (*causes.CAUSES, *causes.SLOW_CAUSES)} | WITHOUT_A_RULE
 NO_RULE = "No rule of this release names this cause."
 
 WORDS_OF_TOOLS = {

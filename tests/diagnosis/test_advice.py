@@ -14,8 +14,9 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from tests.diagnosis.causes.asking import ask
+from tests.diagnosis.named import ADVICE
+from watchtower.diagnosis.advice import lasts
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.diagnosis.writer.advice import ADVICE, WAIT_PLACE, lasts
 from watchtower.evidence.facts import read_facts
 from watchtower.wire.dumps import Mount
 
@@ -29,7 +30,7 @@ def diagnose_held(stack, **values):
 
 
 def entries(cause, stack, **values):
-    """Return the entries of `advice.toml` that the rule of a cause shows."""
+    """Return the names of the advice that a cause shows."""
     return ask(cause, job_held_at(stack, **values)).entries
 
 
@@ -70,7 +71,7 @@ class TestCommand:
 
     def test_is_named_once(self):
         stack = f"{self.WAITING} < <module> /job/main.py:80"
-        assert entries("lock_deadlock", stack, syscall="futex") == (WAIT_PLACE, "dump_threads")
+        assert entries("lock_deadlock", stack, syscall="futex") == ("wait_place", "dump_threads")
         steps = diagnose_held(stack, syscall="futex").next_steps
         assert len([each for each in steps if "`py-spy dump --pid" in each]) == 1, steps
 
@@ -78,7 +79,7 @@ class TestCommand:
 class TestOpeningAFifo:
     def test_names_the_path(self):
         at = {"syscall": "openat", "target": "/job/out.fifo"}
-        assert entries("behind_collective", PUBLISHING, **at)[0] == WAIT_PLACE
+        assert entries("behind_collective", PUBLISHING, **at)[0] == "wait_place"
         steps = diagnose_held(PUBLISHING, **at).next_steps
         assert "/job/out.fifo" in steps[0]
         assert "lsof" not in " ".join(steps)
@@ -103,7 +104,7 @@ class TestThreadThatTheSummaryNames:
     def test_is_what_the_advice_is_about(self):
         at = {"syscall": "futex", "threads": (("feeder", self.FILLS),)}
         assert entries("dataloader_stall", self.TAKES, **at)[0] == "look_at_thread"
-        assert entries("dataloader_stall", self.TAKES, syscall="futex")[0] == WAIT_PLACE
+        assert entries("dataloader_stall", self.TAKES, syscall="futex")[0] == "wait_place"
 
 
 class TestStoppedChildBehindAPipe:
@@ -175,7 +176,7 @@ class TestAfterTheProcessHasEnded:
 
     @pytest.mark.parametrize("name", ["restart", "read_traceback", "find_why_worker_ended"])
     def test_what_stays_true_stays(self, name):
-        assert lasts(ADVICE[name])
+        assert lasts(ADVICE[name.upper()])
 
     def test_a_diagnosis_marks_the_steps_that_last(self):
         diagnosis = diagnose_held("score /job/loss.py:17 < <module> /job/main.py:80", state="R")

@@ -5,8 +5,7 @@ from tests.diagnosis.builders import (
     IN_LOCK,
     IN_USER_CODE,
 )
-from tests.diagnosis.causes.asking import answer, ask, job_held_at, quotes, shown
-from watchtower.diagnosis.accusation import ReasonKind
+from tests.diagnosis.causes.asking import answer, ask, job_held_at, quotes, reasons_of
 
 ROOT = " < Thread.run @threading.py:982 < Thread._bootstrap @threading.py:1002"
 IN_POST = (
@@ -27,7 +26,7 @@ LOGGING = f"Handler.acquire @logging/__init__.py:927 < _ship /job/log.py:11{ROOT
 
 
 def threads_of(asked):
-    return [each.thread.name for each in shown(asked, ReasonKind.THREAD)]
+    return [each.split()[3] for each in reasons_of(asked, "threads") if "a lock in" not in each]
 
 
 class TestThreads:
@@ -35,9 +34,9 @@ class TestThreads:
         built = job_held_at(IN_LOCK, threads=(("work", IN_QUEUE), ("sender", IN_POST)))
         finding = ask("lock_deadlock", built)
         assert threads_of(finding) == ["sender", "work"]
-        sender, work = shown(finding, ReasonKind.THREAD)
-        assert (sender.stays, sender.is_idle) == (True, False)
-        assert (work.stays, work.is_idle) == (True, True)
+        assert all("is still at" in each for each in reasons_of(finding, "threads")[-2:])
+        assert "thread sender" in finding.summary
+        assert "thread work" not in finding.summary
 
     def test_a_checkpoint_quotes_the_upload_and_no_idle_thread_of_its_pool(self):
         threads = (("s3_3", IDLE_IN_POOL), ("s3_2", IN_UPLOAD))
@@ -53,8 +52,8 @@ class TestThreads:
 
     def test_main_is_quoted_where_another_thread_trains(self):
         finding = ask("behind_collective", job_held_at(JOINING, threads=(("ship", LOGGING),)))
-        (main,) = shown(finding, ReasonKind.THREAD)
-        assert main.thread.main
+        (main,) = reasons_of(finding, "threads")
+        assert main.startswith("rank 2: main thread")
 
     def test_a_rank_that_waits_for_no_thread_has_none_quoted(self):
         built = job_held_at(IN_USER_CODE, syscall="clock_nanosleep", threads=(("s", IN_POST),))
@@ -76,5 +75,5 @@ class TestThreads:
 
     def test_a_thread_seen_once_is_not_said_to_stay(self):
         built = job_held_at(AS_COMPLETED, dumps=1, threads=(("s3_2", IN_UPLOAD),))
-        (upload,) = shown(ask("checkpoint_stall", built), ReasonKind.THREAD)
-        assert not upload.stays
+        (upload,) = reasons_of(ask("checkpoint_stall", built), "threads")
+        assert "thread s3_2 is at" in upload

@@ -20,10 +20,9 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from tests.diagnosis.recording import a_recorded_case, calls
-from watchtower.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
-from watchtower.diagnosis.causes import RULES
-from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.diagnosis.doubts import NO_HEARTBEATS
+from watchtower.diagnosis.accusation import Accusation, Reason, Tier
+from watchtower.diagnosis.causes import CAUSES, Entry
+from watchtower.diagnosis.diagnosis import NO_HEARTBEATS, diagnose
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause
 
@@ -42,14 +41,14 @@ def a_finding(cause=Cause.BUSY_LOOP, tier=Tier.STACKS, confidence=0.8, ranks=(3,
         cause=cause,
         tier=tier,
         suspects=tuple(picture.by_rank[rank] for rank in ranks),
-        reasons=(Reason(ReasonKind.SET_UP, confidence, ranks),),
+        reasons=(Reason("startup", confidence, ranks, "no rank has finished set-up yet"),),
         advice=("restart",),
     )
 
 
 def judged(*findings):
-    rules = [(item.cause.value, lambda *_, item=item: item) for item in findings]
-    return diagnose(a_case(ranks_in(8)), rules)
+    causes = [Entry(item.cause, lambda *_, item=item: item, ()) for item in findings]
+    return diagnose(a_case(ranks_in(8)), causes)
 
 
 class TestChoice:
@@ -169,14 +168,17 @@ def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
         raise KeyError("oops")
 
     case = a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))
-    answer = diagnose(case, [("broken", broken), *RULES])
+    answer = diagnose(case, [Entry(Cause.MISCONFIGURED, broken, ()), *CAUSES])
     assert answer.cause is Cause.DATALOADER_STALL
-    assert answer.missing_evidence == ("rule broken failed (KeyError) and was left out",)
+    assert answer.missing_evidence == ("rule misconfigured failed (KeyError) and was left out",)
 
 
 def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
+    def why(position):
+        raise TypeError("no such value")
+
     unfit = a_finding(Cause.EXITED_EARLY, Tier.CANNOT_ANSWER)
-    answer = judged(unfit, a_finding())
+    answer = judged(replace(unfit, why=why), a_finding())
     assert answer.cause is Cause.BUSY_LOOP
     assert answer.missing_evidence[0].startswith("rule exited_early failed (TypeError)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,9 @@ import pytest
 
 from tests.diagnosis import builders as b
 from tests.diagnosis.test_goldens import GOLDENS
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, whom_of
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.diagnosis.domain import ELSEWHERE, TABLE, choose_line, find_domain
+from watchtower.diagnosis.domain import LAST, OUTSIDE_SOCKET, choose_line, find_domain
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case, NodeEvidence
 from watchtower.wire.dumps import Mount
@@ -242,7 +244,7 @@ CASES = {
 def test_what_blocks_a_rank_decides_whom_to_call(name):
     cause, built, domain = CASES[name]
     picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
-    assert find_domain(picture, cause, (picture.by_rank[0],)).value == domain
+    assert find_domain(picture, whom_of(cause), (picture.by_rank[0],)).value == domain
 
 
 def lines_of_goldens():
@@ -250,7 +252,7 @@ def lines_of_goldens():
         picture = take_picture(msgspec.json.decode((folder / "case.json").read_bytes(), type=Case))
         truth = json.loads((folder / "truth.json").read_text("utf-8"))
         suspects = [picture.by_rank[rank] for rank in truth["suspects"]]
-        yield choose_line(picture, Cause(truth["cause"]), suspects or picture.live)
+        yield choose_line(picture, whom_of(Cause(truth["cause"])), suspects or picture.live)
 
 
 def nvswitch_error():
@@ -266,39 +268,52 @@ def nvswitch_error():
 
 def test_errors_of_an_nvswitch_are_a_matter_of_the_gpus():
     picture = nvswitch_error()
-    assert find_domain(picture, Cause.FABRIC_FAULT, ()) is Domain.GPU
+    assert find_domain(picture, whom_of(Cause.FABRIC_FAULT), ()) is Domain.GPU
 
 
 def lines_of_cases():
-    yield choose_line(nvswitch_error(), Cause.FABRIC_FAULT, [nvswitch_error().by_rank[0]])
+    yield choose_line(nvswitch_error(), whom_of(Cause.FABRIC_FAULT), [nvswitch_error().by_rank[0]])
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
-        yield choose_line(picture, cause, (picture.by_rank[0],))
+        yield choose_line(picture, whom_of(cause), (picture.by_rank[0],))
 
 
-def test_every_line_of_the_table_has_a_golden_or_a_value():
+LINES = [(each, line) for each in Cause for line in whom_of(each)]
+
+
+def test_every_line_has_a_golden_or_a_value():
     reached = [*lines_of_goldens(), *lines_of_cases()]
-    assert [line for line in TABLE if line not in reached] == []
+    assert [line for _, line in LINES if line not in reached] == []
 
 
-def test_every_cause_has_a_line_of_its_own_unless_its_evidence_never_shows_whom_to_call():
-    known = frozenset().union(*(line.causes for line in TABLE[:-1]))
-    assert set(Cause) - known == {Cause.MISCONFIGURED, Cause.JOB_SLOW}
+def test_every_cause_has_lines_unless_its_evidence_never_shows_whom_to_call():
+    with_lines = {cause for cause, _ in LINES}
+    assert set(Cause) - with_lines == {Cause.MISCONFIGURED, Cause.JOB_SLOW}
+    assert with_lines == {each.cause for each in (*CAUSES, *SLOW_CAUSES)} | {Cause.UNKNOWN}
 
 
-def row_of(line):
-    is_elsewhere = line.causes >= ELSEWHERE
-    named = line.causes - ELSEWHERE if is_elsewhere else line.causes
-    names = ["*elsewhere*"] * is_elsewhere + [f"`{c.value}`" for c in Cause if c in named]
-    causes = "any" if line.causes == set(Cause) else ", ".join(names)
-    return f"| {causes} | {line.evidence or '-'} | `{line.domain.value}` |"
+def documented_lines():
+    """Yield cause, evidence and domain of each row, in the order of the document."""
+    text = DOCS.read_text("utf-8").split("The cause and the evidence together")[1]
+    elsewhere = text.split("stands for these causes: ")[1].split(".")[0]
+    for row in re.findall(r"^\| (.*) \| (.*) \| `(\w+)` \|$", text, re.MULTILINE):
+        causes = row[0].replace("*elsewhere*", elsewhere)
+        for name in re.findall(r"`(\w+)`", causes):
+            yield name, row[1].removeprefix("-"), row[2]
 
 
 def test_every_line_is_documented_in_the_same_order():
-    text = DOCS.read_text("utf-8")
-    assert "\n".join(map(row_of, TABLE)) in text
-    names = ", ".join(f"`{cause.value}`" for cause in Cause if cause in ELSEWHERE)
-    assert f"*Elsewhere* stands for these causes: {names}." in " ".join(text.split())
+    documented = list(documented_lines())
+    for cause in Cause:
+        expected = [(cause.value, each.evidence, each.domain.value) for each in whom_of(cause)]
+        assert [each for each in documented if each[0] == cause.value] == expected
+    assert f"| any | {LAST.evidence} | `{LAST.domain.value}` |" in DOCS.read_text("utf-8")
+
+
+def test_the_causes_in_which_a_rank_is_elsewhere_are_documented():
+    names = ", ".join(f"`{each.value}`" for each in Cause if OUTSIDE_SOCKET in whom_of(each))
+    text = " ".join(DOCS.read_text("utf-8").split())
+    assert f"*Elsewhere* stands for these causes: {names}." in text
 
 
 def test_every_domain_is_documented():
@@ -314,7 +329,7 @@ def test_the_ranks_of_a_job_are_not_outside_of_it():
     for others, domain in (((), "network"), ((inside,), "unknown")):
         picture = b.picture_of(b.with_rank(b.ranks_in(8), suspect, *others))
         suspects = (picture.by_rank[0],)
-        assert find_domain(picture, Cause.NETWORK_WAIT, suspects).value == domain
+        assert find_domain(picture, whom_of(Cause.NETWORK_WAIT), suspects).value == domain
 
 
 def test_of_several_suspects_the_domain_of_most_counts_and_an_unknown_one_does_not():
@@ -331,7 +346,7 @@ def test_of_several_suspects_the_domain_of_most_counts_and_an_unknown_one_does_n
         ((5, 6, 7), "unknown"),
     ):
         suspects = [picture.by_rank[rank] for rank in ranks]
-        assert find_domain(picture, LOADING, suspects).value == domain
+        assert find_domain(picture, whom_of(LOADING), suspects).value == domain
 
 
 def test_a_rank_that_moves_data_and_was_seen_once_in_state_d_is_not_blocked():
@@ -339,7 +354,7 @@ def test_a_rank_that_moves_data_and_was_seen_once_in_state_d_is_not_blocked():
         0, b.IN_USER_CODE, dumps=1, state="D", syscall="", movement=Movement(read_bytes_per_s=1e8)
     )
     picture = b.picture_of(b.with_rank(b.ranks_in(8), moving))
-    assert find_domain(picture, BEHIND, (picture.by_rank[0],)) is Domain.USER_CODE
+    assert find_domain(picture, whom_of(BEHIND), (picture.by_rank[0],)) is Domain.USER_CODE
 
 
 def test_a_job_of_which_every_rank_is_blocked_is_a_matter_of_storage_also_without_a_suspect():
@@ -353,7 +368,7 @@ def test_a_job_of_which_every_rank_is_blocked_is_a_matter_of_storage_also_withou
 def test_a_hang_of_all_ranks_is_a_matter_of_the_network_only_between_nodes(nodes, domain):
     names = tuple(NodeEvidence(node=f"n{n}", silent_for_s=0.5) for n in range(nodes))
     picture = b.picture_of(b.ranks_in(8), nodes=names)
-    assert find_domain(picture, Cause.SYMMETRIC_HANG, ()).value == domain
+    assert find_domain(picture, whom_of(Cause.SYMMETRIC_HANG), ()).value == domain
 
 
 @pytest.mark.parametrize(

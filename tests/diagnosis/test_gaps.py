@@ -10,7 +10,7 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.diagnosis.writer.gaps import MAX_GAPS, find_gaps
+from watchtower.diagnosis.gaps import MAX_GAPS, find_gaps
 from watchtower.evidence.case import NodeEvidence, Presence
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import FailureKind

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.diagnosis.test_properties import verdict_of
-from watchtower.diagnosis.causes import RULES, SLOW_RULES
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.writing.verdict_text import render_text
@@ -53,4 +53,4 @@ def test_each_rank_of_a_golden_is_at_one_place(folder):
 
 def test_every_cause_that_a_rule_gives_has_a_golden():
     causes = {json.loads((folder / "truth.json").read_text("utf-8"))["cause"] for folder in GOLDENS}
-    assert {name for name, _ in (*RULES, *SLOW_RULES)} <= causes
+    assert {each.cause.value for each in (*CAUSES, *SLOW_CAUSES)} <= causes

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.diagnosis.accusation import MAX_CONFIDENCE, weigh
-from watchtower.diagnosis.doubts import LEADS, STACK_MISSING
+from watchtower.diagnosis.accusation import MAX_CONFIDENCE, STACK_MISSING, weigh
+from watchtower.diagnosis.elsewhere import LEADS
 
 
 def some(family, weight):

@@ -1,20 +1,19 @@
-"""An accusation: what one rule decides, as data. The writer makes sentences of it.
+"""An accusation: what one cause decides, with its sentences.
 
 Its confidence is computed from its reasons and doubts. The weight of a reason is a probability.
-Reasons are independent by family: inside a family only the strongest counts, families combine as
+Reasons are independent by source: of one source only the strongest counts, sources combine as
 noisy-or. A contradiction halves the result; each doubt caps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
 from math import prod
+from typing import Literal, NamedTuple, TypeAlias
 
-from watchtower.diagnosis.doubts import Doubt
 from watchtower.diagnosis.position import Position
-from watchtower.diagnosis.subjects import AccusationSubject, ReasonSubject
 from watchtower.wire.verdict import Cause
 
 MIN_CONFIDENCE = 0.5
@@ -22,6 +21,9 @@ MIN_CONFIDENCE = 0.5
 
 MAX_CONFIDENCE = 0.99
 """Nothing seen from outside a process is certain."""
+
+CANDIDATE = 0.45
+"""Below `MIN_CONFIDENCE`: a doubt with this ceiling leaves candidates, and no culprit."""
 
 MAX_QUOTED = 3
 """Suspects whose reasons are given one by one; the others are in the rank sets."""
@@ -44,76 +46,72 @@ class Tier(IntEnum):
     PROGRESS = 6
     """Lowest step, device signature."""
     NOTHING = 9
-    """No rule had an answer."""
+    """No cause had an answer."""
 
 
-class ReasonKind(Enum):
-    """The kind of a reason. The first word is its family, and the source of its evidence."""
+class Doubt(NamedTuple):
+    """A limit of a confidence: it is never above the lowest ceiling of its doubts."""
 
-    STACK = "stacks", "where a rank is"
-    SAME_CALL = "stacks", "where all ranks wait"
-    WAIT_COUNTS = "stacks", "how often ranks were found waiting"
-    EVEN_COUNTS = "stacks", "no rank waits much less than the others"
-    KERNEL = "kernel", "what the kernel shows"
-    STEP = "heartbeat", "the last step"
-    PACE = "heartbeat", "how long a step takes"
-    PEERS = "peers", "where the others wait"
-    GAVE_UP = "peers", "where others waited until they gave up"
-    OTHER_LINE = "peers", "waits at different lines"
-    PATH = "records", "how the others come to wait"
-    CALLED_BESIDE = "records", "calls of communication threads"
-    OTHER_CALL = "records", "different calls as one number"
-    MESSAGE = "records", "a message that was not sent"
-    CYCLE = "records", "ranks that wait for each other"
-    ALL_ENTERED = "records", "a call that all have entered"
-    THREAD = "threads", "another thread"
-    LOCK = "threads", "a lock that is never released"
-    CHILD = "children", "a child it may wait for"
-    WORKER = "children", "a worker that does not deliver"
-    MOVEMENT = "movement", "CPU use and traffic"
-    SOCKET = "network", "a network call"
-    UNANSWERED = "network", "a connection that is not answered"
-    GIL = "gil", "the thread that holds the GIL"
-    ENDING = "ending", "how a rank ended"
-    LINGERS = "ending", "a program that is over"
-    AFTERMATH = "aftermath", "what became of the others"
-    HELD = "process", "a process that cannot run"
-    NOT_SEEN = "process", "ranks that were never seen"
-    NODE = "node", "a silent node"
-    GPU_ERROR = "gpu", "an error of its GPU"
-    GPU_LOAD = "gpu", "what its GPU does"
-    GPU_CLOCK = "gpu", "a GPU with reduced clocks"
-    GPU_MEMORY = "gpu", "errors of the memory of a GPU"
-    CPU_LIMIT = "cgroup", "a CPU limit that stops a rank"
-    SEPARATE = "difference", "what separates a rank from the others"
-    GPU_DRIVER = "gpu", "a call of the driver that does not return"
-    LINK = "fabric", "a link that failed"
-    SET_UP = "startup", "no rank has passed set-up"
-    ODD = "order", "counts that break the order"
-    AHEAD = "order", "a sender that has gone on"
-    LOOP = "source", "loops around the calls"
-
-    @property
-    def family(self) -> str:
-        """Family of the reason."""
-        family: str = self.value[0]
-        return family
+    kind: str
+    """Published with a verdict, so that it never changes."""
+    ceiling: float
+    text: str
+    """Completes "not certain because ...". It may name `{suspects}` and the `{unseen}` ranks."""
+    halves: bool = False
+    """It contradicts the accusation: what else speaks for it counts half."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One observation that speaks for an accusation."""
+STACK_MISSING = Doubt(
+    "stack_missing", 0.85, "the position of {unseen} is unknown, and the cause may be there"
+)
 
-    kind: ReasonKind
+Source: TypeAlias = Literal[
+    "aftermath",
+    "cgroup",
+    "children",
+    "difference",
+    "ending",
+    "fabric",
+    "gil",
+    "gpu",
+    "heartbeat",
+    "kernel",
+    "movement",
+    "network",
+    "node",
+    "order",
+    "peers",
+    "process",
+    "records",
+    "source",
+    "stacks",
+    "startup",
+    "threads",
+]
+"""Where a reason comes from."""
+
+
+class Reason(NamedTuple):
+    """One observation that speaks for an accusation. A verdict shows it as evidence."""
+
+    source: Source
     weight: float
-    ranks: tuple[int, ...] = ()
-    about: ReasonSubject = None
-    """The value that its sentence is made of."""
+    ranks: tuple[int, ...]
+    text: str
+
+
+def of_rank(source: Source, weight: float, position: Position, text: str) -> Reason:
+    """Return a reason about one rank, whose sentence begins with the rank."""
+    return Reason(source, weight, (position.rank,), f"rank {position.rank}: {text}")
+
+
+def _say_nothing(_: Position) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accusation:
-    """One rule's answer."""
+    """The answer of one cause."""
 
     cause: Cause
     tier: Tier
@@ -121,12 +119,20 @@ class Accusation:
     """None where no rank is to blame."""
     reasons: tuple[Reason, ...]
     doubts: tuple[Doubt, ...] = ()
+    why: Callable[[Position], str] = _say_nothing
+    """Completes "rank 3 (gpu-01, pid 7) ..." for a suspect."""
+    summary: str = ""
+    """If it is empty, the summary is about the first suspect, those like it, and who waits."""
     advice: tuple[str, ...] = ()
-    """Entries of `writer/advice.toml`."""
-    about: AccusationSubject = None
-    """The value that the summary is made of besides the suspects."""
+    """What helps, with names in braces: see `advice.py`."""
+    names: Mapping[str, object] = field(default_factory=dict)
+    """Values of names in the advice, besides those of `advice.py`."""
     witnesses: tuple[Position, ...] = ()
     """If no rank is to blame: the ranks that show the cause. Domain and advice are about them."""
+    where: Callable[[Position], str | None] | None = None
+    """Returns where a suspect is, if that is not where its main thread is."""
+    is_shown_by_gpus: bool = False
+    """All hosts wait for their GPUs, and only what the GPUs do names the suspect."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -148,15 +154,15 @@ class Accusation:
 
 
 def _weights(reasons: Iterable[Reason]) -> Iterator[tuple[str, float]]:
-    return ((each.kind.family, each.weight) for each in reasons)
+    return ((each.source, each.weight) for each in reasons)
 
 
 def weigh(weights: Iterable[tuple[str, float]], doubts: Iterable[Doubt] = ()) -> float:
-    """Return the confidence that these weights, each with its family, and doubts give."""
-    families: dict[str, float] = {}
-    for family, weight in weights:
-        families[family] = max(families.get(family, 0.0), weight)
-    combined, ceiling = 1 - prod(1 - weight for weight in families.values()), MAX_CONFIDENCE
+    """Return the confidence that these weights, each with its source, and doubts give."""
+    sources: dict[str, float] = {}
+    for source, weight in weights:
+        sources[source] = max(sources.get(source, 0.0), weight)
+    combined, ceiling = 1 - prod(1 - weight for weight in sources.values()), MAX_CONFIDENCE
     for doubt in doubts:
         combined *= 0.5 if doubt.halves else 1.0
         ceiling = min(ceiling, doubt.ceiling)

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.evidence.frame_class import FrameClass
-from watchtower.evidence.frames import classify_frame, last_component, read_stack
+from watchtower.evidence.frames import classify_frame, last_component, name_line, read_stack
+from watchtower.evidence.kernel import classify_wait
 from watchtower.evidence.patterns import part
 from watchtower.evidence.threads import KnownStack, find_thread
-from watchtower.evidence.wait_places import called_by_user
+from watchtower.evidence.wait_places import called_by_user, find_called
 from watchtower.wire.dumps import ChildDump, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame
+from watchtower.writing.text import clean
 
 MAX_QUOTED_THREADS = 3
 """Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
@@ -39,6 +41,25 @@ FROM_PROCESSES = part(
     r"^multiprocessing/(queues|connection|managers|pool)\.py$|^concurrent/futures/process\.py$"
 )
 """Files of calls that wait for what another process sends."""
+
+MAX_NAMED_CHILDREN = 3
+"""Programs named of those that a rank may wait for."""
+
+THREAD_WAITS = {
+    FrameClass.NETWORK: "waits for the network",
+    FrameClass.CHILD: "waits for a program it has started",
+    FrameClass.THREAD: "waits for another thread",
+    FrameClass.SERVER: "waits for clients",
+    FrameClass.COLLECTIVE: "waits for other ranks",
+    FrameClass.INIT: "waits for other ranks",
+}
+
+CHILD_STATES = {
+    ProcessState.STOPPED: "is stopped (state T)",
+    ProcessState.TRACED: "is held by a tracer (state t)",
+    ProcessState.UNINTERRUPTIBLE: "is in uninterruptible sleep (state D)",
+    ProcessState.ZOMBIE: "has exited and is not reaped (state Z)",
+}
 
 STUCK_WEIGHT, SEEN_WEIGHT = 0.6, 0.3
 """A worker that cannot run, and one that stays in user code."""
@@ -180,3 +201,76 @@ def _user_place(child: ChildDump, stacks: Mapping[str, KnownStack]) -> str:
     inside = stack.frames[: stack.frames.index(own[0])] if own else ()
     idle = any(last_component(frame.function) in IDLE_FUNCTIONS for frame in inside)
     return "" if reading is None or idle else reading.where
+
+
+def write_thread(picture: Picture, position: Position) -> str:
+    """Return "its thread s3_2 is still at save.py:11 in upload", or nothing."""
+    first = find_busy_thread(picture, position)
+    return f"its {describe_thread(first)}" if first else ""
+
+
+def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
+    """Return the thread that a summary names: the first that does not only wait for work."""
+    return next((each for each in find_threads(picture, position) if not each.is_idle), None)
+
+
+def describe_thread(bystander: Bystander) -> str:
+    """Return "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
+    thread, known = bystander.thread, bystander.known
+    name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
+    stays = "is still" if bystander.stays else "is"
+    where = clean(known.reading.where) if known.reading else "an unknown place"
+    return f"{name} {stays} at {where}{_write_call(known)}{_write_running(thread)}"
+
+
+def _write_call(known: KnownStack) -> str:
+    frames = known.stack.frames
+    called = list(called_by_user(frames)) if known.own else []
+    place = find_called(frames) if known.own else None
+    waits = place.text if place else THREAD_WAITS.get(known.frame_class, "")
+    call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
+    at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
+    return f"; it {waits}{at}" if waits else f",{at}" if at else ""
+
+
+def _write_running(thread: ThreadDump) -> str:
+    if thread.owns_gil:
+        return "; it holds the GIL"
+    return "; it runs on a CPU" if thread.active else ""
+
+
+def write_child(picture: Picture, position: Position) -> str:
+    """Return "it waits for its child 18320 (cat), which is stopped (state T)", or nothing."""
+    found = find_children(picture, position)
+    return describe_children(found) if found else ""
+
+
+def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
+    """Return "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
+    if isinstance(found, Worker):
+        return f"its worker {describe_worker(found)}"
+    named = [describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
+    if len(found) == 1:
+        return f"it waits for its child {named[0]}"
+    more = len(found) - len(named)
+    rest = f"; {more} more" if more else ""
+    return f"it waits for one of its children: {'; '.join(named)}{rest}"
+
+
+def describe_worker(worker: Worker) -> str:
+    """Return "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
+    at = f" at {clean(worker.at)}" if worker.at else ""
+    state = CHILD_STATES.get(worker.child.kernel.state)
+    if state:
+        return f"pid {worker.pid} {state}{at}"
+    wait = classify_wait(worker.child.kernel).text
+    return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
+
+
+def describe_program(child: ChildDump) -> str:
+    """Return "18320 (cat), which is stopped (state T)"."""
+    program = clean(child.command, 64)
+    name = f"{child.pid} ({program})" if program else str(child.pid)
+    wait = classify_wait(child.kernel).text
+    says = CHILD_STATES.get(child.kernel.state) or (f"is {wait}" if wait else "")
+    return f"{name}, which {says}" if says else name

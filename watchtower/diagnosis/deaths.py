@@ -9,15 +9,18 @@ before, the launcher reacted to that death. If none did, the job was cancelled.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
-from watchtower.evidence.errors import OWN, Meaning, read_error, shape_of
-from watchtower.evidence.exits import SAME_MOMENT_S, DeathKind, classify_ending
-from watchtower.wire.report import Ending
+from watchtower.evidence.errors import OWN, Meaning, read_error, shape_of, split_lines
+from watchtower.evidence.exits import SAME_MOMENT_S, DeathKind, classify_ending, signal_name
+from watchtower.evidence.frames import last_component
+from watchtower.wire.report import LINE_END, Ending
+from watchtower.writing.text import clean, count_ranks, format_duration, join_words
 
 JITTER_S = 0.05
 """Deaths on one node closer than this have no order: an agent in the middle of a report sees both
@@ -34,6 +37,23 @@ KILL_GAP_S = 0.25
 """Ranks killed at one moment end this close to each other, although large ones take longer."""
 
 _COMPATIBLE_WITH_CANCELLING = SENT | {DeathKind.CONSEQUENTIAL, DeathKind.CLEAN}
+
+MAX_MESSAGE = 210
+"""Characters of a message of several lines: with the name of the rank it fits into an alert."""
+
+MAX_SECOND, MAX_LAST = 40, 128
+"""Characters of the second and the last line. The first one has the rest."""
+
+MAX_FOLDERS = 3
+"""Folders of a path that is shown in the first one of several lines."""
+
+AFTERMATH = {
+    DeathKind.CONSEQUENTIAL: "ended after losing {their} connection",
+    DeathKind.TERMINATED: "received SIGTERM or a similar signal",
+    DeathKind.KILLED: "received SIGKILL",
+    DeathKind.ABORTED: "aborted",
+    DeathKind.CLEAN: "exited with code 0",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,3 +301,73 @@ def _split(deaths: Sequence[Death], gap_s: float) -> Iterator[list[Death]]:
         part.append(death)
     if part:
         yield part
+
+
+def write_ending(death: Death) -> str:
+    """Return "exited with code 3 (after step 41, 2 s ago)"."""
+    step = death.position.step
+    after = "" if step is None else f"after step {step}, "
+    return f"{_write_how(death)} ({after}{format_duration(death.age_s)} ago)"
+
+
+def _write_how(death: Death) -> str:
+    """Return "exited with code 3" or "raised ValueError: bad shard"."""
+    ending = death.ending
+    if ending is None or death.kind is DeathKind.VANISHED:
+        return "exited (exit status unknown)"
+    if ending.oom_killed:
+        return "was killed by the kernel's OOM killer"
+    if ending.exception_type:
+        return f"raised {write_exception(ending.exception_type, ending.exception_text)}"
+    signal = signal_name(ending)
+    return f"was killed by {signal}" if signal else f"exited with code {ending.code}"
+
+
+def write_exception(exception_type: str, text: str) -> str:
+    """Return "ValueError: bad shard", empty without an exception."""
+    name, words = clean(last_component(exception_type), 80), _write_message(split_lines(text))
+    return f"{name}: {words}" if words else name
+
+
+def _write_message(lines: Sequence[str]) -> str:
+    """Return the first two lines and the last one, which is closest to the cause."""
+    if len(lines) < 2:
+        return clean("".join(lines))
+    first, *between, last = lines
+    kept = [clean(line, MAX_SECOND) for line in between if not line.endswith(":")][:1]
+    kept.append(clean(last, MAX_LAST))
+    room = MAX_MESSAGE - sum(map(len, kept)) - len(LINE_END) * len(kept)
+    return LINE_END.join([clean(_shorten_paths(first), room), *kept])
+
+
+def _shorten_paths(line: str) -> str:
+    """Return a line with the last part of long paths only: places in the source of a library."""
+    words = (
+        word.rpartition("/")[2] if word.count("/") > MAX_FOLDERS else word for word in line.split()
+    )
+    return " ".join(words)
+
+
+def write_aftermath(others: Sequence[Death]) -> str:
+    """Return how other ranks ended: "6 ranks received SIGKILL", or nothing."""
+    counts = Counter(AFTERMATH.get(death.kind, "ended") for death in others)
+    return join_words(
+        [
+            f"{count_ranks(number)} {words.format(their='its' if number == 1 else 'their')}"
+            for words, number in counts.items()
+        ]
+    )
+
+
+def write_aftermath_in_order(others: Sequence[Death], first: Death) -> str:
+    """Return "at the same moment, 2 ranks aborted; afterwards, 3 ranks received SIGKILL"."""
+    by_time: dict[str, list[Death]] = {}
+    for death in others:
+        by_time.setdefault(_write_when(death, first), []).append(death)
+    return "; ".join(f"{when} {write_aftermath(deaths)}" for when, deaths in by_time.items())
+
+
+def _write_when(death: Death, first: Death) -> str:
+    if is_before(death, first):
+        return "before that,"
+    return "at the same moment," if death.age_s > first.age_s else "afterwards,"

@@ -1,6 +1,6 @@
 """Decides which rank hung the job, where and why, from one immutable case.
 
-Runs every rule, takes the best accusation by tier and confidence, and adds the runners-up and what
+Asks every cause, takes the best accusation by tier and confidence, and adds the runners-up and what
 evidence was missing. Below `MIN_CONFIDENCE` the answer is `unknown` with ranked alternatives.
 """
 
@@ -11,29 +11,15 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from math import prod
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MIN_CONFIDENCE, Accusation, Tier
-from watchtower.diagnosis.causes import RULES, SLOW_RULES, Rule
+from watchtower.diagnosis.accusation import CANDIDATE, MIN_CONFIDENCE, Accusation, Doubt, Tier
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, Entry, whom_of
 from watchtower.diagnosis.causes.straggler import find_slow_job
 from watchtower.diagnosis.coverage import measure_coverage
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.domain import find_domain
-from watchtower.diagnosis.picture import Picture, take_picture
-from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.shared_cause import find_shared_cause
-from watchtower.diagnosis.subjects import OddGpu
-from watchtower.diagnosis.unread import find_unread
-from watchtower.diagnosis.waits.collective_logs import find_own_timeout
-from watchtower.diagnosis.writer.accusations import (
-    NotWrittenError,
-    Written,
-    write_accusation,
-    write_together,
-)
-from watchtower.diagnosis.writer.doubts import write_doubts
-from watchtower.diagnosis.writer.functions import show_functions
-from watchtower.diagnosis.writer.gaps import find_gaps
-from watchtower.diagnosis.writer.nothing_found import (
+from watchtower.diagnosis.functions import show_functions
+from watchtower.diagnosis.gaps import find_gaps
+from watchtower.diagnosis.nothing_found import (
     add_event_step,
     advise_by_hand,
     explain_without_fault,
@@ -42,8 +28,20 @@ from watchtower.diagnosis.writer.nothing_found import (
     show_ranks,
     summarise_unknown,
 )
-from watchtower.diagnosis.writer.observed import show_observations
-from watchtower.diagnosis.writer.words import write_waiting
+from watchtower.diagnosis.observed import show_observations
+from watchtower.diagnosis.picture import Picture, take_picture
+from watchtower.diagnosis.position import Place, Position
+from watchtower.diagnosis.shared_cause import find_shared_cause
+from watchtower.diagnosis.unread import find_unread
+from watchtower.diagnosis.waits.collective_logs import find_own_timeout
+from watchtower.diagnosis.words import write_waiting
+from watchtower.diagnosis.writer import (
+    NotWrittenError,
+    Written,
+    write_accusation,
+    write_doubts,
+    write_together,
+)
 from watchtower.evidence.case import Case
 from watchtower.evidence.frame_class import FrameClass
 from watchtower.evidence.gpus import WORKING
@@ -54,21 +52,30 @@ MAX_ALTERNATIVES = 4
 MAX_EVIDENCE = 24
 """Enough to check a verdict by; everything else is in the case itself."""
 
+NO_HEARTBEATS = Doubt(
+    "no_heartbeats",
+    0.85,
+    "no rank has heartbeats, so only stack samples show that the job has stopped",
+)
+SERVES_CLIENTS = Doubt(
+    "serves_clients",
+    CANDIDATE,
+    "{suspects} waits for clients, and the job may have nothing to do",
+)
 
-def diagnose(case: Case, rules: Sequence[tuple[str, Rule]] | None = None) -> Diagnosis:
+
+def diagnose(case: Case, causes: Sequence[Entry] | None = None) -> Diagnosis:
     """Name the suspects of a case, or say that it does not show them."""
-    return diagnose_picture(take_picture(case), rules)
+    return diagnose_picture(take_picture(case), causes)
 
 
-def diagnose_picture(
-    picture: Picture, rules: Sequence[tuple[str, Rule]] | None = None
-) -> Diagnosis:
+def diagnose_picture(picture: Picture, causes: Sequence[Entry] | None = None) -> Diagnosis:
     """Name the suspects of a case whose picture was taken."""
     case = picture.case
     is_slow = case.slowdown > 1
-    if rules is None:
-        rules = SLOW_RULES if is_slow else RULES
-    found, broken = _run_rules(picture, rules)
+    if causes is None:
+        causes = SLOW_CAUSES if is_slow else CAUSES
+    found, broken = _ask(picture, causes)
     if all(item.beat is None for item in case.ranks):
         found = [_doubt_without_heartbeats(each) for each in found]
     if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
@@ -77,7 +84,7 @@ def diagnose_picture(
         try:
             diagnosis = _judge(picture, found)
         except NotWrittenError as error:
-            broken.append(_describe_broken(error.cause.value, error))
+            broken.append(_describe_broken(error.cause, error))
             found = [each for each in found if each.cause is not error.cause]
         else:
             return replace(
@@ -90,7 +97,7 @@ def diagnose_picture(
 def _doubt_without_heartbeats(accusation: Accusation) -> Accusation:
     """Without steps it is not known that a job hangs. One that serves clients may have none now."""
     serves = any(item.serves_clients for item in accusation.suspects)
-    more = (doubts.NO_HEARTBEATS, *((doubts.SERVES_CLIENTS,) if serves else ()))
+    more = (NO_HEARTBEATS, *((SERVES_CLIENTS,) if serves else ()))
     return replace(accusation, doubts=(*accusation.doubts, *more))
 
 
@@ -101,20 +108,18 @@ def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
     return _accuse(picture, ranked, sure) if sure else _diagnose_unknown(picture, ranked)
 
 
-def _describe_broken(name: str, error: BaseException) -> str:
-    return f"rule {name} failed ({type(error.__cause__ or error).__name__}) and was left out"
+def _describe_broken(cause: Cause, error: BaseException) -> str:
+    return f"rule {cause.value} failed ({type(error.__cause__ or error).__name__}) and was left out"
 
 
-def _run_rules(
-    picture: Picture, rules: Sequence[tuple[str, Rule]]
-) -> tuple[list[Accusation], list[str]]:
+def _ask(picture: Picture, causes: Sequence[Entry]) -> tuple[list[Accusation], list[str]]:
     found: list[Accusation] = []
     broken: list[str] = []
-    for name, rule in rules:
+    for cause, find, _ in causes:
         try:
-            accusation = rule(picture)
+            accusation = find(picture)
         except Exception as error:
-            broken.append(_describe_broken(name, error))
+            broken.append(_describe_broken(cause, error))
             continue
         if accusation is not None:
             found.append(accusation)
@@ -130,10 +135,12 @@ def _accuse(
     # Each fault holds up the job by itself. One that does not move will not end by itself.
     still = (s for each in chosen if (s := each.suspects) and not _are_moving(picture, s))
     made = _make_diagnosis(picture, chosen[0].cause, written, accused, next(still, accused))
-    is_shown_by_gpus = isinstance(chosen[0].about, OddGpu)
+    is_shown_by_gpus = chosen[0].is_shown_by_gpus
     return replace(
         made,
-        domain=find_domain(picture, chosen[0].cause, chosen[0].suspects or chosen[0].witnesses),
+        domain=find_domain(
+            picture, whom_of(chosen[0].cause), chosen[0].suspects or chosen[0].witnesses
+        ),
         confidence=chosen[0].confidence,
         is_shown_by_gpus=is_shown_by_gpus,
         # A host that goes from one wait for its device to the next works, too.
@@ -193,7 +200,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         )
     return replace(
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, timed_by),
-        domain=find_domain(picture, Cause.UNKNOWN, candidates),
+        domain=find_domain(picture, whom_of(Cause.UNKNOWN), candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=alternatives,
     )
@@ -238,7 +245,7 @@ def _make_diagnosis(
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, timed_by),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
-        shared_cause=find_shared_cause(picture, cause, written.suspects, accused),
+        shared_cause=find_shared_cause(picture, whom_of(cause), written.suspects, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
         unread_natively=find_unread(accused, picture.case.stalled_for_s),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),

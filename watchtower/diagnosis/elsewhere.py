@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier
-from watchtower.diagnosis.doubts import Doubt
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    MAX_QUOTED,
+    STACK_MISSING,
+    Accusation,
+    Doubt,
+    Reason,
+    Tier,
+)
+from watchtower.diagnosis.bystanders import write_thread
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.diagnosis.reasons import (
@@ -17,14 +24,64 @@ from watchtower.diagnosis.reasons import (
     step_reason,
     thread_reasons,
 )
-from watchtower.diagnosis.subjects import AccusationSubject
 from watchtower.diagnosis.waits.majority import are_scattered
+from watchtower.diagnosis.words import write_place, write_wait
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
+from watchtower.writing.text import join_sentences
 
 MAX_LEAD_STEPS = 1
 """A rank may be one step ahead of those that wait (asynchronous collectives); one further ahead has
 left behind the collective they are in, which contradicts that they wait for it."""
+
+LEADS = Doubt(
+    "leads", 1.0, "{suspects} completed at least two steps more than the waiting ranks", halves=True
+)
+MAY_NOT_BE_AWAITED = Doubt(
+    "may_not_be_awaited",
+    CANDIDATE,
+    "{suspects} may be waiting for another rank, or may still make progress",
+)
+MAY_POLL = Doubt(
+    "may_poll",
+    CANDIDATE,
+    "{suspects} may wait for its GPU like the others: its native place is not known",
+)
+CAME_OUT = Doubt(
+    "came_out", CANDIDATE, "{suspects} just left a collective that other ranks are still in"
+)
+ALL_GO_ON = Doubt(
+    "all_go_on",
+    CANDIDATE,
+    "the stacks changed between two samples, so possibly no rank is blocked",
+)
+MAY_BE_MOVING = Doubt(
+    "may_be_moving", 0.85, "{suspects} may still make progress: no two samples show the same stack"
+)
+GAVE_UP = Doubt(
+    "gave_up",
+    0.8,
+    "the ranks that waited have ended, and {suspects} may have come to this place only afterwards",
+)
+NO_RANK_WAITS = Doubt(
+    "no_rank_waits", 0.55, "no stack and no collective log shows a rank that waits for {suspects}"
+)
+BY_THREADS = Doubt(
+    "by_threads",
+    0.85,
+    "the collectives run in other threads, so that main threads wait is inferred",
+)
+PRESUMED = Doubt(
+    "presumed", 0.75, "no collective log shows that the other ranks wait for {suspects}"
+)
+SCATTERED = Doubt(
+    "scattered",
+    0.6,
+    "the other ranks are at several lines of one function, and one line may be a lock",
+)
+MANY_ELSEWHERE = Doubt(
+    "many_elsewhere", CANDIDATE, "more ranks are suspected than wait, so this may be normal work"
+)
 
 
 def accuse_elsewhere(
@@ -36,11 +93,12 @@ def accuse_elsewhere(
     tier: Tier = Tier.STACKS,
     reasons: Iterable[Reason] = (),
     why_not: Iterable[Doubt] = (),
-    about: AccusationSubject = None,
+    besides: Callable[[Position], str] | None = None,
 ) -> Accusation | None:
     """Return the accusation of ranks that are elsewhere while the others wait. Null without any.
 
-    `reasons` and `why_not` are those of the rule's own.
+    `reasons` and `why_not` are those of the cause's own. `besides` returns a clause about a
+    suspect, beside its place and what it waits for.
     """
     if not suspects:
         return None
@@ -50,14 +108,22 @@ def accuse_elsewhere(
         given += kernel_reason(item)
         given += step_reason(picture, item)
         given += thread_reasons(picture, item)
+
+    def why(position: Position) -> str:
+        return join_sentences(
+            f"{write_place(position)}{write_wait(position)}",
+            besides(position) if besides else "",
+            write_thread(picture, position),
+        )
+
     return Accusation(
         cause=cause,
         tier=min(tier, Tier.WAIT_FOR) if are_awaited(picture, suspects) else tier,
         suspects=tuple(suspects),
         reasons=tuple(given),
         doubts=(*find_doubts(picture, suspects), *_leading(picture, suspects[0]), *why_not),
+        why=why,
         advice=tuple(advice),
-        about=about,
     )
 
 
@@ -76,7 +142,7 @@ def doubt_many(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, .
         return ()
     waiting = picture.waiting_without(item.rank for item in suspects) or picture.gave_up
     is_norm = len(suspects) > len(waiting) or not waiting
-    return (doubts.MANY_ELSEWHERE,) if is_norm else ()
+    return (MANY_ELSEWHERE,) if is_norm else ()
 
 
 def find_doubts(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, ...]:
@@ -84,16 +150,16 @@ def find_doubts(picture: Picture, suspects: Sequence[Position]) -> tuple[Doubt, 
     proven = are_awaited(picture, suspects)
     if main := _doubt_that_awaited(picture, suspects, proven=proven):
         return (main,)
-    found = [doubts.STACK_MISSING] if picture.unseen and not proven else []
+    found = [STACK_MISSING] if picture.unseen and not proven else []
     if any(_may_be_moving(item) for item in suspects):
-        found.append(doubts.MAY_BE_MOVING)
+        found.append(MAY_BE_MOVING)
     waiting = picture.waiting_without(item.rank for item in suspects)
     if not waiting:
-        return (*found, doubts.GAVE_UP if picture.gave_up else doubts.NO_RANK_WAITS)
+        return (*found, GAVE_UP if picture.gave_up else NO_RANK_WAITS)
     if picture.comm_threads:
-        found.append(doubts.BY_THREADS if proven else doubts.PRESUMED)
+        found.append(BY_THREADS if proven else PRESUMED)
     if all(item.presumed for item in waiting):
-        found.append(doubts.SCATTERED if are_scattered(waiting) else doubts.PRESUMED)
+        found.append(SCATTERED if are_scattered(waiting) else PRESUMED)
     return tuple(dict.fromkeys(found))
 
 
@@ -102,13 +168,13 @@ def _doubt_that_awaited(
 ) -> Doubt | None:
     """Return the doubt that the others wait for these at all."""
     if any(item.rank in picture.uncertain for item in suspects):
-        return doubts.MAY_NOT_BE_AWAITED
+        return MAY_NOT_BE_AWAITED
     if picture.uses_devices and any(_may_poll(item) for item in suspects):
-        return doubts.MAY_POLL
+        return MAY_POLL
     if any(item.came_out for item in suspects) and not proven:
-        return doubts.CAME_OUT  # a rank that leaves a collective while others are in one gets on
+        return CAME_OUT  # a rank that leaves a collective while others are in one gets on
     if not picture.gave_up and _all_go_on(picture, suspects, proven=proven):
-        return doubts.ALL_GO_ON
+        return ALL_GO_ON
     return None
 
 
@@ -117,7 +183,7 @@ def _leading(picture: Picture, first: Position) -> tuple[Doubt, ...]:
     steps = [item.step for item in picture.waiting_without([first.rank])]
     known = [step for step in steps if step is not None]
     leads = first.step is not None and known and first.step > max(known) + MAX_LEAD_STEPS
-    return (doubts.LEADS,) if leads else ()
+    return (LEADS,) if leads else ()
 
 
 def _may_poll(position: Position) -> bool:

@@ -36,6 +36,8 @@ from watchtower.wire.dumps import NativeKind
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import clean, format_duration
 
 if TYPE_CHECKING:
     from watchtower.diagnosis.picture import Picture
@@ -101,6 +103,16 @@ class Separation:
     """As in `Kind`."""
     decides: bool
     """True if the verdict is not `symmetric_hang` because of it. Else it is only shown."""
+
+    @property
+    def text(self) -> str:
+        """A sentence: "GPU errors were reported for rank 3 only: NVRM: Xid ... (12 s ago)"."""
+        sentence = self.words.format(ranks=clean(name_ranks(i.rank for i in self.ranks), 60))
+        seen = self.observation
+        if seen is None:
+            return sentence
+        ago = format_duration(seen.age_s)
+        return f"{sentence}: {clean(seen.text or seen.name, 160)} ({ago} ago)"
 
 
 class Kind(NamedTuple):
@@ -338,10 +350,6 @@ def _find_odd_places(picture: Picture) -> Iterator[tuple[Position, None]]:
             yield item, None
 
 
-def _moves_data(position: Position) -> bool:
-    return position.movement.moves_data
-
-
 def _computes(position: Position) -> bool:
     return position.movement.computes and position.evidence.movement.cpu_cores >= BUSY_CORES
 
@@ -456,7 +464,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "movement",
         _BEHIND,
-        _where(_moves_data),
+        _where(lambda position: position.movement.moves_data),
         "data is read, written or sent by {ranks} only",
         _SUPPORTS,
     ),

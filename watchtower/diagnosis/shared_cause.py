@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from watchtower.diagnosis.blocked_rank import BlockedRank, Job
-from watchtower.diagnosis.domain import ELSEWHERE
+from watchtower.diagnosis.domain import OUTSIDE_SOCKET, Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.wire.bounds import MAX_NAME
@@ -22,13 +22,17 @@ OF_THE_NODE = frozenset({Cause.NODE_LOST, Cause.GPU_FAULT, Cause.GPU_DRIVER_STUC
 
 
 def find_shared_cause(
-    picture: Picture, cause: Cause, suspects: Sequence[Suspect], accused: Sequence[Position]
+    picture: Picture,
+    lines: Sequence[Line],
+    suspects: Sequence[Suspect],
+    accused: Sequence[Position],
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
-    `accused` are the positions of the suspects, or of the candidates without any. A node comes
-    before a mount, which comes before an address: the client of a file system waits at a socket,
-    too. Without accused ranks, the mounts of all live ranks count.
+    `lines` are those of the cause, which decide whom to call. `accused` are the positions of the
+    suspects, or of the candidates without any. A node comes before a mount, which comes before an
+    address: the client of a file system waits at a socket, too. Without accused ranks, the mounts
+    of all live ranks count.
     """
     if name := min((s.node for s in suspects if s.cause in OF_THE_NODE and s.node), default=""):
         return SharedCause(kind=NODE, name=clean(name, MAX_NAME))
@@ -36,7 +40,7 @@ def find_shared_cause(
     blocked = (BlockedRank(job, item) for item in accused or picture.live)
     if name := _find_most_named(each.dead_mounts for each in blocked):
         return SharedCause(kind=MOUNT, name=name)
-    if cause not in ELSEWHERE:
+    if OUTSIDE_SOCKET not in lines:
         return None
     # A rank that still transfers data is not blocked.
     still = [item for item in accused if not item.transfers and not item.moving]

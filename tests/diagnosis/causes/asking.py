@@ -1,18 +1,22 @@
-"""Asks one rule, and the whole diagnosis, about a case."""
+"""Asks one cause, and the whole diagnosis, about a case."""
 
 from __future__ import annotations
 
 from tests.diagnosis.builders import a_case, a_rank, ranks_in, with_rank
+from tests.diagnosis.named import ADVICE
 from watchtower.diagnosis.accusation import MIN_CONFIDENCE
-from watchtower.diagnosis.causes import RULES
+from watchtower.diagnosis.advice import choose_closest
+from watchtower.diagnosis.causes import CAUSES
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
-from watchtower.diagnosis.writer.accusations import write_accusation
-from watchtower.diagnosis.writer.advice import choose_entries
+from watchtower.diagnosis.writer import write_accusation
+
+FIND = {entry.cause.value: entry.find for entry in CAUSES}
+NAMES = {sentence: name.lower() for name, sentence in ADVICE.items()}
 
 
 class Asked:
-    """The decision of one rule, and its sentences."""
+    """The decision of one cause, and its sentences."""
 
     def __init__(self, picture, accusation):
         self.accusation = accusation
@@ -20,27 +24,29 @@ class Asked:
         self.suspects, self.summary = written.suspects, written.summary
         self.evidence = written.evidence
         self.next_steps = tuple(step.text for step in written.next_steps)
-        self.entries = choose_entries(picture, accusation)
-        """Entries of `advice.toml` that are shown."""
+        self.entries = tuple(
+            NAMES.get(each, "wait_place") for each in choose_closest(picture, accusation)
+        )
+        """Names of the sentences of advice that are shown."""
 
     def __getattr__(self, name):
         return getattr(self.accusation, name)
 
 
 def ask(name, built, **values):
-    """Return the accusation of one rule, null without any."""
+    """Return the accusation of one cause, null without any."""
     return ask_of_case(name, a_case(built, **values))
 
 
 def ask_of_case(name, case):
-    """Return the accusation of one rule about a case."""
+    """Return the accusation of one cause about a case."""
     picture = take_picture(case)
-    accusation = dict(RULES)[name](picture)
+    accusation = FIND[name](picture)
     return accusation and Asked(picture, accusation)
 
 
 def abstains(name, built, **values):
-    """Return whether a rule accuses nobody, or is less sure than a verdict must be."""
+    """Return whether a cause accuses nobody, or is less sure than a verdict must be."""
     finding = ask(name, built, **values)
     return finding is None or finding.confidence < MIN_CONFIDENCE
 
@@ -56,9 +62,14 @@ def job_held_at(stack, **values):
     return with_rank(ranks_in(4), a_rank(2, stack, **{"syscall": "futex", **values}))
 
 
-def shown(asked, kind):
-    """Return what the reasons of a kind are about, in order."""
-    return [reason.about for reason in asked.reasons if reason.kind is kind]
+def reasons_of(asked, source):
+    """Return the sentences of the reasons of a source, in order."""
+    return [reason.text for reason in asked.reasons if reason.source == source]
+
+
+def ranks_of(asked, source):
+    """Return the ranks of the reasons of a source, in order."""
+    return [reason.ranks for reason in asked.reasons if reason.source == source]
 
 
 def quotes(finding, source):

@@ -17,10 +17,8 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from tests.diagnosis.causes.asking import abstains, answer, ask, shown
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import ReasonKind
-from watchtower.evidence.exits import DeathKind
+from tests.diagnosis.causes.asking import abstains, answer, ask, ranks_of
+from watchtower.diagnosis.elsewhere import GAVE_UP
 from watchtower.wire.report import Beat
 
 
@@ -56,7 +54,7 @@ class TestLeaving:
         built = job_with(leaving(IN_SHUTDOWN, "KeyError", threads=(pump,)))
         assert answer(built) == ("exception", [3])
         finding = ask("exception", built)
-        assert [each.has_raised for each in shown(finding, ReasonKind.LINGERS)] == [True]
+        assert ranks_of(finding, "ending") == [(3,)]
         assert finding.entries == ("read_traceback", "end_process")
 
     def test_the_end_of_the_program_wins_over_the_lock_it_waits_for_at_exit(self):
@@ -103,9 +101,8 @@ class TestGaveUp:
         built = with_rank(built, a_rank(2, IN_USER_CODE, syscall="clock_nanosleep"))
         assert answer(built) == ("behind_collective", [2])
         finding = ask("behind_collective", built)
-        (left,) = shown(finding, ReasonKind.GAVE_UP)
-        assert [item.rank for item in left.items] == [0, 1, 3]
-        assert doubts.GAVE_UP in finding.limits
+        assert ranks_of(finding, "peers") == [(0, 1, 3)]
+        assert GAVE_UP in finding.limits
         assert finding.confidence == 0.8
 
     def test_those_that_raised_of_waiting_and_cannot_end_are_witnesses(self):
@@ -142,12 +139,7 @@ class TestException:
         built = job_with(a_dead_rank(3, error="KeyError"), *victims, a_dead_rank(2, signal=15))
         finding = ask("exception", built)
         assert [suspect.rank for suspect in finding.suspects] == [3]
-        (deaths,) = shown(finding, ReasonKind.AFTERMATH)
-        assert {death.rank: death.kind for death in deaths.others} == {
-            0: DeathKind.CONSEQUENTIAL,
-            1: DeathKind.CONSEQUENTIAL,
-            2: DeathKind.TERMINATED,
-        }
+        assert ranks_of(finding, "aftermath") == [(2, 0, 1)]
 
     def test_loses_connection_errors_of_victims(self):
         victims = [a_dead_rank(rank, error="EOFError", age_s=2) for rank in (0, 1)]

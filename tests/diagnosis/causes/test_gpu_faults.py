@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.diagnosis.builders import FETCHING, a_case, a_rank, ranks_in, with_rank
-from watchtower.diagnosis.causes.gpu_fault import find
+from watchtower.diagnosis.causes.gpu_fault import find_error
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case
@@ -73,11 +73,11 @@ def test_a_process_with_the_same_pid_on_another_node():
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 93, 154, 163])
 def test_codes_for_which_the_gpu_is_not_to_blame(code):
-    assert find(take_picture(observed(an_xid(code, pid=PID)))) is None
+    assert find_error(take_picture(observed(an_xid(code, pid=PID)))) is None
 
 
 def test_an_error_long_before_the_stall_is_none():
-    assert find(take_picture(observed(an_xid(79, pid=PID, age_s=900)))) is None
+    assert find_error(take_picture(observed(an_xid(79, pid=PID, age_s=900)))) is None
 
 
 def test_a_job_that_went_on_after_the_error_is_less_certain():

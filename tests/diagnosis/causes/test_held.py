@@ -9,10 +9,9 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from tests.diagnosis.causes.asking import abstains, answer, ask, shown
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import ReasonKind
-from watchtower.diagnosis.writer.words import name_tracer
+from tests.diagnosis.causes.asking import abstains, answer, ask, ranks_of
+from watchtower.diagnosis.advice import name_tracer
+from watchtower.diagnosis.causes.held import ALL_BLOCKED
 from watchtower.wire.verdict import Cause
 
 TRACER = {"tracer_pid": 77, "tracer_name": "gdb"}
@@ -26,7 +25,7 @@ class TestProcessStopped:
     def test_wins_even_inside_a_collective(self):
         built = job_with(a_rank(3, IN_ALL_REDUCE, state="T"))
         assert answer(built) == ("process_stopped", [3])
-        assert ask("process_stopped", built).advice[0] == "continue_it"
+        assert ask("process_stopped", built).entries[0] == "continue_it"
 
     def test_wins_without_any_stack(self):
         built = job_with(a_rank(3, dumps=0, state="T"))
@@ -35,8 +34,8 @@ class TestProcessStopped:
     def test_names_several(self):
         built = job_with(a_rank(3, state="T"), a_rank(5, state="T"))
         assert answer(built) == ("process_stopped", [3, 5])
-        (waiting,) = shown(ask("process_stopped", built), ReasonKind.PEERS)
-        assert len(waiting.items) == 6
+        (waiting,) = ranks_of(ask("process_stopped", built), "peers")
+        assert len(waiting) == 6
 
     def test_loses_a_suspended_job(self):
         assert answer(ranks_in(8, state="T")) == ("unknown", [])
@@ -85,12 +84,12 @@ class TestUninterruptibleIo:
         assert answer(built) == ("uninterruptible_io", [3])
         finding = ask("uninterruptible_io", built)
         assert finding.accusation.suspects[0].wait.wait_class == "fuse"
-        assert finding.advice[0] == "blocked_fuse"
+        assert finding.entries[0] == "blocked_fuse"
 
     def test_says_so_when_the_kernel_gives_no_name(self):
         finding = ask("uninterruptible_io", job_with(self.stuck(syscall="")))
         assert finding.cause is Cause.UNINTERRUPTIBLE_IO
-        assert finding.advice[0] == "blocked"
+        assert finding.entries[0] == "blocked"
 
     def test_loses_one_look_at_an_ordinary_disk(self):
         assert ask("uninterruptible_io", job_with(self.stuck(dumps=1))) is None
@@ -103,7 +102,7 @@ class TestUninterruptibleIo:
     def test_a_whole_job_in_d_names_candidates_only(self):
         built = [self.stuck(rank) for rank in range(8)]
         assert abstains("uninterruptible_io", built)
-        assert ask("uninterruptible_io", built).doubts == (doubts.ALL_BLOCKED,)
+        assert ask("uninterruptible_io", built).doubts == (ALL_BLOCKED,)
 
     def test_all_ranks_of_the_only_node_are_named(self):
         built = [a_rank(rank, FETCHING, state="D", syscall="read") for rank in range(4)]
@@ -118,7 +117,7 @@ class TestProcessFrozen:
     def test_wins_over_state_d_on_cgroup_v1(self):
         built = job_with(a_rank(3, FETCHING, state="D", syscall="", kernel=FROZEN_V1))
         assert answer(built) == ("process_frozen", [3])
-        assert ask("process_frozen", built).advice[0] == "find_cgroup"
+        assert ask("process_frozen", built).entries[0] == "find_cgroup"
 
     def test_wins_over_sleep_on_cgroup_v2_inside_a_collective(self):
         built = job_with(a_rank(3, IN_ALL_REDUCE, state="S", syscall="", kernel=FROZEN_V2))

@@ -11,7 +11,7 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from tests.diagnosis.causes.asking import ask, ask_of_case
+from tests.diagnosis.causes.asking import ask, ask_of_case, reasons_of
 from watchtower.diagnosis.causes.node_lost import find_lost_nodes
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
@@ -103,7 +103,8 @@ def test_several_nodes_are_named_together():
         node if node.node == "gpu-00" else replace(node, silent_for_s=12.0) for node in case.nodes
     )
     asked = ask_of_case("node_lost", replace(case, nodes=nodes))
-    assert [lost.node for lost in asked.about.items] == [f"gpu-0{node}" for node in range(1, 8)]
+    shown = [text.split()[1] for text in reasons_of(asked, "node")]
+    assert shown == [f"gpu-0{node}" for node in range(1, 8)]
     assert len(asked.suspects) == 28
 
 

@@ -1,9 +1,8 @@
-"""The patches in docs/recipes, and the one in CONTRIBUTING, work as soon as they are applied."""
+"""The patches in docs/recipes work as soon as they are applied."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
-ASK_RULE = """
+ASK_CAUSE = """
 from dataclasses import replace
 
 from tests.diagnosis.causes.test_odd_gpu import SPINNING, observed
@@ -22,8 +21,8 @@ first, *rest = apart.nodes
 same = tuple(replace(each, subject="pci:0000:3b:00") for each in first.observations)
 for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), apart):
     found = diagnose(case)
-    ranks = [suspect.rank for suspect in found.suspects]
-    print(found.cause.value, ranks, *found.next_steps, *(e.text for e in found.evidence), sep="|")
+    named = (found.cause.value, found.domain.value, [suspect.rank for suspect in found.suspects])
+    print(*named, *found.next_steps, *(e.text for e in found.evidence), sep="|")
 """
 
 ASK_COLLECTOR = """
@@ -41,11 +40,11 @@ print(observation.name, observation.text, sample.spec.name, *titles, sep="|")
 """
 
 
-def test_the_patch_of_a_rule_makes_a_rule_that_works(tmp_path: Path) -> None:
-    shared, apart = answer(ASK_RULE, tmp_path, patch_of("misconfigured.py")).splitlines()
-    assert shared.startswith("misconfigured|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")
+def test_the_patch_of_a_cause_makes_a_cause_that_works(tmp_path: Path) -> None:
+    shared, apart = answer(ASK_CAUSE, tmp_path, recipe("cause")).splitlines()
+    assert shared.startswith("misconfigured|user_code|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")
     assert "4 ranks use one GPU" in shared
-    assert apart.startswith("unknown|[]|")
+    assert apart.startswith("unknown|unknown|[]|")
 
 
 def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
@@ -60,15 +59,6 @@ def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
 
 def recipe(name: str) -> str:
     return (ROOT / f"docs/recipes/{name}.patch").read_text("utf-8")
-
-
-def patch_of(new_file: str) -> str:
-    """The patch in CONTRIBUTING that adds this file."""
-    patches = re.findall(
-        r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S
-    )
-    (patch,) = (each for each in patches if f"/{new_file}\n" in each)
-    return str(patch)
 
 
 def answer(program: str, folder: Path, patch: str) -> str:

@@ -1,4 +1,4 @@
-"""All rules in the order that has meaning; each is named after the cause that it gives.
+"""All causes in the order that has meaning: how each is found, and whom to call.
 
 First by tier: what cannot answer at all explains every wait, so it comes before set-up, and set-up
 before what stacks say. Inside a tier an accusation with more confidence wins; between equals the
@@ -21,37 +21,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from watchtower.diagnosis.accusation import Accusation
 from watchtower.diagnosis.causes import (
+    activities,
     behind_collective,
     collective_cycle,
+    ended,
     fabric_fault,
     gil_held,
-    gpu_driver_stuck,
     gpu_fault,
+    held,
     missing_send,
     node_lost,
     odd_gpu,
+    set_up,
+    splits,
     straggler,
     symmetric_hang,
 )
-from watchtower.diagnosis.causes.activities import find_activity
-from watchtower.diagnosis.causes.ended import find_ended, find_exited_early
-from watchtower.diagnosis.causes.held import find_held
-from watchtower.diagnosis.causes.set_up import find_init_stuck, find_never_started
-from watchtower.diagnosis.causes.splits import find_split
+from watchtower.diagnosis.domain import NO_CAUSE, Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.wire.verdict import Cause
 
-Rule = Callable[[Picture], Accusation | None]
+
+class Entry(NamedTuple):
+    """One cause."""
+
+    cause: Cause
+    find: Callable[[Picture], Accusation | None]
+    whom: tuple[Line, ...]
+    """Whom to call: the first line that holds counts."""
 
 
 def find_gpu_fault(picture: Picture) -> Accusation | None:
     """Accuse a GPU that reported an error, else one that has no work while all others wait, else
     one that something else separates from the others."""
     return (
-        gpu_fault.find(picture)
+        gpu_fault.find_error(picture)
         or odd_gpu.find_failed(picture)
         or symmetric_hang.find_separated(picture, Cause.GPU_FAULT)
     )
@@ -67,36 +75,55 @@ def find_behind(picture: Picture) -> Accusation | None:
     )
 
 
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("oom_killed", partial(find_ended, Cause.OOM_KILLED)),
-    ("exception", partial(find_ended, Cause.EXCEPTION)),
-    ("process_died", partial(find_ended, Cause.PROCESS_DIED)),
-    ("exited_early", find_exited_early),
-    ("node_lost", node_lost.find),
-    ("gpu_driver_stuck", gpu_driver_stuck.find),
-    ("gpu_fault", find_gpu_fault),
-    ("process_stopped", partial(find_held, Cause.PROCESS_STOPPED)),
-    ("process_traced", partial(find_held, Cause.PROCESS_TRACED)),
-    ("process_frozen", partial(find_held, Cause.PROCESS_FROZEN)),
-    ("uninterruptible_io", partial(find_held, Cause.UNINTERRUPTIBLE_IO)),
-    ("never_started", find_never_started),
-    ("init_stuck", find_init_stuck),
-    ("dataloader_stall", partial(find_activity, Cause.DATALOADER_STALL)),
-    ("checkpoint_stall", partial(find_activity, Cause.CHECKPOINT_STALL)),
-    ("gil_held", gil_held.find),
-    ("lock_deadlock", partial(find_activity, Cause.LOCK_DEADLOCK)),
-    ("busy_loop", partial(find_activity, Cause.BUSY_LOOP)),
-    ("network_wait", partial(find_activity, Cause.NETWORK_WAIT)),
-    ("behind_collective", find_behind),
-    ("missing_send", missing_send.find),
-    ("collective_cycle", collective_cycle.find),
-    ("mismatched_collective", partial(find_split, Cause.MISMATCHED_COLLECTIVE)),
-    ("uneven_inputs", partial(find_split, Cause.UNEVEN_INPUTS)),
-    ("conditional_collective", partial(find_split, Cause.CONDITIONAL_COLLECTIVE)),
-    ("fabric_fault", fabric_fault.find),
-    ("symmetric_hang", symmetric_hang.find),
+def _ended(cause: Cause, whom: tuple[Line, ...]) -> Entry:
+    return Entry(cause, partial(ended.find_ended, cause), whom)
+
+
+def _held(cause: Cause, whom: tuple[Line, ...] = held.WHOM) -> Entry:
+    return Entry(cause, partial(held.find_held, cause), whom)
+
+
+def _split(cause: Cause, whom: tuple[Line, ...] = splits.WHOM) -> Entry:
+    return Entry(cause, partial(splits.find_split, cause), whom)
+
+
+CAUSES: tuple[Entry, ...] = (
+    _ended(Cause.OOM_KILLED, ended.WHOM),
+    _ended(Cause.EXCEPTION, ended.WHOM_OF_EXCEPTION),
+    _ended(Cause.PROCESS_DIED, ended.WHOM_OF_DEATH),
+    Entry(Cause.EXITED_EARLY, ended.find_exited_early, ended.WHOM),
+    Entry(Cause.NODE_LOST, node_lost.find, node_lost.WHOM),
+    Entry(Cause.GPU_DRIVER_STUCK, gpu_fault.find_stuck_driver, gpu_fault.WHOM),
+    Entry(Cause.GPU_FAULT, find_gpu_fault, gpu_fault.WHOM),
+    _held(Cause.PROCESS_STOPPED),
+    _held(Cause.PROCESS_TRACED),
+    _held(Cause.PROCESS_FROZEN),
+    _held(Cause.UNINTERRUPTIBLE_IO, held.WHOM_OF_IO),
+    Entry(Cause.NEVER_STARTED, set_up.find_never_started, set_up.WHOM_OF_NEVER_STARTED),
+    Entry(Cause.INIT_STUCK, set_up.find_init_stuck, set_up.WHOM_OF_INIT_STUCK),
+    Entry(Cause.DATALOADER_STALL, activities.find_loading, activities.WHOM_OF_WAIT),
+    Entry(Cause.CHECKPOINT_STALL, activities.find_saving, activities.WHOM_OF_WAIT),
+    Entry(Cause.GIL_HELD, gil_held.find, gil_held.WHOM),
+    Entry(Cause.LOCK_DEADLOCK, activities.find_locked, activities.WHOM_OF_PROGRAM),
+    Entry(Cause.BUSY_LOOP, activities.find_busy, activities.WHOM_OF_PROGRAM),
+    Entry(Cause.NETWORK_WAIT, activities.find_network_wait, activities.WHOM_OF_WAIT),
+    Entry(Cause.BEHIND_COLLECTIVE, find_behind, behind_collective.WHOM),
+    Entry(Cause.MISSING_SEND, missing_send.find, missing_send.WHOM),
+    Entry(Cause.COLLECTIVE_CYCLE, collective_cycle.find, collective_cycle.WHOM),
+    _split(Cause.MISMATCHED_COLLECTIVE),
+    _split(Cause.UNEVEN_INPUTS, splits.WHOM_OF_UNEVEN_INPUTS),
+    _split(Cause.CONDITIONAL_COLLECTIVE),
+    Entry(Cause.FABRIC_FAULT, fabric_fault.find, fabric_fault.WHOM),
+    Entry(Cause.SYMMETRIC_HANG, symmetric_hang.find, symmetric_hang.WHOM),
 )
 """For jobs whose steps do not come."""
 
-SLOW_RULES: tuple[tuple[str, Rule], ...] = (("straggler", straggler.find),)
+SLOW_CAUSES: tuple[Entry, ...] = (Entry(Cause.STRAGGLER, straggler.find, straggler.WHOM),)
 """For jobs whose steps come late."""
+
+_WHOM = {each.cause: each.whom for each in (*CAUSES, *SLOW_CAUSES)} | {Cause.UNKNOWN: NO_CAUSE}
+
+
+def whom_of(cause: Cause) -> tuple[Line, ...]:
+    """Return the lines that decide whom to call about a cause."""
+    return _WHOM.get(cause, ())

@@ -2,67 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind
+from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Doubt, of_rank
+from watchtower.diagnosis.advice import (
+    DUMP_THREADS,
+    LOOK_AT_DESTINATION,
+    READ_CODE,
+    RESTART_BEFORE_STEP,
+    WAIT_PLACE,
+)
 from watchtower.diagnosis.blocked_rank import BlockedRank, Job
-from watchtower.diagnosis.bystanders import find_stuck_worker, takes_from_process
-from watchtower.diagnosis.doubts import Doubt
+from watchtower.diagnosis.bystanders import (
+    describe_worker,
+    find_stuck_worker,
+    takes_from_process,
+    write_child,
+)
+from watchtower.diagnosis.domain import ELSEWHERE, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
+from watchtower.diagnosis.words import write_place_of_wait
 from watchtower.evidence.frame_class import FrameClass
 from watchtower.evidence.kernel import name_target
 from watchtower.evidence.native import CODE
-from watchtower.wire.dumps import RankDump
-from watchtower.wire.verdict import Cause
+from watchtower.wire.dumps import NativeKind, RankDump
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.text import clean, join_sentences
+
+WHOM_OF_WAIT = ELSEWHERE
+WHOM_OF_PROGRAM = (Line(Domain.USER_CODE),)
 
 BUSY_WEIGHT, IDLE_SAVE_WEIGHT, SOCKET_WEIGHT, LOCK_WEIGHT = 0.5, 0.4, 0.45, 0.5
 
-MESSAGE_CALLS = ("send", "recv", "receive")
-"""Parts of the names of calls that exchange messages between two ranks."""
+# Loading
 
-PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
-"""Phases by which a job itself says that it saves."""
+FED_BY_PROCESS = Doubt(
+    "fed_by_process",
+    0.8,
+    "no stack frame shows that {suspects} was loading a batch: the process queue may carry "
+    "something else",
+)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """One row of the table."""
-
-    cause: Cause
-    fits: Callable[[Picture, Position], bool]
-    reasons: Callable[[Picture, Sequence[Position]], Iterable[Reason]]
-    advise: Callable[[Picture, Position], tuple[str, ...]]
-    among: Callable[[Picture], Sequence[Position]] = lambda picture: picture.sinks
-    is_rank_by_rank: bool = True
-    """Many ranks that do the same are more likely the norm than the fault."""
-    why_not: tuple[Doubt, ...] = ()
-
-
-def find_activity(cause: Cause, picture: Picture) -> Accusation | None:
-    """Accuse the ranks that do this; of several rows of a cause, the first with any rank counts."""
-    for row in ACTIVITIES:
-        if row.cause is not cause:
-            continue
-        found = [item for item in row.among(picture) if row.fits(picture, item)]
-        if found:
-            many = doubt_many(picture, found) if row.is_rank_by_rank else ()
-            return accuse_elsewhere(
-                picture,
-                found,
-                cause,
-                reasons=row.reasons(picture, found),
-                advice=row.advise(picture, found[0]),
-                why_not=(*many, *row.why_not),
-            )
-    return None
+FIND_WHY_WORKER_ENDED = (
+    "find why the data loader worker pid {ended_worker} on {node} exited: read its output, and the "
+    "kernel log (out of memory?)"
+)
+LOOK_AT_WORKER = (
+    "check the data loader worker pid {worker} on {node}: `ps -o pid,stat,wchan:20,etime,args -p "
+    "{worker}`"
+)
+LOOK_AT_MOUNT = "check {target} and its mount on {node}"
+LOOK_AT_STORAGE = "check the storage that rank {rank} reads from on {node}"
 
 
-def _is_loading(_: Picture, position: Position) -> bool:
+def find_loading(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that wait for data, else those that a dead process of theirs has fed."""
+    loading = [item for item in picture.sinks if _is_loading(item)]
+    fed = [] if loading else [item for item in picture.sinks if _was_fed(picture, item)]
+    found = loading or fed
+    if not found:
+        return None
+    workers = {item.rank: find_stuck_worker(picture.stacks, item) for item in found}
+
+    def write_worker(position: Position) -> str:
+        worker = workers[position.rank]
+        return f"its worker {describe_worker(worker)}" if worker else write_place_of_wait(position)
+
+    return accuse_elsewhere(
+        picture,
+        found,
+        Cause.DATALOADER_STALL,
+        reasons=[
+            of_rank("children", worker.weight, item, f"worker {describe_worker(worker)}")
+            for item in found
+            if (worker := workers[item.rank])
+        ],
+        advice=(_look_at_source(picture, found[0]), RESTART_BEFORE_STEP),
+        why_not=() if loading else (FED_BY_PROCESS,),
+        besides=write_worker,
+    )
+
+
+def _is_loading(position: Position) -> bool:
     """Return whether it waits for data; one that computes all the time only has such a name."""
     if position.reading is None or position.frame_class is not FrameClass.DATALOADER:
         return False
@@ -81,48 +103,90 @@ def _was_fed(picture: Picture, position: Position) -> bool:
     return worker is not None and worker.is_dead
 
 
-def _show_workers(picture: Picture, loading: Sequence[Position]) -> Iterable[Reason]:
-    for item in loading:
-        if worker := find_stuck_worker(picture.stacks, item):
-            yield Reason(ReasonKind.WORKER, worker.weight, (item.rank,), worker)
-
-
-def _advise_loading(picture: Picture, first: Position) -> tuple[str, ...]:
-    return _look_at_source(picture, first), "restart_before_step"
-
-
 def _look_at_source(picture: Picture, first: Position) -> str:
     if worker := find_stuck_worker(picture.stacks, first):
-        return "find_why_worker_ended" if worker.is_dead else "look_at_worker"
+        return FIND_WHY_WORKER_ENDED if worker.is_dead else LOOK_AT_WORKER
     if first.kernel.target.startswith("/"):
-        return "look_at_mount"
+        return LOOK_AT_MOUNT
     if first.wait_place:
-        return "wait_place"
+        return WAIT_PLACE
     blocked = BlockedRank(Job(picture), first)
-    return "look_at_storage" if blocked.on_storage or blocked.in_file_call else "read_code"
+    return LOOK_AT_STORAGE if blocked.on_storage or blocked.in_file_call else READ_CODE
 
 
-def _is_saving(_: Picture, position: Position) -> bool:
+# Saving
+
+PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
+"""Phases by which a job itself says that it saves."""
+
+WAIT_FOR_SAVE = "wait for pid {pid}, or check how fast {destination} accepts data on {node}"
+CHECKPOINT_IS_OLDER = "this checkpoint is not complete: a restart uses the one before it"
+LOOK_AT_OTHER_END = "check the other end of {target} from {node}"
+
+
+def find_saving(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that save a checkpoint."""
+    found = [item for item in picture.sinks if _is_saving(item)]
+    if not found:
+        return None
+    first = found[0]
+    if first.moving:
+        advice = WAIT_FOR_SAVE
+    else:
+        is_remote = first.wait.wait_class == "network" and name_target(first.kernel)
+        advice = LOOK_AT_OTHER_END if is_remote else LOOK_AT_DESTINATION
+
+    def write_movement(position: Position) -> str:
+        moves = "it is moving data" if position.moving else "no data moves"
+        return join_sentences(moves, write_child(picture, position))
+
+    return accuse_elsewhere(
+        picture,
+        found,
+        Cause.CHECKPOINT_STALL,
+        reasons=[
+            *(
+                movement_reason(item, 0.0 if item.moving else IDLE_SAVE_WEIGHT)
+                for item in found[:MAX_QUOTED]
+            ),
+            *child_reasons(picture, found[:MAX_QUOTED]),
+        ],
+        advice=(advice, CHECKPOINT_IS_OLDER),
+        besides=write_movement,
+    )
+
+
+def _is_saving(position: Position) -> bool:
     if position.frame_class is FrameClass.CHECKPOINT:
         return True
     says_so = any(word in position.phase.lower() for word in PHASE_WORDS)
     return says_so and position.frame_class.traits.may_be_saving
 
 
-def _show_saving(picture: Picture, saving: Sequence[Position]) -> Iterable[Reason]:
-    for item in saving[:MAX_QUOTED]:
-        yield movement_reason(item, 0.0 if item.moving else IDLE_SAVE_WEIGHT)
-    yield from child_reasons(picture, saving[:MAX_QUOTED])
+# Computing
+
+READ_LOOP = (
+    "read the loop around {place}: which condition ends it, and can the input of rank {rank} "
+    "prevent that?"
+)
+RECORD_TIME = "`py-spy record --pid {pid}` shows where rank {rank} spends its time"
 
 
-def _advise_saving(_: Picture, first: Position) -> tuple[str, ...]:
-    if first.moving:
-        return "wait_for_save", "checkpoint_is_older"
-    is_remote = first.wait.wait_class == "network" and name_target(first.kernel)
-    return "look_at_other_end" if is_remote else "look_at_destination", "checkpoint_is_older"
+def find_busy(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that spin in their own code."""
+    found = [item for item in picture.sinks if _is_busy(item)]
+    return accuse_elsewhere(
+        picture,
+        found,
+        Cause.BUSY_LOOP,
+        reasons=movement_reasons(found, BUSY_WEIGHT),
+        advice=(READ_LOOP, RECORD_TIME),
+        why_not=doubt_many(picture, found),
+        besides=_write_use,
+    )
 
 
-def _is_busy(_: Picture, position: Position) -> bool:
+def _is_busy(position: Position) -> bool:
     """Return whether it spins in its own code; a name such as `Sampler` is no sign of loading."""
     if position.native is not None and position.native.kind not in CODE:
         return False
@@ -131,7 +195,48 @@ def _is_busy(_: Picture, position: Position) -> bool:
     return position.spins and (position.frame_class.traits.hides_any_call or loads_by_name)
 
 
-def _waits_for_network(_: Picture, position: Position) -> bool:
+def _write_use(position: Position) -> str:
+    native, where = position.native, ""
+    if native is not None and native.kind is NativeKind.PYTHON:
+        where = " in Python"
+    elif native is not None and native.library:
+        where = f" in {clean(native.library, 64)}"
+    return f"it uses {position.evidence.movement.cpu_cores:.1f} CPU cores{where}"
+
+
+# Talking
+
+FIND_SERVICE = (
+    "find which service rank {rank} on {node} is connected to, and whether that service answers"
+)
+GIVE_A_TIMEOUT = "add a timeout and a retry to that call"
+
+
+def find_network_wait(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that stay in a network call."""
+    found = [item for item in picture.sinks if _waits_for_network(item)]
+    if not found:
+        return None
+    is_known = bool(name_target(found[0].kernel))
+    return accuse_elsewhere(
+        picture,
+        found,
+        Cause.NETWORK_WAIT,
+        reasons=[
+            of_rank(
+                "network",
+                SOCKET_WEIGHT,
+                item,
+                f"{_name_thread(item)} is in a network call in both dumps",
+            )
+            for item in found[:MAX_QUOTED]
+        ],
+        advice=(LOOK_AT_OTHER_END if is_known else FIND_SERVICE, GIVE_A_TIMEOUT),
+        why_not=doubt_many(picture, found),
+    )
+
+
+def _waits_for_network(position: Position) -> bool:
     """Return whether it stays in a network call, and not for another rank."""
     if not position.asleep or not position.unchanged:
         return False
@@ -141,16 +246,65 @@ def _waits_for_network(_: Picture, position: Position) -> bool:
     return position.frame_class in (FrameClass.USER, FrameClass.NONE) and wait_class == "network"
 
 
-def _show_sockets(_: Picture, remote: Sequence[Position]) -> Iterable[Reason]:
-    for item in remote[:MAX_QUOTED]:
-        yield Reason(ReasonKind.SOCKET, SOCKET_WEIGHT, (item.rank,), item)
+def _name_thread(position: Position) -> str:
+    dump, stack = position.last_dump, position.stack
+    threads = dump.threads if dump else ()
+    inside = [thread for thread in threads if stack and thread.digest == stack.digest]
+    named = inside and not any(thread.main for thread in inside)
+    return f"its thread `{clean(inside[0].name, 60)}`" if named else "its main thread"
 
 
-def _advise_network(_: Picture, first: Position) -> tuple[str, ...]:
-    return "look_at_other_end" if name_target(first.kernel) else "find_service", "give_a_timeout"
+# Locks
+
+MESSAGE_CALLS = ("send", "recv", "receive")
+"""Parts of the names of calls that exchange messages between two ranks."""
+
+READ_LOCK = (
+    "read the code around {place}: which lock does it acquire, and does a caller or another "
+    "waiting thread hold that lock?"
+)
+READ_LOCK_OR_MESSAGE = (
+    "read the code around {place}: does rank {rank} wait there for a message of another rank "
+    "(`irecv().wait()`), or for a lock?"
+)
 
 
-def _is_deadlocked(_: Picture, position: Position) -> bool:
+def find_locked(picture: Picture) -> Accusation | None:
+    """Accuse the ranks that stay at a lock.
+
+    Asleep in a futex under the user's line is `irecv(...).wait()`, too: ranks of which that may be
+    so come last.
+    """
+    found = [item for item in picture.sinks if _is_deadlocked(item)]
+    found = found or [item for item in picture.secondary if _is_deadlocked(item)]
+    if not found:
+        return None
+
+    def write_lock(position: Position) -> str:
+        return join_sentences(write_place_of_wait(position), write_child(picture, position))
+
+    return accuse_elsewhere(
+        picture,
+        found,
+        Cause.LOCK_DEADLOCK,
+        reasons=[
+            *(of_rank("threads", LOCK_WEIGHT, i, _show_lock(i)) for i in found[:MAX_QUOTED]),
+            *child_reasons(picture, found[:MAX_QUOTED]),
+        ],
+        advice=(_read_lock(picture, found[0]), DUMP_THREADS),
+        why_not=doubt_many(picture, found),
+        besides=write_lock,
+    )
+
+
+def _show_lock(position: Position) -> str:
+    dump = position.last_dump
+    others = len(dump.threads) - 1 if dump else 0
+    rest = f"also unchanged: {others} other Python threads" if others else "no other Python thread"
+    return f"waits for a lock in both dumps; {rest}"
+
+
+def _is_deadlocked(position: Position) -> bool:
     """Return whether its main thread stays at one lock while nothing in its process moves.
 
     A thread that runs, holds the GIL or is on its way may release it: then it is not a deadlock.
@@ -169,18 +323,12 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
     return runs or places[0] != places[-1]
 
 
-def _show_locks(picture: Picture, locked: Sequence[Position]) -> Iterable[Reason]:
-    for item in locked[:MAX_QUOTED]:
-        yield Reason(ReasonKind.LOCK, LOCK_WEIGHT, (item.rank,), item)
-    yield from child_reasons(picture, locked[:MAX_QUOTED])
-
-
-def _advise_lock(picture: Picture, first: Position) -> tuple[str, ...]:
+def _read_lock(picture: Picture, first: Position) -> str:
     if first.wait_place:
-        return "wait_place", "dump_threads"
+        return WAIT_PLACE
     # In the kernel, a wait for a message of another rank is a wait for a lock, too.
     may_be_message = first.rank in picture.uncertain or _exchanges_messages(picture, first)
-    return "read_lock_or_message" if may_be_message else "read_lock", "dump_threads"
+    return READ_LOCK_OR_MESSAGE if may_be_message else READ_LOCK
 
 
 def _exchanges_messages(picture: Picture, first: Position) -> bool:
@@ -190,43 +338,3 @@ def _exchanges_messages(picture: Picture, first: Position) -> bool:
         return True
     calls = {item.reading.what for item in picture.waiting if item.reading is not None}
     return any(word in call for call in calls for word in MESSAGE_CALLS)
-
-
-_LOCKED = Activity(
-    cause=Cause.LOCK_DEADLOCK, fits=_is_deadlocked, reasons=_show_locks, advise=_advise_lock
-)
-
-_LOADING = Activity(
-    cause=Cause.DATALOADER_STALL,
-    fits=_is_loading,
-    reasons=_show_workers,
-    advise=_advise_loading,
-    is_rank_by_rank=False,
-)
-
-ACTIVITIES = (
-    _LOADING,
-    replace(_LOADING, fits=_was_fed, why_not=(doubts.FED_BY_PROCESS,)),
-    Activity(
-        cause=Cause.CHECKPOINT_STALL,
-        fits=_is_saving,
-        reasons=_show_saving,
-        advise=_advise_saving,
-        is_rank_by_rank=False,
-    ),
-    Activity(
-        cause=Cause.BUSY_LOOP,
-        fits=_is_busy,
-        reasons=lambda _, busy: movement_reasons(busy, BUSY_WEIGHT),
-        advise=lambda *_: ("read_loop", "record_time"),
-    ),
-    Activity(
-        cause=Cause.NETWORK_WAIT,
-        fits=_waits_for_network,
-        reasons=_show_sockets,
-        advise=_advise_network,
-    ),
-    _LOCKED,
-    # Asleep in a futex under the user's line is `irecv(...).wait()`, too: in doubt, an alternative.
-    replace(_LOCKED, among=lambda picture: picture.secondary),
-)

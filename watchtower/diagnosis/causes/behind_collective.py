@@ -7,12 +7,60 @@ confident answer.
 
 from __future__ import annotations
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    MAX_QUOTED,
+    Accusation,
+    Doubt,
+    Reason,
+    Tier,
+)
+from watchtower.diagnosis.advice import DUMP_THREADS, READ_CODE, WAIT_PLACE
+from watchtower.diagnosis.blocked_rank import BlockedRank
+from watchtower.diagnosis.bystanders import write_child
+from watchtower.diagnosis.deaths import write_ending
+from watchtower.diagnosis.domain import ELSEWHERE, IN_OWN_CODE, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.diagnosis.picture import Picture
+from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import GAVE_UP_WEIGHT, child_reasons, movement_reasons
-from watchtower.wire.verdict import Cause
+from watchtower.diagnosis.words import write_place_of_wait
+from watchtower.evidence.gpus import WORKING
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.text import join_sentences
+
+
+def _runs_own_kernel(rank: BlockedRank) -> bool:
+    use = rank.job.picture.gpu_use(rank.position.rank)
+    return rank.position.waits_for_device and use is not None and use.pattern in WORKING
+
+
+WHOM = (
+    *ELSEWHERE,
+    Line(
+        Domain.USER_CODE, "the rank waits for its device, and its GPU still works", _runs_own_kernel
+    ),
+    IN_OWN_CODE,
+)
+
+COARSE = Doubt("coarse", 0.8, "the stack of {suspects} fits none of the known causes")
+PAIR = Doubt(
+    "pair",
+    0.6,
+    "there are only two ranks, and either may be in a call that the other never makes",
+)
+NO_ANSWER = Doubt(
+    "no_answer",
+    CANDIDATE,
+    "{suspects} may wait like the others: the samples do not show it",
+)
+HAD_NOT_GIVEN_UP = Doubt(
+    "had_not_given_up",
+    CANDIDATE,
+    "only that {suspects} ended later, and in another way, separates it from the others",
+)
+
+DUMP_RANK = "check rank {rank} on {node}: `py-spy dump --pid {pid}`"
 
 
 def find(picture: Picture) -> Accusation | None:
@@ -26,9 +74,17 @@ def find(picture: Picture) -> Accusation | None:
         sinks,
         Cause.BEHIND_COLLECTIVE,
         reasons=[*movement_reasons(sinks), *child_reasons(picture, sinks[:MAX_QUOTED])],
-        why_not=[doubts.PAIR if known < 3 else doubts.COARSE, *doubt_many(picture, sinks)],
-        advice=(*(("wait_place",) if sinks[0].wait_place else ()), "read_code", "dump_threads"),
+        why_not=[PAIR if known < 3 else COARSE, *doubt_many(picture, sinks)],
+        advice=(*((WAIT_PLACE,) if sinks[0].wait_place else ()), READ_CODE, DUMP_THREADS),
+        besides=lambda position: _write_activity(picture, position),
     )
+
+
+def _write_activity(picture: Picture, position: Position) -> str:
+    if position.place is Place.UNSEEN:
+        return ""
+    moves = "it uses CPU or moves data" if position.moving else write_place_of_wait(position)
+    return join_sentences(moves, write_child(picture, position))
 
 
 def _name_candidates(picture: Picture) -> Accusation | None:
@@ -41,8 +97,9 @@ def _name_candidates(picture: Picture) -> Accusation | None:
         picture,
         silent,
         Cause.BEHIND_COLLECTIVE,
-        why_not=[doubts.NO_ANSWER],
-        advice=("dump_rank",),
+        why_not=[NO_ANSWER],
+        advice=(DUMP_RANK,),
+        besides=lambda position: _write_activity(picture, position),
     )
 
 
@@ -50,11 +107,12 @@ def _name_awaited(picture: Picture) -> Accusation:
     """Name the ranks that all others may have waited for until they gave up. No rank is left."""
     found = picture.first_hand
     left, first = tuple(sorted(death.rank for death in found.deaths)), found.deaths[0]
+    text = f"rank {first.rank} {write_ending(first)}"
     return Accusation(
         cause=Cause.BEHIND_COLLECTIVE,
         tier=Tier.STACKS,
         suspects=tuple(death.position for death in found.awaited),
-        reasons=(Reason(ReasonKind.ENDING, GAVE_UP_WEIGHT, left, first),),
-        doubts=(doubts.HAD_NOT_GIVEN_UP,),
-        advice=("read_code",),
+        reasons=(Reason("ending", GAVE_UP_WEIGHT, left, text),),
+        doubts=(HAD_NOT_GIVEN_UP,),
+        advice=(READ_CODE,),
     )

@@ -15,24 +15,87 @@ while that of most other ranks does. (An embedded interpreter has such roots eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
-from watchtower.diagnosis.deaths import Death, find_put_to_death
-from watchtower.diagnosis.doubts import Doubt
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    MAX_QUOTED,
+    Accusation,
+    Doubt,
+    Reason,
+    Tier,
+    of_rank,
+)
+from watchtower.diagnosis.blocked_rank import BlockedRank
+from watchtower.diagnosis.deaths import (
+    Death,
+    find_put_to_death,
+    write_aftermath,
+    write_aftermath_in_order,
+    write_ending,
+    write_exception,
+)
+from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.elsewhere import find_doubts
 from watchtower.diagnosis.first_hand import Basis, FirstHand
 from watchtower.diagnosis.picture import Picture
-from watchtower.diagnosis.position import Place
+from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, stack_reason, step_reason
-from watchtower.diagnosis.subjects import Deaths, Lingering, LingeringRanks
 from watchtower.diagnosis.waits.mismatches import Ground
-from watchtower.evidence.exits import DeathKind
+from watchtower.diagnosis.words import name_rank, where_of, write_likewise, write_others
+from watchtower.evidence.errors import read_error
+from watchtower.evidence.exits import DeathKind, classify_ending
 from watchtower.evidence.frames import last_component
 from watchtower.evidence.threads import KnownStack
 from watchtower.wire.dumps import RankDump
-from watchtower.wire.verdict import Cause
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences
+
+
+def _raised(domain: Domain) -> Callable[[BlockedRank], bool]:
+    def holds(rank: BlockedRank) -> bool:
+        evidence = rank.position.evidence
+        known = evidence.ended or evidence.beat
+        if known is None or not known.exception_type:
+            return False
+        return read_error(known.exception_type, known.exception_text).domain is domain
+
+    return holds
+
+
+def _died(*kinds: DeathKind) -> Callable[[BlockedRank], bool]:
+    return lambda rank: classify_ending(rank.position.evidence.ended) in kinds
+
+
+def _raised_its_own(rank: BlockedRank) -> bool:
+    """Return whether it raised an exception that does not follow from another rank."""
+    evidence = rank.position.evidence
+    return evidence.ended is None or _died(DeathKind.OWN_EXCEPTION)(rank)
+
+
+WHOM = (Line(Domain.USER_CODE),)
+"""Of ranks that had too little memory, or left with code 0."""
+
+WHOM_OF_EXCEPTION = (
+    Line(Domain.STORAGE, "the exception comes from a file system", _raised(Domain.STORAGE)),
+    Line(Domain.GPU, "the exception reports a failure of CUDA or a GPU", _raised(Domain.GPU)),
+    Line(Domain.NODE, "NCCL reports a failed call of the system", _raised(Domain.NODE)),
+    Line(
+        Domain.NETWORK,
+        "a connection was lost, or a service outside the job was not reached",
+        _raised(Domain.NETWORK),
+    ),
+    Line(Domain.USER_CODE, "any other exception, except a wait that ended", _raised_its_own),
+)
+WHOM_OF_DEATH = (
+    Line(
+        Domain.USER_CODE,
+        "a crash, or an exit code of its own",
+        _died(DeathKind.CRASH, DeathKind.EXIT_CODE, DeathKind.EXIT_ONE),
+    ),
+    Line(Domain.OPERATOR, "SIGTERM or a similar signal", _died(DeathKind.TERMINATED)),
+)
+"""SIGKILL may come from anywhere, and SIGABRT from a watchdog that stopped waiting for others."""
 
 KINDS = {
     Cause.OOM_KILLED: frozenset({DeathKind.OOM}),
@@ -75,17 +138,90 @@ LINGERS_WEIGHT = 0.8
 PROGRAM_ROOTS = frozenset({"<module>", "_run_module_as_main"})
 """Where the main stack of a Python program begins, started as a file or by `python -m`."""
 
+SEVERAL_DEATHS = Doubt("several_deaths", 0.9, "several ranks ended at the same moment")
+CONNECTION_LOST = Doubt(
+    "connection_lost", 0.6, "the other end of the lost connection may be outside the job"
+)
+CONNECTION_LOST_AMONG_OTHERS = Doubt(
+    "connection_lost_among_others",
+    CANDIDATE,
+    "a lost connection may be a consequence, and other ranks are in trouble",
+)
+FIRST_OF_SAME = Doubt(
+    "first_of_same",
+    0.8,
+    "other ranks raised the same error, and only the time separates {suspects} from them",
+)
+FIRST_OF_VICTIMS = Doubt(
+    "first_of_victims",
+    0.55,
+    "each rank reports a lost connection, and only the time separates {suspects} from the others",
+)
+ODD_TEXT = Doubt(
+    "odd_text",
+    0.55,
+    "other ranks ended at the same moment, and only the text separates {suspects} from them",
+)
+MAY_HAVE_GIVEN_UP = Doubt(
+    "may_have_given_up",
+    0.6,
+    "these ranks may have given up waiting for a rank that ended after them",
+)
+LEFT_AFTERWARDS = Doubt(
+    "left_afterwards",
+    0.75,
+    "no rank waits, so the job may have ended normally, with errors at exit",
+)
+MOST_LEFT = Doubt("most_left", CANDIDATE, "most ranks have exited")
+
+COMPARE_MEMORY = (
+    "compare the memory limit of the job's cgroup on {node} with what its ranks and their data "
+    "loader workers use"
+)
+USE_LESS_MEMORY = (
+    "lower the number of workers or the prefetch depth, or raise the limit, then restart from the "
+    "last checkpoint"
+)
+READ_TRACEBACK = "read the traceback in the output of rank {rank} on {node}"
+FIX_AND_RESTART = "fix the cause, then restart the job from its last checkpoint"
+RESTART = "restart the job from its last checkpoint"
+FIND_CORE_DUMP = "check for a core dump and for faulthandler output of rank {rank} on {node}"
+FIND_SIGKILL = (
+    "find which process sent SIGKILL on {node}: read the kernel log and the scheduler's log"
+)
+READ_WHAT_GAVE_UP = (
+    "read the last lines of the output of rank {rank} on {node}: they show which check or timeout "
+    "aborted it"
+)
+FIND_SIGNAL = (
+    "find which process sent the signal on {node}: read the logs of the scheduler and of the "
+    "launcher"
+)
+READ_LAST_LINES = "read the last lines of the output of rank {rank} on {node}"
+FIND_WHY_IT_LEFT = (
+    "find why rank {rank} on {node} left its loop: it had fewer batches than the others, or only "
+    "this rank met a stop condition"
+)
+FIND_WHY_ITS_PROGRAM_ENDED = (
+    "find why rank {rank} on {node} left its loop: read the last lines of its output; count its "
+    "batches; check its stop conditions"
+)
+END_PROCESS = (
+    "end pid {pid} (a non-daemon thread or an exit handler keeps it alive), then restart the job "
+    "from its last checkpoint"
+)
+
 ADVICE = {
-    DeathKind.OOM: ("compare_memory", "use_less_memory"),
-    DeathKind.OWN_EXCEPTION: ("read_traceback", "fix_and_restart"),
-    DeathKind.CONSEQUENTIAL: ("read_traceback", "fix_and_restart"),
-    DeathKind.CRASH: ("find_core_dump", "restart"),
-    DeathKind.KILLED: ("find_sigkill", "restart"),
-    DeathKind.ABORTED: ("read_what_gave_up", "restart"),
-    DeathKind.TERMINATED: ("find_signal", "restart"),
-    DeathKind.CLEAN: ("find_why_it_left", "restart"),
+    DeathKind.OOM: (COMPARE_MEMORY, USE_LESS_MEMORY),
+    DeathKind.OWN_EXCEPTION: (READ_TRACEBACK, FIX_AND_RESTART),
+    DeathKind.CONSEQUENTIAL: (READ_TRACEBACK, FIX_AND_RESTART),
+    DeathKind.CRASH: (FIND_CORE_DUMP, RESTART),
+    DeathKind.KILLED: (FIND_SIGKILL, RESTART),
+    DeathKind.ABORTED: (READ_WHAT_GAVE_UP, RESTART),
+    DeathKind.TERMINATED: (FIND_SIGNAL, RESTART),
+    DeathKind.CLEAN: (FIND_WHY_IT_LEFT, RESTART),
 }
-LAST_LINES = ("read_last_lines", "restart")
+LAST_LINES = (READ_LAST_LINES, RESTART)
 
 
 def find_ended(cause: Cause, picture: Picture) -> Accusation | None:
@@ -112,9 +248,9 @@ def find_exited_early(picture: Picture) -> Accusation | None:
     victims = [death for death in deaths if _followed(death, left)]
     if not waiting and not victims:
         return None
-    why_not = () if waiting else (doubts.LEFT_AFTERWARDS,)
+    why_not = () if waiting else (LEFT_AFTERWARDS,)
     if len(left) > len(waiting) + len(victims):
-        why_not = (doubts.MOST_LEFT,)
+        why_not = (MOST_LEFT,)
     return _accuse(picture, left, Cause.EXITED_EARLY, why_not)
 
 
@@ -125,20 +261,32 @@ def _accuse(
     accused = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in accused)
     reasons = [
-        *(Reason(ReasonKind.ENDING, WEIGHTS[d.kind], (d.rank,), d) for d in dead[:MAX_QUOTED]),
+        *(_ending_reason(WEIGHTS[each.kind], [each]) for each in dead[:MAX_QUOTED]),
         *peers_reason(picture, suspects),
         *step_reason(picture, suspects[0]),
         *_aftermath(dead[0], others),
     ]
+    ended = {death.rank: death for death in dead}
     return Accusation(
         cause=cause,
         tier=Tier.STACKS if _may_follow_mismatch(picture, dead) else Tier.CANNOT_ANSWER,
         suspects=suspects,
         reasons=tuple(reasons),
-        doubts=(*why_not, *((doubts.SEVERAL_DEATHS,) if len(dead) > 1 else ())),
+        doubts=(*why_not, *((SEVERAL_DEATHS,) if len(dead) > 1 else ())),
+        why=lambda position: write_ending(ended[position.rank]),
+        summary=join_sentences(
+            f"{name_rank(suspects[0])} {write_ending(dead[0])}",
+            write_likewise(suspects),
+            write_others(picture, suspects),
+            write_aftermath(others),
+        ),
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
-        about=Deaths(tuple(dead), others),
     )
+
+
+def _ending_reason(weight: float, alike: Sequence[Death]) -> Reason:
+    first, ranks = alike[0], tuple(sorted(death.rank for death in alike))
+    return Reason("ending", weight, ranks, f"rank {first.rank} {write_ending(first)}")
 
 
 def _accuse_none(picture: Picture, found: FirstHand, cause: Cause) -> Accusation:
@@ -151,34 +299,48 @@ def _accuse_none(picture: Picture, found: FirstHand, cause: Cause) -> Accusation
         alike.setdefault(death.shape, []).append(death)
     shown = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in shown)
-    reasons = [
-        Reason(ReasonKind.ENDING, weight, tuple(sorted(d.rank for d in each)), each[0])
-        for each in list(alike.values())[:MAX_QUOTED]
-    ]
+    reasons = [_ending_reason(weight, each) for each in list(alike.values())[:MAX_QUOTED]]
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
         reasons=(*reasons, *_aftermath(dead[0], others)),
-        doubts=(doubts.MAY_HAVE_GIVEN_UP,) if found.awaited else (),
+        doubts=(MAY_HAVE_GIVEN_UP,) if found.awaited else (),
+        summary=join_sentences(
+            _summarise_alike(picture, dead),
+            write_aftermath(others),
+            "no rank is known to be the first",
+        ),
         advice=ADVICE.get(dead[0].kind, LAST_LINES),
-        about=Deaths(dead, others),
         witnesses=tuple(death.position for death in dead),
     )
 
 
+def _summarise_alike(picture: Picture, dead: Sequence[Death]) -> str:
+    """Return "all 8 ranks exited with code 3 (after step 41, 2 s ago)"; if their texts differ, the
+    first one is quoted."""
+    first, ending = dead[0], write_ending(dead[0])
+    if len({death.shape for death in dead}) > 1:
+        ending = f"ended by errors: rank {first.rank} {ending}"
+    elif ending.startswith("was "):
+        ending = f"were {ending[4:]}"
+    ranks = count_ranks(len(picture.by_rank))
+    is_all = len(dead) == len(picture.by_rank)
+    return f"{f'all {ranks}' if is_all else f'{len(dead)} of {ranks}'} {ending}"
+
+
 def _aftermath(first: Death, others: tuple[Death, ...]) -> Iterator[Reason]:
     if others:
-        ranks, about = tuple(death.rank for death in others), Deaths((first,), others)
-        yield Reason(ReasonKind.AFTERMATH, AFTERMATH_WEIGHT, ranks, about)
+        ranks, text = tuple(d.rank for d in others), write_aftermath_in_order(others, first)
+        yield Reason("aftermath", AFTERMATH_WEIGHT, ranks, text)
 
 
 def _doubt_first(picture: Picture, found: FirstHand) -> tuple[Doubt, ...]:
     """Return why the deaths may not be the cause, by what separates them from the others."""
     is_victim = found.deaths[0].kind is DeathKind.CONSEQUENTIAL
     if found.basis is Basis.TEXT:
-        return (doubts.ODD_TEXT,)
+        return (ODD_TEXT,)
     if found.basis is Basis.TIME:
-        return (doubts.FIRST_OF_VICTIMS if is_victim else doubts.FIRST_OF_SAME,)
+        return (FIRST_OF_VICTIMS if is_victim else FIRST_OF_SAME,)
     return _doubt_connection(picture) if is_victim else ()
 
 
@@ -204,7 +366,7 @@ def _doubt_connection(picture: Picture) -> tuple[Doubt, ...]:
     others = picture.missing or picture.at(Place.CANNOT_RUN, Place.UNSEEN)
     # Without a rank that is left, all other deaths have been explained.
     is_alone = (len(picture.deaths) == 1 or not picture.live) and not others
-    return (doubts.CONNECTION_LOST if is_alone else doubts.CONNECTION_LOST_AMONG_OTHERS,)
+    return (CONNECTION_LOST if is_alone else CONNECTION_LOST_AMONG_OTHERS,)
 
 
 def _is_another_reason(deaths: Sequence[Death]) -> bool:
@@ -224,26 +386,59 @@ def _followed(death: Death, left: Sequence[Death]) -> bool:
 def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
     """Accuse ranks whose program is over, by an exception or not, while their process is there."""
     by_exception = cause is Cause.EXCEPTION
-    found = [each for each in find_lingering(picture) if each.has_raised is by_exception]
-    if not found:
+    suspects = [i for i in find_lingering(picture) if bool(_last_words(i)) is by_exception]
+    if not suspects:
         return None
-    suspects = tuple(each.position for each in found)
-    reasons = [*map(_lingers, found[:MAX_QUOTED]), *peers_reason(picture, suspects)]
+    reasons = [
+        *(
+            of_rank("ending", LINGERS_WEIGHT, item, _write_exit(item))
+            for item in suspects[:MAX_QUOTED]
+        ),
+        *peers_reason(picture, suspects),
+    ]
     for item in suspects[:MAX_QUOTED]:
         reasons += stack_reason(item)
         reasons += step_reason(picture, item)
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
-        suspects=suspects,
+        suspects=tuple(suspects),
         reasons=tuple(reasons),
         doubts=find_doubts(picture, suspects),
-        advice=("read_traceback" if by_exception else "find_why_its_program_ended", "end_process"),
-        about=LingeringRanks(tuple(found)),
+        why=_write_lingering,
+        advice=(READ_TRACEBACK if by_exception else FIND_WHY_ITS_PROGRAM_ENDED, END_PROCESS),
     )
 
 
-def find_lingering(picture: Picture) -> tuple[Lingering, ...]:
+def _last_words(position: Position) -> str:
+    """Return the exception that ended a program: "ValueError: bad shard"; empty without one."""
+    beat = position.evidence.beat
+    if beat is None or not (beat.exception_type or beat.exception_text):
+        return ""
+    return write_exception(beat.exception_type, beat.exception_text)
+
+
+def _write_exit(position: Position) -> str:
+    raised = _last_words(position)
+    words = f"; it raised {clean(raised)}" if raised else ""
+    return f"its main thread has left the program and is exiting{words}"
+
+
+def _write_lingering(position: Position) -> str:
+    """Return "left its program after step 41. Its process has not exited: it has been at ...".
+
+    The second sentence is about the process.
+    """
+    raised, place = _last_words(position), where_of(position)
+    after = "" if position.step is None else f" after step {position.step}"
+    left = f"raised {raised}" if raised else "left its program"
+    at = f": it has been at {place}" if place else ""
+    return join_sentences(
+        f"{left}{after}", f"its process has not exited{at} for {format_duration(position.age_s)}"
+    )
+
+
+def find_lingering(picture: Picture) -> tuple[Position, ...]:
     """Return the ranks that left their program while others wait, in ascending order."""
     known = {digest: _find_root(each) for digest, each in picture.stacks.items()}
     roots = {
@@ -253,7 +448,7 @@ def find_lingering(picture: Picture) -> tuple[Lingering, ...]:
     inside = sum(bool(seen) and seen[-1] in PROGRAM_ROOTS for seen in roots.values())
     if 2 * inside <= len(picture.live) or not picture.waiting:
         return ()
-    return tuple(Lingering(item) for item in picture.sinks if _is_outside(roots[item.rank]))
+    return tuple(item for item in picture.sinks if _is_outside(roots[item.rank]))
 
 
 def _is_outside(roots: Sequence[str]) -> bool:
@@ -272,7 +467,3 @@ def _root_of(dump: RankDump, roots: Mapping[str, str]) -> str:
 def _find_root(known: KnownStack) -> str:
     frames = known.stack.frames
     return last_component(frames[-1].function) if frames else ""
-
-
-def _lingers(found: Lingering) -> Reason:
-    return Reason(ReasonKind.LINGERS, LINGERS_WEIGHT, (found.position.rank,), found)

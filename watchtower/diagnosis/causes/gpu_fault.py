@@ -1,23 +1,46 @@
-"""A GPU reported an error that can explain why its rank does not continue.
+"""A GPU reported an error that can explain why its rank does not continue, or its driver does not
+answer.
 
 The kernel log names the GPU, and often the process. Errors for which the program is to blame, and
-errors that follow another one, accuse no GPU (`service/xids.toml`).
+errors that follow another one, accuse no GPU (`watchtower/service/xids.toml`).
+
+A call of the driver that does not return is one of the agent's own: the rank probably gets no
+answer either. These calls are made for one GPU each, and name it. Where a lock of the driver blocks
+the calls for all GPUs, the one that was blocked first is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
-from watchtower.diagnosis.doubts import Doubt
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    MAX_QUOTED,
+    Accusation,
+    Doubt,
+    Tier,
+    of_rank,
+)
+from watchtower.diagnosis.advice import RESTART_BEFORE_STEP
+from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
+from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import peers_reason, step_reason
-from watchtower.diagnosis.subjects import FaultyGpu, FaultyGpus
-from watchtower.evidence.xids import FAMILIES, find_gpu_errors
-from watchtower.wire.verdict import Cause
+from watchtower.evidence.gpus import STUCK_FAMILY
+from watchtower.evidence.xids import (
+    FAMILIES,
+    NEEDS_RESET_MEANS,
+    ActionSource,
+    GpuError,
+    find_gpu_errors,
+)
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.text import clean, format_duration, join_words
 
-ERROR_WEIGHT = 0.85
+WHOM = (Line(Domain.GPU),)
+
+ERROR_WEIGHT, CALL_WEIGHT = 0.85, 0.75
 
 BEFORE_S = 60.0
 """An error may come this many seconds before the last step: queued work still ends."""
@@ -25,29 +48,85 @@ BEFORE_S = 60.0
 STEPS_AFTER = 3
 """A rank that made more steps than this after the error went on in spite of it."""
 
+AT_ONCE_S = 1.0
+"""An error this close to the last step came "at the last step": reports are a second apart."""
 
-def find(picture: Picture) -> Accusation | None:
+LEAST_S = 5.0
+"""A call that has not returned for less than this may be slow. Some take 3 s on a cold driver."""
+
+MAX_ERRORS = 4
+"""Later errors of a GPU that are named."""
+
+GPU_ERROR_BESIDE = Doubt(
+    "gpu_error_beside", CANDIDATE, "{suspects} waits for others, and another rank does not"
+)
+GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75, "the job continued after the error of the GPU")
+
+ACTIONS = {
+    "restart_app": "restart the job from its last checkpoint; if it happens again on GPU {device} "
+    "of {node}, replace that GPU",
+    "reset_gpu": "drain {node}, then reset GPU {device}: `nvidia-smi --gpu-reset`; {source}",
+    "reboot_node": "drain and reboot {node}: only a reboot brings GPU {device} back; {source}",
+    "check_mechanicals": "drain {node} and check the power cables of GPU {device}; {source}",
+    "check_link": "drain {node} and check the NVLinks of GPU {device}: `nvidia-smi nvlink "
+    "--status`, and the fabric manager; {source}",
+    "update_software": "update the driver and the firmware of {node}; {source}",
+    "contact_support": "drain {node} and report GPU {device} to its vendor; {source}",
+}
+"""What helps, by the actions of `watchtower/service/xids.toml`."""
+
+READ_XIDS = "on {node}: `dmesg --level=err,warn | grep -i xid` shows every error of its GPUs"
+REBOOT_STUCK_DRIVER = (
+    "drain and reboot {node}: no process can use a driver that does not answer; read its kernel "
+    "log for Xid lines first"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyGpu:
+    """A rank whose GPU reported errors, the earliest first."""
+
+    position: Position
+    errors: tuple[GpuError, ...]
+    before_s: float
+    """Seconds from the first error to the last step of the rank; negative if it came later."""
+
+    @property
+    def text(self) -> str:
+        """Why the rank is suspected: "uses GPU 0000:3b:00, which reported Xid 79 at its last step
+        (the GPU has ...)"."""
+        error = self.errors[0]
+        side = "before" if self.before_s > 0 else "after"
+        when = f"{format_duration(abs(self.before_s))} {side} its last step"
+        if abs(self.before_s) < AT_ONCE_S:
+            when = "at its last step"
+        did = "failed" if error.code is None else f"reported {_name_error(error)}"
+        return f"uses GPU {clean(error.device, 32)}, which {did} {when} ({error.means})"
+
+
+def find_error(picture: Picture) -> Accusation | None:
     """Accuse the ranks whose GPUs reported errors around their last step, the earliest first."""
     found = sorted(_find_faulty(picture), key=lambda each: -each.errors[0].age_s)
     if not found:
         return None
     suspects = tuple(each.position for each in found)
-    reasons = [
-        Reason(ReasonKind.GPU_ERROR, ERROR_WEIGHT, (each.position.rank,), each)
-        for each in found[:MAX_QUOTED]
-    ]
+    first, why = found[0].errors[0], {each.position.rank: each.text for each in found}
     return Accusation(
         cause=Cause.GPU_FAULT,
         tier=Tier.CANNOT_ANSWER,
         suspects=suspects,
         reasons=(
-            *reasons,
+            *(
+                of_rank("gpu", ERROR_WEIGHT, each.position, f"{each.text}{_name_later(each)}")
+                for each in found[:MAX_QUOTED]
+            ),
             *step_reason(picture, suspects[0]),
             *peers_reason(picture, suspects),
         ),
         doubts=tuple(_find_doubts(picture, found)),
-        advice=(found[0].errors[0].action, "read_xids"),
-        about=FaultyGpus(tuple(found)),
+        why=lambda position: why[position.rank],
+        advice=(ACTIONS[first.action], READ_XIDS),
+        names={"device": clean(first.device, 32), "source": _name_source(first)},
     )
 
 
@@ -64,6 +143,57 @@ def _find_doubts(picture: Picture, found: list[FaultyGpu]) -> Iterator[Doubt]:
     accused = {each.position.rank for each in found}
     others = [item for item in picture.sinks if item.rank not in accused]
     if others and all(each.position.waits for each in found):
-        yield doubts.GPU_ERROR_BESIDE
+        yield GPU_ERROR_BESIDE
     if found[0].before_s > max(STEPS_AFTER * picture.case.typical_step_s, BEFORE_S / 6):
-        yield doubts.GPU_ERROR_EARLIER
+        yield GPU_ERROR_EARLIER
+
+
+def _name_error(error: GpuError) -> str:
+    """Return "Xid 79", or how the driver names an error without a number."""
+    return "GPU lost" if error.code is None else f"Xid {error.code}"
+
+
+def _name_later(found: FaultyGpu) -> str:
+    names = dict.fromkeys(_name_error(each) for each in found.errors[1 : MAX_ERRORS + 1])
+    return f"; then {join_words(list(names))}" if names else ""
+
+
+def _name_source(error: GpuError) -> str:
+    """Return which source asks for the action."""
+    if error.source is ActionSource.NVML:
+        return "the driver itself asks for this (recovery action in NVML)"
+    if error.source is ActionSource.XID_154:
+        return "the driver itself asks for this (Xid 154)"
+    if error.means == NEEDS_RESET_MEANS.means:
+        return "the driver reports that a reset is required"
+    if error.code is None:
+        return "NVIDIA's catalogue asks for this after Xid 79"
+    return f"NVIDIA's catalogue asks for this after Xid {error.code}"
+
+
+def find_stuck_driver(picture: Picture) -> Accusation | None:
+    """Accuse the rank whose GPU was blocked first."""
+    calls = [
+        (item, call)
+        for item in picture.live
+        for call in picture.observed(item.rank, STUCK_FAMILY)
+        if call.age_s >= LEAST_S
+    ]
+    if not calls:
+        return None
+    suspect, call = max(calls, key=lambda each: each[1].age_s)
+    others = [item for item in picture.sinks if item is not suspect]
+    text = f"{clean(call.text, 128)} for {format_duration(call.age_s)}"
+    return Accusation(
+        cause=Cause.GPU_DRIVER_STUCK,
+        tier=Tier.CANNOT_ANSWER,
+        suspects=(suspect,),
+        reasons=(
+            of_rank("gpu", CALL_WEIGHT, suspect, text),
+            *step_reason(picture, suspect),
+            *peers_reason(picture, (suspect,)),
+        ),
+        doubts=(GPU_ERROR_BESIDE,) if others and suspect.waits else (),
+        why=lambda _: f"uses a GPU whose driver does not answer: {text}",
+        advice=(REBOOT_STUCK_DRIVER, RESTART_BEFORE_STEP),
+    )

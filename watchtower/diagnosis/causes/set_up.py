@@ -8,15 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, ReasonKind, Tier
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    MAX_QUOTED,
+    Accusation,
+    Doubt,
+    Reason,
+    Tier,
+    of_rank,
+)
+from watchtower.diagnosis.domain import BLOCKED_INSIDE, BLOCKED_OUTSIDE, IN_OWN_CODE, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, ranks_of
-from watchtower.diagnosis.subjects import NeverSeen, Ranks
+from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
+from watchtower.diagnosis.words import name_wait
 from watchtower.evidence.frame_class import FrameClass
-from watchtower.wire.verdict import Cause
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences
+
+WHOM_OF_NEVER_STARTED = (Line(Domain.SCHEDULER),)
+WHOM_OF_INIT_STUCK = (
+    *BLOCKED_OUTSIDE,
+    Line(
+        Domain.NETWORK,
+        "another rank's address does not answer the connection",
+        lambda rank: bool(rank.position.unanswered),
+    ),
+    *BLOCKED_INSIDE,
+    IN_OWN_CODE,
+    Line(
+        Domain.USER_CODE,
+        "the rank creates a process group in the middle of the job",
+        lambda rank: (
+            rank.position.frame_class is FrameClass.INIT and rank.position.step is not None
+        ),
+    ),
+)
 
 MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT = 0.75, 0.5, 0.9
 
@@ -24,23 +54,68 @@ MAX_NAMED = 64
 """Suspects listed one by one; the summary has all of them as a rank set."""
 
 
+LATECOMER = Doubt(
+    "latecomer",
+    0.7,
+    "{suspects} may be creating a process group that the other ranks do not create",
+)
+MOST_LATECOMERS = Doubt("most_latecomers", CANDIDATE, "most ranks are still in set-up")
+MOST_OUTSIDE = Doubt("most_outside", CANDIDATE, "most ranks are not in set-up")
+MOST_MISSING = Doubt("most_missing", CANDIDATE, "most ranks were never seen")
+
+READ_LAUNCHER_OUTPUT = (
+    "read the launcher's output for {ranks}: was the process started, on which node, and did it "
+    "exit at once?"
+)
+CHECK_AGENTS = "check that every node of the job runs an agent, and that the world size is right"
+LOOK_BEFORE_IT_JOINS = (
+    "check what rank {rank} on {node} does before it joins: imports, downloads, data set "
+    "preparation"
+)
+TRY_THE_CONNECTION = (
+    "try the connection on {node}, also from inside the job's container: `nc -vz {peer}`; if it "
+    "fails there and not on other nodes: a firewall, a route, or the wrong interface"
+)
+CHECK_MASTER = "check that MASTER_ADDR, MASTER_PORT and the interface are the same for every rank"
+CREATE_GROUPS_TOGETHER = (
+    "read the code around {place}: every rank of the job must create each process group, in the "
+    "same order, even if it is not a member"
+)
+CREATE_GROUPS_ONCE = "create groups once, before the loop"
+
+
 def find_never_started(picture: Picture) -> Accusation | None:
     """Accuse the ranks of the world size that were never seen."""
     missing, in_init = picture.missing, _in_init(picture)
     if not missing or (not in_init and _has_stepped(picture.by_rank.values())):
         return None
+    world, ranks = picture.case.world_size, name_ranks(ranks_of(missing))
+    duration = format_duration(picture.case.stalled_for_s)
+    seen = count_ranks(len(picture.case.ranks) - len(missing))
+    text = f"{seen} of {world} were seen in {duration}"
+    waits = ""
+    if in_init:
+        verb = "waits" if len(in_init) == 1 else "wait"
+        whom = ranks if len(missing) <= MAX_NAMED_INSIDE else "them"
+        waits = f"{count_ranks(len(in_init))} {verb} for {whom} in {name_wait(in_init)}"
+    have = "have" if len(missing) > 1 else "has"
     return Accusation(
         cause=Cause.NEVER_STARTED,
         tier=Tier.NEVER_CAME,
         suspects=missing[:MAX_NAMED],
         reasons=(
-            Reason(ReasonKind.NOT_SEEN, MISSING_WEIGHT, ranks_of(missing), Ranks(missing)),
+            Reason("process", MISSING_WEIGHT, ranks_of(missing), text),
             *peers_reason(picture, missing),
         ),
         # More likely their nodes are not watched, or the world size is wrong.
-        doubts=(doubts.MOST_MISSING,) if len(missing) > len(picture.live) else (),
-        advice=("read_launcher_output", "check_agents"),
-        about=NeverSeen(missing, tuple(in_init)),
+        doubts=(MOST_MISSING,) if len(missing) > len(picture.live) else (),
+        why=lambda _: "was not seen on any watched node",
+        summary=join_sentences(
+            f"{ranks} of {world} {have} not been seen since the first rank started {duration} ago",
+            waits,
+        ),
+        advice=(READ_LAUNCHER_OUTPUT, CHECK_AGENTS),
+        names={"ranks": ranks},
     )
 
 
@@ -69,31 +144,52 @@ def _has_stepped(positions: Iterable[Position]) -> bool:
 
 
 def _accuse_unanswered(picture: Picture, unanswered: Sequence[Position]) -> Accusation | None:
-    reasons = [
-        Reason(ReasonKind.UNANSWERED, UNANSWERED_WEIGHT, (item.rank,), item)
-        for item in unanswered[:MAX_QUOTED]
-    ]
-    return accuse_elsewhere(
+    return _accuse(
         picture,
         unanswered,
+        reasons=[
+            of_rank("network", UNANSWERED_WEIGHT, item, _write_unanswered(item))
+            for item in unanswered[:MAX_QUOTED]
+        ],
+        advice=(TRY_THE_CONNECTION, CHECK_MASTER),
+    )
+
+
+def _accuse(
+    picture: Picture,
+    suspects: Sequence[Position],
+    *,
+    advice: tuple[str, ...],
+    reasons: Sequence[Reason] = (),
+    why_not: Sequence[Doubt] = (),
+) -> Accusation | None:
+    return accuse_elsewhere(
+        picture,
+        suspects,
         Cause.INIT_STUCK,
         tier=Tier.NEVER_CAME,
         reasons=reasons,
-        advice=("try_the_connection", "check_master"),
+        why_not=why_not,
+        besides=_write_unanswered,
+        advice=advice,
     )
+
+
+def _write_unanswered(position: Position) -> str:
+    """Return "its connection to 10.0.0.1:29500 gets no answer", or nothing."""
+    address = clean(position.unanswered, 64)
+    return f"its connection to {address} gets no answer" if address else ""
 
 
 def _accuse_absent(picture: Picture, in_init: Sequence[Position]) -> Accusation | None:
     absent = picture.at(Place.ELSEWHERE)
     weight = 0.0 if _has_stepped(picture.by_rank.values()) else SET_UP_WEIGHT
-    return accuse_elsewhere(
+    return _accuse(
         picture,
         absent,
-        Cause.INIT_STUCK,
-        tier=Tier.NEVER_CAME,
-        reasons=[Reason(ReasonKind.SET_UP, weight)],
-        advice=("look_before_it_joins", "check_master"),
-        why_not=[doubts.MOST_OUTSIDE] if len(absent) > len(in_init) else [],
+        reasons=[Reason("startup", weight, (), "no rank has finished set-up yet")],
+        advice=(LOOK_BEFORE_IT_JOINS, CHECK_MASTER),
+        why_not=[MOST_OUTSIDE] if len(absent) > len(in_init) else [],
     )
 
 
@@ -103,15 +199,13 @@ def _accuse_latecomers(picture: Picture, in_init: Sequence[Position]) -> Accusat
     further = len(picture.waiting) - len(in_init)
     # In the middle of a job it makes a group of its own.
     is_group = _has_stepped(picture.waiting)
-    return accuse_elsewhere(
+    return _accuse(
         picture,
         in_init,
-        Cause.INIT_STUCK,
-        tier=Tier.NEVER_CAME,
-        advice=("create_groups_together", "create_groups_once")
+        advice=(CREATE_GROUPS_TOGETHER, CREATE_GROUPS_ONCE)
         if is_group
-        else ("look_before_it_joins", "check_master"),
-        why_not=[doubts.LATECOMER if further > len(in_init) else doubts.MOST_LATECOMERS],
+        else (LOOK_BEFORE_IT_JOINS, CHECK_MASTER),
+        why_not=[LATECOMER if further > len(in_init) else MOST_LATECOMERS],
     )
 
 

@@ -8,21 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.diagnosis import doubts
-from watchtower.diagnosis.accusation import Accusation, Reason, ReasonKind, Tier
-from watchtower.diagnosis.doubts import Doubt
+from watchtower.diagnosis.accusation import (
+    CANDIDATE,
+    STACK_MISSING,
+    Accusation,
+    Doubt,
+    Reason,
+    Tier,
+)
+from watchtower.diagnosis.advice import CHECK_SEPARATED, DUMP_THREADS, TRY_OTHER_NODES
+from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
-from watchtower.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of
+from watchtower.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, same_call_reason
 from watchtower.diagnosis.separation import Separation, do_all_wait
-from watchtower.diagnosis.subjects import AllEntered, Ranks, SameCall
 from watchtower.diagnosis.waits.callsites import site_of
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.diagnosis.waits.graph import EndKind, WaitGraph
-from watchtower.diagnosis.waits.points import WaitPoint
+from watchtower.diagnosis.waits.points import WaitPoint, name_point
+from watchtower.diagnosis.words import name_waits
 from watchtower.evidence.frame_class import FrameClass
 from watchtower.wire.report import ProcessState
-from watchtower.wire.verdict import Cause
+from watchtower.wire.verdict import Cause, Domain
+from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.text import count_ranks, format_duration, join_sentences
+
+WHOM = (
+    Line(
+        Domain.NETWORK,
+        "the ranks are on several nodes, and something measured points to what is between them: "
+        "collective logs, all GPUs wait in a kernel, or all hosts wait at sockets",
+        lambda rank: len(rank.job.picture.case.nodes) > 1 and rank.job.picture.points_to_network,
+    ),
+)
 
 STACKS_WEIGHT = 0.7
 
@@ -44,10 +62,66 @@ TAKEN_BY_ROOT = frozenset({"reduce", "gather"})
 """Calls of which one member is the root. Logs hold no root: two members may have passed another
 one each, and then wait for each other while those that were served go on."""
 
-NETWORK_ADVICE = ("look_at_network", "try_other_nodes")
-GPU_ADVICE = ("compare_gpus", "try_other_nodes")
-HOST_ADVICE = ("compare_threads", "try_other_nodes")
-"""Where nothing measured points to the network: if calls may be queued, and else."""
+SAME_LINE = Doubt(
+    "same_line",
+    0.6,
+    "no collective log shows whether a rank is at this line in another iteration",
+)
+RANK_DIFFERS = Doubt(
+    "rank_differs",
+    CANDIDATE,
+    "something measured separates a rank from the others",
+    halves=True,
+)
+MAY_BE_UNRELATED = Doubt(
+    "may_be_unrelated",
+    CANDIDATE,
+    "what separates {suspects} from the others may have another reason",
+)
+SOME_LEFT = Doubt(
+    "some_left",
+    0.7,
+    "some ranks have left the call, so the others may wait for something else",
+)
+CALL_QUEUED = Doubt(
+    "call_queued",
+    CANDIDATE,
+    "one rank may not have begun the call, and that rank would be the cause",
+)
+LOG_HAS_HOLE = Doubt(
+    "log_has_hole", CANDIDATE, "a collective log does not show whether some call is over"
+)
+CALLED_LESS = Doubt(
+    "called_less",
+    CANDIDATE,
+    "some ranks have made fewer calls, and their stacks show no wait for ranks",
+)
+ALSO_HELD_UP = Doubt(
+    "also_held_up", CANDIDATE, "the ranks in this call also wait for a rank in another call"
+)
+COUNTS_APART = Doubt(
+    "counts_apart", CANDIDATE, "some ranks are several calls ahead, and may count other calls"
+)
+ROOTS_MAY_DIFFER = Doubt(
+    "roots_may_differ",
+    CANDIDATE,
+    "ranks that passed different roots would wait in the same way",
+)
+
+COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
+ASK_FOR_ROOT = f"{COMPARE_ROOTS}: the collective log does not contain it"
+LOOK_AT_NETWORK = (
+    "check the network between the ranks: link state and error counters of network cards and "
+    "switches, NVLink, subnet or fabric manager, firewalls"
+)
+COMPARE_GPUS = (
+    "compare the GPUs of all ranks with `nvidia-smi` on each node: one that alone works, or alone "
+    "is idle, holds up the job"
+)
+COMPARE_THREADS = (
+    "compare the stacks of all ranks, in the evidence: a rank that alone is in another call holds "
+    "up the job"
+)
 
 
 def find(picture: Picture) -> Accusation | None:
@@ -84,14 +158,14 @@ def find_separated(picture: Picture, cause: Cause) -> Accusation | None:
         tier=Tier.PROGRESS,
         suspects=first.ranks,
         reasons=tuple(_separates(each, SEPARATE_WEIGHT) for each in alike),
-        doubts=(doubts.MAY_BE_UNRELATED,),
-        advice=("check_separated", "dump_threads"),
-        about=first,
+        doubts=(MAY_BE_UNRELATED,),
+        why=lambda _: f"waits like the others, but {first.text}",
+        advice=(CHECK_SEPARATED, DUMP_THREADS),
     )
 
 
 def _separates(found: Separation, weight: float) -> Reason:
-    return Reason(ReasonKind.SEPARATE, weight, ranks_of(found.ranks), found)
+    return Reason("difference", weight, ranks_of(found.ranks), found.text)
 
 
 def _find_by_logs(picture: Picture) -> Accusation | None:
@@ -107,22 +181,22 @@ def _find_by_logs(picture: Picture) -> Accusation | None:
     points = [point for end in ends for point in end.points if point.group is not None]
     left, ahead = _find_left(picture.collective_logs, points)
     possible = (
-        (doubts.SOME_LEFT, bool(left)),
-        (doubts.CALL_QUEUED, not certain),
-        (doubts.CALLED_LESS, any(_has_called_less(picture, p) for p in points)),
-        (doubts.ALSO_HELD_UP, _are_held_up_elsewhere(picture.graph, points)),
-        (doubts.COUNTS_APART, ahead > ONE_CALL),
-        (doubts.ROOTS_MAY_DIFFER, any(_may_differ_in_root(p, left) for p in points)),
+        (SOME_LEFT, bool(left)),
+        (CALL_QUEUED, not certain),
+        (CALLED_LESS, any(_has_called_less(picture, p) for p in points)),
+        (ALSO_HELD_UP, _are_held_up_elsewhere(picture.graph, points)),
+        (COUNTS_APART, ahead > ONE_CALL),
+        (ROOTS_MAY_DIFFER, any(_may_differ_in_root(p, left) for p in points)),
     )
     why_not = [doubt for doubt, holds in possible if holds]
     weight = LOG_WEIGHT if certain else CALLED_WEIGHT
-    about = AllEntered(ends[0].points[0], certain, left)
-    entered = Reason(ReasonKind.ALL_ENTERED, weight, ends[0].ranks, about)
+    text = _write_entered(ends[0].points[0], left, certain=certain)
+    entered = Reason("records", weight, ends[0].ranks, text)
     has_root = any(point.operation in SENT_BY_ROOT | TAKEN_BY_ROOT for point in points)
     return _accuse(
         picture,
         Tier.WAIT_FOR,
-        (entered, _same_call(picture)),
+        (entered, same_call_reason(picture, STACKS_WEIGHT)),
         why_not,
         has_root=has_root,
         compare_roots=has_root and bool(left),
@@ -210,17 +284,18 @@ def _find_by_stacks(picture: Picture) -> Accusation | None:
         return None
     # Hosts run ahead of their devices, so that the line of a host does not show the call.
     is_queued = picture.uses_devices or any(picture.gpu_use(item.rank) for item in live)
-    why_not = [doubts.CALL_QUEUED if is_queued else doubts.SAME_LINE]
+    why_not = [CALL_QUEUED if is_queued else SAME_LINE]
     logs = picture.collective_logs
     if logs is not None and any(logs.of_rank.values()):
-        why_not.append(doubts.LOG_HAS_HOLE)  # no log shows the call that all stacks show
-    return _accuse(picture, Tier.STACKS, (_same_call(picture),), why_not)
+        why_not.append(LOG_HAS_HOLE)  # no log shows the call that all stacks show
+    return _accuse(picture, Tier.STACKS, (same_call_reason(picture, STACKS_WEIGHT),), why_not)
 
 
-def _same_call(picture: Picture) -> Reason:
-    return Reason(
-        ReasonKind.SAME_CALL, STACKS_WEIGHT, ranks_of(picture.live), Ranks(tuple(picture.live))
-    )
+def _write_entered(point: WaitPoint, left: Sequence[int], *, certain: bool) -> str:
+    did = "entered" if certain else "called"
+    stays = f"only {name_ranks(left)} left it" if left else "no member has left it"
+    begun = "" if certain else "; whether the call has begun is not recorded"
+    return f"all members have {did} {name_point(point)}{begun}; {stays}"
 
 
 def _accuse(
@@ -232,26 +307,38 @@ def _accuse(
     has_root: bool = False,
     compare_roots: bool = False,
 ) -> Accusation:
-    if picture.holed and doubts.LOG_HAS_HOLE not in why_not:
-        why_not = [*why_not, doubts.LOG_HAS_HOLE]
-    is_known = all(doubt.ceiling > doubts.CANDIDATE for doubt in why_not)
+    if picture.holed and LOG_HAS_HOLE not in why_not:
+        why_not = [*why_not, LOG_HAS_HOLE]
+    is_known = all(doubt.ceiling > CANDIDATE for doubt in why_not)
     deciding = picture.deciding_separations
     points_to_network = is_known and not deciding and picture.points_to_network
-    if points_to_network:
-        advice = NETWORK_ADVICE
-    else:
-        advice = GPU_ADVICE if doubts.CALL_QUEUED in why_not else HOST_ADVICE
-    separated = ("check_separated", "dump_threads") if deciding else ()
+    # Where nothing measured points to the network: calls may be queued on GPUs, or not.
+    compare = COMPARE_GPUS if CALL_QUEUED in why_not else COMPARE_THREADS
+    separated = (CHECK_SEPARATED, DUMP_THREADS) if deciding else ()
+    waited = (
+        f"all {count_ranks(len(picture.live))} have waited in {name_waits(picture.waiting)} for "
+        f"{format_duration(picture.case.stalled_for_s)}"
+    )
+    behind = (
+        "no rank is behind the others: check the network between them"
+        if points_to_network
+        else "nothing measured shows a rank that is behind the others"
+    )
     return Accusation(
         cause=Cause.SYMMETRIC_HANG,
         tier=tier,
         reasons=(*reasons, *(_separates(each, SHOWN_WEIGHT) for each in picture.separations)),
         doubts=(
             *why_not,
-            *((doubts.RANK_DIFFERS,) if deciding else ()),
-            *((doubts.STACK_MISSING,) if picture.unseen else ()),
+            *((RANK_DIFFERS,) if deciding else ()),
+            *((STACK_MISSING,) if picture.unseen else ()),
         ),
-        advice=(*separated, *(("ask_for_root",) if has_root else ()), *advice),
-        about=SameCall(compare_roots, points_to_network),
+        summary=join_sentences(waited, behind, COMPARE_ROOTS if compare_roots else ""),
+        advice=(
+            *separated,
+            *((ASK_FOR_ROOT,) if has_root else ()),
+            LOOK_AT_NETWORK if points_to_network else compare,
+            TRY_OTHER_NODES,
+        ),
         witnesses=deciding[0].ranks if deciding else (),
     )

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from watchtower.diagnosis.advice import Step
+from watchtower.diagnosis.gaps import is_in_no_snapshot
+from watchtower.diagnosis.observed import SOURCES, find_events
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
-from watchtower.diagnosis.writer.advice import Step
-from watchtower.diagnosis.writer.gaps import is_in_no_snapshot
-from watchtower.diagnosis.writer.hardware import write_separation
-from watchtower.diagnosis.writer.observed import SOURCES, find_events
-from watchtower.diagnosis.writer.words import name_waits, node_of
+from watchtower.diagnosis.words import name_waits, node_of
 from watchtower.evidence.exits import DeathKind
 from watchtower.evidence.stacktree import describe_frames
 from watchtower.wire.observations import Observation
@@ -90,7 +89,7 @@ def _name_seen(unseen: Sequence[Position]) -> str:
 
 def _write_separated(picture: Picture) -> str:
     found = picture.deciding_separations
-    return f"; {write_separation(found[0])}" if found else ", and none is known to be behind"
+    return f"; {found[0].text}" if found else ", and none is known to be behind"
 
 
 def _write_unlogged(unlogged: Sequence[Position]) -> str:

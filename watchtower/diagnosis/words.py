@@ -8,25 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.diagnosis.bystanders import Bystander, Worker, find_children, find_threads
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.waits.callsites import ProgramOrder
-from watchtower.diagnosis.waits.graph import End
-from watchtower.diagnosis.waits.points import name_point
 from watchtower.evidence.frame_class import FrameClass
 from watchtower.evidence.frames import (
     StackReading,
-    last_component,
-    name_line,
 )
-from watchtower.evidence.kernel import classify_wait
 from watchtower.evidence.native import DEVICE_WAIT
-from watchtower.evidence.threads import KnownStack
-from watchtower.evidence.wait_places import called_by_user, find_called
-from watchtower.wire.dumps import ChildDump, ThreadDump
-from watchtower.wire.report import ProcessState
-from watchtower.wire.verdict import Cause
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import (
     clean,
@@ -34,7 +22,6 @@ from watchtower.writing.text import (
     format_duration,
     join_sentences,
     join_words,
-    write_slower,
 )
 
 BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
@@ -42,9 +29,6 @@ BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
 
 MAX_WAITS = 3
 """Calls named where not all wait in one; a call and the next are two."""
-
-MAX_NAMED_CHILDREN = 3
-"""Programs named of those that a rank may wait for."""
 
 SHOWN_S = 1.0
 """Least seconds until a sleep ends that are shown: a shorter one is one of many in a loop."""
@@ -55,22 +39,6 @@ MAX_NAMED = 8
 NAMES_OF_HIDDEN_WAITS = {
     FrameClass.BACKWARD: "backward",
     FrameClass.DEVICE: DEVICE_WAIT,
-}
-
-THREAD_WAITS = {
-    FrameClass.NETWORK: "waits for the network",
-    FrameClass.CHILD: "waits for a program it has started",
-    FrameClass.THREAD: "waits for another thread",
-    FrameClass.SERVER: "waits for clients",
-    FrameClass.COLLECTIVE: "waits for other ranks",
-    FrameClass.INIT: "waits for other ranks",
-}
-
-CHILD_STATES = {
-    ProcessState.STOPPED: "is stopped (state T)",
-    ProcessState.TRACED: "is held by a tracer (state t)",
-    ProcessState.UNINTERRUPTIBLE: "is in uninterruptible sleep (state D)",
-    ProcessState.ZOMBIE: "has exited and is not reaped (state Z)",
 }
 
 
@@ -131,12 +99,6 @@ def write_place_of_wait(position: Position) -> str:
     """Return "it waits for an item in a queue", or nothing."""
     place = position.wait_place
     return f"it {place.text}" if place and place.text else ""
-
-
-def write_unanswered(position: Position) -> str:
-    """Return "its connection to 10.0.0.1:29500 gets no answer", or nothing."""
-    address = clean(position.unanswered, 64)
-    return f"its connection to {address} gets no answer" if address else ""
 
 
 def write_others(picture: Picture, suspects: Sequence[Position]) -> str:
@@ -231,138 +193,3 @@ def _name_call(reading: StackReading, presumed: bool) -> str:
         return NAMES_OF_HIDDEN_WAITS.get(reading.frame_class, "a collective")
     called = clean(reading.what, 80)
     return f"{called}() at {clean(reading.at, 80)}" if called in BARE_NAMES else called
-
-
-def write_thread(picture: Picture, position: Position) -> str:
-    """Return "its thread s3_2 is still at save.py:11 in upload", or nothing."""
-    first = find_busy_thread(picture, position)
-    return f"its {describe_thread(first)}" if first else ""
-
-
-def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
-    """Return the thread that a summary names: the first that does not only wait for work."""
-    return next((each for each in find_threads(picture, position) if not each.is_idle), None)
-
-
-def describe_thread(bystander: Bystander) -> str:
-    """Return "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
-    thread, known = bystander.thread, bystander.known
-    name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
-    stays = "is still" if bystander.stays else "is"
-    where = clean(known.reading.where) if known.reading else "an unknown place"
-    return f"{name} {stays} at {where}{_write_call(known)}{_write_running(thread)}"
-
-
-def _write_call(known: KnownStack) -> str:
-    frames = known.stack.frames
-    called = list(called_by_user(frames)) if known.own else []
-    place = find_called(frames) if known.own else None
-    waits = place.text if place else THREAD_WAITS.get(known.frame_class, "")
-    call = f"{clean(last_component(called[-1].function), 80)}()" if called else ""
-    at = f" in {call} at {clean(name_line(called[-1]), 80)}" if called else ""
-    return f"; it {waits}{at}" if waits else f",{at}" if at else ""
-
-
-def _write_running(thread: ThreadDump) -> str:
-    if thread.owns_gil:
-        return "; it holds the GIL"
-    return "; it runs on a CPU" if thread.active else ""
-
-
-def write_child(picture: Picture, position: Position) -> str:
-    """Return "it waits for its child 18320 (cat), which is stopped (state T)", or nothing."""
-    found = find_children(picture, position)
-    return describe_children(found) if found else ""
-
-
-def describe_children(found: Worker | tuple[ChildDump, ...]) -> str:
-    """Return "its worker pid 7 ...", "it waits for its child 7 (cat)" or one of several."""
-    if isinstance(found, Worker):
-        return f"its worker {describe_worker(found)}"
-    named = [describe_program(child) for child in found[:MAX_NAMED_CHILDREN]]
-    if len(found) == 1:
-        return f"it waits for its child {named[0]}"
-    more = len(found) - len(named)
-    rest = f"; {more} more" if more else ""
-    return f"it waits for one of its children: {'; '.join(named)}{rest}"
-
-
-def describe_worker(worker: Worker) -> str:
-    """Return "pid 4801 is stopped (state T) at data.py:44 in __getitem__"."""
-    at = f" at {clean(worker.at)}" if worker.at else ""
-    state = CHILD_STATES.get(worker.child.kernel.state)
-    if state:
-        return f"pid {worker.pid} {state}{at}"
-    wait = classify_wait(worker.child.kernel).text
-    return f"pid {worker.pid} is {', '.join(filter(None, (at and f'still{at}', wait)))}"
-
-
-def describe_program(child: ChildDump) -> str:
-    """Return "18320 (cat), which is stopped (state T)"."""
-    program = clean(child.command, 64)
-    name = f"{child.pid} ({program})" if program else str(child.pid)
-    wait = classify_wait(child.kernel).text
-    says = CHILD_STATES.get(child.kernel.state) or (f"is {wait}" if wait else "")
-    return f"{name}, which {says}" if says else name
-
-
-def write_held(cause: Cause, first: Position) -> str:
-    """Return why a rank cannot run: "is stopped (state T: SIGSTOP or job control)"."""
-    if cause is Cause.PROCESS_STOPPED:
-        return "is stopped (state T: SIGSTOP or job control)"
-    if cause is Cause.PROCESS_TRACED:
-        return f"is traced by {name_tracer(first)}"
-    if cause is Cause.PROCESS_FROZEN:
-        return f"is {first.wait.text}"
-    wait = f", {first.wait.text}" if first.wait.text else ""
-    return f"is in uninterruptible sleep (state D){wait}"
-
-
-def name_tracer(position: Position) -> str:
-    """Return "gdb (pid 77)", "pid 77" or "another process"."""
-    kernel = position.kernel
-    if not kernel.tracer_pid:
-        return "another process"
-    name = clean(kernel.tracer_name, 64)
-    return f"{name} (pid {kernel.tracer_pid})" if name else f"pid {kernel.tracer_pid}"
-
-
-def owner_place(picture: Picture, owner: ThreadDump) -> str | None:
-    """Return where the thread is that holds the GIL; null without its stack."""
-    known = picture.stacks.get(owner.digest)
-    return known.reading.where if known and known.reading else None
-
-
-def write_owner(picture: Picture, owner: ThreadDump) -> str:
-    """Return "its thread `loader` holds the GIL at native.py:9 in run"."""
-    thread = "its main thread" if owner.main else f"its thread `{clean(owner.name, 60)}`"
-    place = owner_place(picture, owner)
-    return f"{thread} holds the GIL" + (f" at {clean(place, 120)}" if place else "")
-
-
-def write_loop(order: ProgramOrder) -> str:
-    """Return "it has left the loop that the others are in", or nothing."""
-    return {
-        ProgramOrder.LEFT_LOOP: "it has left the loop that the others are in",
-        ProgramOrder.IN_LOOP: "it is still in a loop that the others have left",
-        ProgramOrder.FEWER_STEPS: "it has made fewer steps than the others and is behind the loop",
-        ProgramOrder.SAME_LOOP: "both lines are in the same loop",
-    }.get(order, "")
-
-
-def write_cycle(cycle: End) -> list[str]:
-    """Return of each wait point "ranks 0-1 wait in all_reduce number 3 of ... for rank 2"."""
-    inside, waits = set(cycle.ranks), []
-    for point in cycle.points:
-        waiting = [rank for rank in point.waiting if rank in inside]
-        awaited = [rank for rank in point.held_up_by if rank in inside]
-        verb = "waits" if len(waiting) == 1 else "wait"
-        waits.append(
-            f"{name_ranks(waiting)} {verb} in {name_point(point)} for {name_ranks(awaited)}"
-        )
-    return waits
-
-
-def write_pace(picture: Picture) -> str:
-    """Return how much slower the job is than usual."""
-    return write_slower(picture.case.slowdown, picture.case.typical_step_s)

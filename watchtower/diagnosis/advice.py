@@ -1,51 +1,53 @@
-"""Fills in the advice of an accusation; the sentences are data, `advice.toml`."""
+"""Advice: the sentences that several causes give, and how their names are filled in.
+
+A cause gives its advice as sentences with names in braces: {rank}, {pid}, {node}, {place} and so on
+describe the first suspect (`_values_of`). `Accusation.names` has further ones.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from string import Formatter
 from typing import NamedTuple
 
 from watchtower.diagnosis.accusation import Accusation
-from watchtower.diagnosis.bystanders import find_stuck_worker
-from watchtower.diagnosis.picture import Picture
-from watchtower.diagnosis.position import Position
-from watchtower.diagnosis.separation import Separation
-from watchtower.diagnosis.subjects import (
-    FailedLinks,
-    FaultyGpus,
-    LostNodes,
-    MissingSends,
-    NeverSeen,
-    OddGpu,
-    expect,
-)
-from watchtower.diagnosis.writer.hardware import name_link, write_source
-from watchtower.diagnosis.writer.words import (
+from watchtower.diagnosis.bystanders import (
     CHILD_STATES,
     describe_program,
     find_busy_thread,
-    name_tracer,
-    node_of,
-    where_of,
+    find_stuck_worker,
 )
+from watchtower.diagnosis.picture import Picture
+from watchtower.diagnosis.position import Position
+from watchtower.diagnosis.words import node_of, where_of
 from watchtower.evidence.kernel import name_target
 from watchtower.evidence.mounts import describe_mount, find_mounts
-from watchtower.service.toml_tables import read_table
 from watchtower.wire.dumps import ChildDump
-from watchtower.wire.verdict import Cause
-from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, join_words
 
-ADVICE: dict[str, str] = read_table("watchtower.diagnosis.writer", "advice")
-COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"
 WAIT_PLACE = "wait_place"
-"""The advice beside the call that a rank waits in, in `reading/facts/wait_places.toml`."""
+"""Stands for the advice beside the call that a rank waits in, in `evidence/facts/wait_places.toml`.
+"""
+READ_CODE = "read the code around {place}: what does rank {rank} wait for or do there?"
+DUMP_THREADS = "`py-spy dump --pid {pid}` on {node} shows every thread"
+RESTART_BEFORE_STEP = "restart the job from its last checkpoint{before_step}"
+CHECK_SEPARATED = (
+    "check rank {rank} on {node} first: the evidence shows how it differs from most ranks"
+)
+TRY_OTHER_NODES = (
+    "restart the job on other nodes: if it hangs again, the program is the more likely cause than "
+    "the network"
+)
+LOOK_AT_DESTINATION = (
+    "check {destination} on {node}: is it full, does it hang, or does its reader not read?"
+)
+LOOK_AT_THREAD = "rank {rank} on {node} may wait for its {thread}: find what that thread waits for"
+LOOK_AT_CHILD = "check the child process {child}, on {node}: it may be at the other end of {target}"
 
-ABOUT_OTHER_END = frozenset({WAIT_PLACE, "look_at_destination"})
-"""Advice to check whatever is at the other end of a pipe or queue."""
-
+ABOUT_OTHER_END = frozenset({WAIT_PLACE, LOOK_AT_DESTINATION})
+"""Advice to check whatever is at the other end of a pipe or queue: a child or thread that may hold
+up the rank is named in its place."""
 
 MAX_MOUNTS = 4
 """Mounts named in one sentence, those of a network first."""
@@ -67,22 +69,17 @@ def write_advice(picture: Picture, accusation: Accusation) -> tuple[Step, ...]:
     if not accusation.advice:
         return ()
     first = _first_of(accusation)
-    values = _values_of(picture, first) if first else {}
-    if accusation.cause in _OF_CAUSE:
-        values |= _OF_CAUSE[accusation.cause](picture, accusation)
-    templates = [_template(name, first) for name in choose_entries(picture, accusation)]
+    values = (_values_of(picture, first) if first else {}) | dict(accusation.names)
+    templates = choose_closest(picture, accusation)
     steps = [Step(each.format_map(values), lasts=lasts(each)) for each in templates]
     useful = [step for step in steps if step.lasts or first is None or first.live]
     return tuple(_without_repeated_commands(useful))
 
 
-def choose_entries(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
-    """Return the entries of `advice.toml` that are shown: a closer one in place of a general one.
-
-    `WAIT_PLACE` is the advice beside the call that the rank waits in.
-    """
+def choose_closest(picture: Picture, accusation: Accusation) -> tuple[str, ...]:
+    """Return the sentences that are shown: a closer one in place of a general one."""
     first = _first_of(accusation)
-    return tuple(_choose_closer(picture, name, first) or name for name in accusation.advice)
+    return tuple(_choose_closer(picture, each, first) or each for each in accusation.advice)
 
 
 def _first_of(accusation: Accusation) -> Position | None:
@@ -104,13 +101,17 @@ def lasts(template: str) -> bool:
     return OF_A_PROCESS.isdisjoint(name for _, name, _, _ in Formatter().parse(template))
 
 
-def _choose_closer(picture: Picture, name: str, first: Position | None) -> str:
+def _choose_closer(picture: Picture, advice: str, first: Position | None) -> str:
     """Return advice about a child or thread that may hold up the rank; empty without one."""
-    if name not in ABOUT_OTHER_END or first is None:
+    if advice not in ABOUT_OTHER_END or first is None:
         return ""
     if _find_child_at_pipe(first):
-        return "look_at_child"
-    return "look_at_thread" if name == WAIT_PLACE and find_busy_thread(picture, first) else ""
+        return LOOK_AT_CHILD
+    if advice != WAIT_PLACE:
+        return ""
+    if find_busy_thread(picture, first):
+        return LOOK_AT_THREAD
+    return first.wait_place.advice if first.wait_place else READ_CODE
 
 
 def _find_child_at_pipe(first: Position) -> ChildDump | None:
@@ -121,16 +122,12 @@ def _find_child_at_pipe(first: Position) -> ChildDump | None:
     return next((each for each in dump.children if each.kernel.state in CHILD_STATES), None)
 
 
-def _template(name: str, first: Position | None) -> str:
-    place = first.wait_place if name == WAIT_PLACE and first else None
-    return place.advice if place else ADVICE[name]
-
-
 def _values_of(picture: Picture, first: Position) -> dict[str, object]:
     """Return what the sentences may name of the first suspect."""
     made = picture.step if first.step is not None else None
     worker, target = find_stuck_worker(picture.stacks, first), name_target(first.kernel)
     mounts = find_mounts(first.kernel, first.wait.wait_class)
+    slow_gpu = picture.slowed_gpu(first.rank) or picture.ecc_errors(first.rank)
     return {
         "rank": first.rank,
         "pid": first.evidence.pid,
@@ -150,6 +147,8 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "worker": worker.pid if worker else "",
         "ended_worker": worker.pid if worker else "",
         "thread": _name_thread(picture, first),
+        "tracer": name_tracer(first),
+        "device": clean(slow_gpu.device, 32) if slow_gpu is not None else "",
         "child": describe_program(child) if (child := _find_child_at_pipe(first)) else "",
     }
 
@@ -174,41 +173,10 @@ def _name_thread(picture: Picture, first: Position) -> str:
     return f"{name} at {place}" if place else name
 
 
-def _of_cycle(picture: Picture, accusation: Accusation) -> dict[str, object]:
-    places = sorted({where_of(item) or "" for item in accusation.suspects} - {""})
-    return {"places": join_words(places[:2])}
-
-
-def _of_used_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
-    use = picture.gpu_use(accusation.suspects[0].rank)
-    return {"device": clean(use.device, 32)} if use is not None else {}
-
-
-def _of_slow_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
-    rank = accusation.suspects[0].rank
-    found = picture.slowed_gpu(rank) or picture.ecc_errors(rank)
-    return {"device": clean(found.device, 32)} if found is not None else {}
-
-
-def _of_gpu(picture: Picture, accusation: Accusation) -> dict[str, object]:
-    if isinstance(accusation.about, OddGpu | Separation):
-        return _of_used_gpu(picture, accusation)
-    error = expect(accusation.about, FaultyGpus).items[0].errors[0]
-    return {"device": clean(error.device, 32), "source": write_source(error)}
-
-
-_OF_CAUSE: dict[Cause, Callable[[Picture, Accusation], dict[str, object]]] = {
-    Cause.NODE_LOST: lambda _, a: {"node": clean(expect(a.about, LostNodes).items[0].node, 64)},
-    Cause.GPU_FAULT: _of_gpu,
-    Cause.BEHIND_COLLECTIVE: _of_used_gpu,
-    Cause.STRAGGLER: _of_slow_gpu,
-    Cause.NEVER_STARTED: lambda _, a: {
-        "ranks": name_ranks(i.rank for i in expect(a.about, NeverSeen).missing)
-    },
-    Cause.PROCESS_TRACED: lambda _, a: {"tracer": name_tracer(a.suspects[0])},
-    Cause.MISSING_SEND: lambda _, a: {"receiver": expect(a.about, MissingSends).items[0].receiver},
-    Cause.COLLECTIVE_CYCLE: _of_cycle,
-    Cause.FABRIC_FAULT: lambda _, a: name_link(expect(a.about, FailedLinks).items[0]),
-    Cause.SYMMETRIC_HANG: lambda *_: {"compare_roots": COMPARE_ROOTS},
-}
-"""Further values that the sentences of one cause may name."""
+def name_tracer(position: Position) -> str:
+    """Return "gdb (pid 77)", "pid 77" or "another process"."""
+    kernel = position.kernel
+    if not kernel.tracer_pid:
+        return "another process"
+    name = clean(kernel.tracer_name, 64)
+    return f"{name} (pid {kernel.tracer_pid})" if name else f"pid {kernel.tracer_pid}"

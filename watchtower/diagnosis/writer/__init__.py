@@ -1,1 +1,0 @@
-"""The only place that makes sentences of a diagnosis; it decides nothing."""
