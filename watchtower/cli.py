@@ -15,26 +15,17 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
-from watchtower.commands import (
-    acknowledging,
-    asking,
-    calibration,
-    documents,
-    judging,
-    listing,
-    on_demand,
-    silencing,
-)
-from watchtower.commands.client import ClientError
-from watchtower.commands.exit_codes import (
+from watchtower.commands import acting, asking, documents, options
+from watchtower.commands.client import (
     DONE,
     INTERRUPTED,
     MEANINGS,
     NOT_WRITTEN,
     UNUSABLE,
+    ClientError,
     exit_code_of,
 )
-from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
+from watchtower.commands.options import INCIDENT_HELP, add_tower, make_client
 from watchtower.config import TowerConfig, load_config
 from watchtower.service.command_line import Parser, add_completion, add_help, name_or_id, person
 from watchtower.service.daemon import LogLimit
@@ -113,10 +104,10 @@ def make_parser() -> Parser:
     _add_incident(add("incident", "show one incident with its stacks"))
     documents.add_export(add("export", "write an incident with its evidence to a file"))
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
-    judging.add_feedback(add("feedback", "answer whether the verdict of an incident was right"))
+    acting.add_feedback(add("feedback", "answer whether the verdict of an incident was right"))
     _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "decide again: about an exported incident, or a recording"))
-    on_demand.add_diagnose(
+    options.add_diagnose(
         add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
     )
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
@@ -179,7 +170,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_jobs(parser: Parser) -> None:
-    listing.add_status(parser, "jobs")
+    options.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
     _add_json(parser)
@@ -204,7 +195,7 @@ def _add_why(parser: Parser) -> None:
         action="store_true",
         help="exit with 1 if the job is in trouble, with 6 if it is not judged yet",
     )
-    on_demand.add_now(parser)
+    options.add_now(parser)
 
     def run(args: argparse.Namespace) -> int:
         if not args.now:
@@ -213,13 +204,13 @@ def _add_why(parser: Parser) -> None:
 
         if args.job is None or args.watch:
             parser.error("--now needs JOB, and is not allowed with --watch")
-        return show_verdict_now(make_client(args, on_demand.EXAMINE_TIMEOUT_S), args)
+        return show_verdict_now(make_client(args, options.EXAMINE_TIMEOUT_S), args)
 
     parser.set_defaults(run=run)
 
 
 def _add_stacks(parser: Parser) -> None:
-    on_demand.add_stacks(parser)
+    options.add_stacks(parser)
     add_tower(parser)
     _add_json(parser)
 
@@ -228,13 +219,13 @@ def _add_stacks(parser: Parser) -> None:
 
         if args.native and args.rank is None:
             parser.error("--native needs --rank")
-        return show_stacks(make_client(args, on_demand.EXAMINE_TIMEOUT_S), args)
+        return show_stacks(make_client(args, options.EXAMINE_TIMEOUT_S), args)
 
     parser.set_defaults(run=run)
 
 
 def _add_incidents(parser: Parser) -> None:
-    listing.add_filters(parser)
+    options.add_filters(parser)
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)
@@ -261,7 +252,7 @@ def _add_incident(parser: Parser) -> None:
 def _add_calibration(parser: Parser) -> None:
     add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: calibration.show_calibration(make_client(args), args))
+    parser.set_defaults(run=lambda args: asking.show_calibration(make_client(args), args))
 
 
 def _add_replay(parser: Parser) -> None:
@@ -279,14 +270,14 @@ def _add_replay(parser: Parser) -> None:
 
 
 def _add_silence(parser: Parser) -> None:
-    silencing.add_names(parser)
-    silencing.add_length(parser)
+    acting.add_names(parser)
+    acting.add_length(parser)
     add_tower(parser)
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
-        silencing.check_arguments(parser, args)
-        return silencing.silence(make_client(args), args)
+        acting.check_arguments(parser, args)
+        return acting.silence(make_client(args), args)
 
     parser.set_defaults(run=run)
 
@@ -294,22 +285,22 @@ def _add_silence(parser: Parser) -> None:
 def _add_silences(parser: Parser) -> None:
     add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.show_silences(make_client(args), args))
+    parser.set_defaults(run=lambda args: acting.show_silences(make_client(args), args))
 
 
 def _add_mute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
-    silencing.add_length(parser, is_required=True)
+    acting.add_length(parser, is_required=True)
     add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.mute(make_client(args), args))
+    parser.set_defaults(run=lambda args: acting.mute(make_client(args), args))
 
 
 def _add_unmute(parser: Parser) -> None:
     parser.add_argument("job", type=name_or_id, help="name of the job")
     add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: silencing.unmute(make_client(args), args))
+    parser.set_defaults(run=lambda args: acting.unmute(make_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:
@@ -332,10 +323,10 @@ def _add_ack(parser: Parser) -> None:
     _add_json(parser)
 
     def run(args: argparse.Namespace) -> int:
-        args.by = silencing.user_name() if args.by is None else args.by
+        args.by = acting.user_name() if args.by is None else args.by
         if args.outage is not None:
-            return acknowledging.ack_outage(make_client(args), args)
-        return acknowledging.ack(make_client(args), args)
+            return acting.ack_outage(make_client(args), args)
+        return acting.ack(make_client(args), args)
 
     parser.set_defaults(run=run)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from watchtower.commands.acknowledging import ack_outage
+from watchtower.commands.acting import ack_outage
 from watchtower.commands.client import ClientError, NotFoundError
 
 OPEN, CLOSED = None, "2026-11-22T02:16:27Z"

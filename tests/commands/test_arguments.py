@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from watchtower.cli import main, make_parser
-from watchtower.commands.exit_codes import MEANINGS
+from watchtower.commands.client import MEANINGS
 from watchtower.service.command_line import (
     MAX_COMPARED,
     SHELLS,

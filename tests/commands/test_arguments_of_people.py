@@ -8,7 +8,7 @@ import pytest
 
 from tests.commands.test_arguments import refused
 from watchtower import cli
-from watchtower.commands.exit_codes import NOT_WRITTEN
+from watchtower.commands.client import NOT_WRITTEN
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.errors import DrillError
 

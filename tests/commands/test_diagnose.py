@@ -15,7 +15,7 @@ from tests.diagnosis.builders import FETCHING
 from tests.jobs.test_snapshots import SIZE, nodes, rank
 from tests.snapshots import GAP_S, TAKEN_AT, as_line, merge
 from watchtower.cli import main
-from watchtower.commands import bounded_run, diagnosing, snapshot_files
+from watchtower.commands import diagnosing, snapshot_files
 from watchtower.wire.report import Beat
 from watchtower.wire.snapshot import MAX_SNAPSHOT_BYTES, JobGap
 
@@ -227,7 +227,7 @@ def test_files_that_need_too_long_are_given_up(diagnose, monkeypatch):
         while True:
             pass
 
-    monkeypatch.setattr(bounded_run, "CPU_S", 0.2)
+    monkeypatch.setattr(snapshot_files, "CPU_S", 0.2)
     monkeypatch.setattr(diagnosing, "diagnose", spin)
     code, _, error = diagnose(*map(as_line, HUNG))
     assert (code, "CPU time" in error) == (2, True)

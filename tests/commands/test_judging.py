@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from watchtower.cli import make_parser
-from watchtower.commands.judging import judge
+from watchtower.commands.acting import judge
 
 AT = "2026-11-22T02:16:27Z"
 

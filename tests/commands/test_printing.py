@@ -11,9 +11,15 @@ from pathlib import Path
 import pytest
 
 from watchtower.commands import asking
-from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
-from watchtower.commands.exit_codes import DONE, UNUSABLE, exit_code_of
-from watchtower.commands.printing import as_json, clean_lines, table
+from watchtower.commands.client import DONE, UNUSABLE, exit_code_of
+from watchtower.commands.printing import (
+    as_json,
+    clean_lines,
+    paint_table,
+    paint_verdict,
+    table,
+    wants_colour,
+)
 from watchtower.commands.replaying import read_bundle
 from watchtower.writing.times import format_distance, format_time
 

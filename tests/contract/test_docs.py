@@ -11,7 +11,7 @@ import pytest
 
 from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
-from watchtower.commands.exit_codes import MEANINGS
+from watchtower.commands.client import MEANINGS
 from watchtower.config import OTHER_TABLES, TowerConfig
 from watchtower.drills.settings import DrillSettings
 from watchtower.policy import Policy

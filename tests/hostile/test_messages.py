@@ -21,7 +21,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.api.intake import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.commands import asking
-from watchtower.commands.listing import FILTERS
+from watchtower.commands.options import FILTERS
 from watchtower.fleet import fleet as fleet_bounds
 from watchtower.policy import Policy
 from watchtower.store.retention import Retention

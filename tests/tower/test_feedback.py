@@ -10,7 +10,7 @@ from tests.diagnosers import in_thread
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
-from watchtower.commands.calibration import NONE_YET, write_calibration
+from watchtower.commands.texts import NONE_YET, write_calibration
 from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.policy import Policy
 from watchtower.store.retention import DAY_S, Retention

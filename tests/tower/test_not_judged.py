@@ -12,7 +12,7 @@ from tests.tower.watching import Watching
 from tests.ui.browsing import check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.commands.asking import exit_code_for
-from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
+from watchtower.commands.client import DONE, NOT_JUDGED, TROUBLE
 from watchtower.tower.job_measures import measure_job
 from watchtower.tower.views import summarize_jobs
 from watchtower.wire.report import Ending, EndingKind

@@ -10,8 +10,7 @@ import msgspec
 from tests.diagnosis.builders import a_case, ranks_in
 from tests.tower.simulator import Simulation
 from tests.tower.test_shared_cause import MOUNT, Outage, scrape
-from watchtower.commands.asking import _incidents_text
-from watchtower.commands.outages import write_outages
+from watchtower.commands.texts import _incidents_text, write_outages
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.incidents.incident import Ack
 from watchtower.incidents.incident_filter import ALL_INCIDENTS

@@ -7,7 +7,7 @@ import pytest
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
-from watchtower.commands.earlier import earlier_text, write_feedback
+from watchtower.commands.texts import earlier_text, write_feedback
 from watchtower.tower.incident_events import Change
 from watchtower.tower.recent_answers import MAX_ANSWERS, RecentAnswers
 from watchtower.tower.similar_incidents import MAX_COUNTED

@@ -9,7 +9,7 @@ from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.message import AlertFacts
 from watchtower.alerts.settings import AlertSettings
-from watchtower.commands.exit_codes import DONE, TROUBLE, UNUSABLE
+from watchtower.commands.client import DONE, TROUBLE, UNUSABLE
 
 LEFT_OPEN = {
     "alertmanager": "Alertmanager ends the test alert by itself after some minutes.",

@@ -1,4 +1,7 @@
-"""The commands that ask a tower, once or again every second, as text or as JSON."""
+"""The commands that ask a tower, once or again every second, as text or as JSON.
+
+The command `calibration`: how often verdicts were right, by their confidence.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +12,56 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from watchtower.commands import listing
-from watchtower.commands.client import ClientError, NotFoundError, TowerClient
-from watchtower.commands.colours import paint_table, paint_verdict, wants_colour
-from watchtower.commands.earlier import SHOWN_SIMILAR, earlier_text, write_feedback
-from watchtower.commands.empty import explain_no_incidents, explain_no_jobs, list_unwatched
-from watchtower.commands.exit_codes import DONE, NOT_JUDGED, TROUBLE
-from watchtower.commands.outages import find_shared, write_outages
-from watchtower.commands.printing import as_json, clean, clean_lines, table
+from watchtower.commands import options
+from watchtower.commands.client import (
+    DONE,
+    NOT_JUDGED,
+    TROUBLE,
+    ClientError,
+    NotFoundError,
+    TowerClient,
+)
+from watchtower.commands.printing import (
+    as_json,
+    clean,
+    clean_lines,
+    paint_table,
+    paint_verdict,
+    wants_colour,
+)
+from watchtower.commands.texts import (
+    MAX_NAMED,
+    SHADOW_TEXT,
+    SHOWN_SIMILAR,
+    _aftermath_text,
+    _healthy_text,
+    _history_text,
+    _incidents_text,
+    _jobs_text,
+    _output_text,
+    _stack_text,
+    _urgency,
+    earlier_text,
+    explain_no_incidents,
+    explain_no_jobs,
+    list_unwatched,
+    write_ack,
+    write_calibration,
+    write_feedback,
+    write_outages,
+    write_silence,
+)
 from watchtower.service.command_line import suggest
-from watchtower.writing.text import format_count
-from watchtower.writing.times import format_time
-from watchtower.writing.verdict_text import SHOWN_AFTERMATH
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""
 
-URGENT_FIRST = (
-    "hung",
-    "suspect",
-    "slow",
-    "monitoring_lost",
-    "suspended",
-    "recovered",
-    "not_judged",
-    "healthy",
-    "ended",
-)
 
 IN_TROUBLE = ("hung", "suspect", "slow", "monitoring_lost")
 
 MAX_VERDICTS = 5
 """Shown at once. More jobs in trouble probably have one cause; `watchtower jobs` lists them."""
 
-MAX_NAMED = 20
-"""Names in one sentence: more would not be read."""
-
-KINDS = ("job", "node", "user")
-"""The kinds of subjects that a silence may name."""
-
-SHADOW_TEXT = "in shadow mode: no alert is sent"
 
 CLEAR = "\x1b[H\x1b[2J"
 
@@ -145,25 +158,6 @@ def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
     return [client.verdict(str(job["job"])) for job in shown[:MAX_VERDICTS]]
 
 
-def _healthy_text(jobs: list[dict[str, Any]]) -> str:
-    ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
-    unjudged = [job for job in jobs if job.get("not_judged")]
-    lines = [
-        f"None of {format_count(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
-        "Describe one of them: watchtower why JOB"
-    ]
-    if unjudged:
-        lines.append(f"Not judged yet: {_name_jobs(unjudged)}.")
-    if ended:
-        lines.append(f"Ended in an incident: {_name_jobs(ended)}. List them: watchtower incidents")
-    return "\n".join(lines)
-
-
-def _name_jobs(jobs: list[dict[str, Any]]) -> str:
-    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
-    return f"{names} and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else names
-
-
 def _verdict_text(client: TowerClient, verdict: dict[str, Any]) -> str:
     job, now = str(verdict["job"]), time.time()
     lines = [client.verdict_text(job).rstrip()]
@@ -182,11 +176,11 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if not answer["items"]:
-            return explain_no_incidents(client, listing.describe(args))
+            return explain_no_incidents(client, options.describe(args))
         return _incidents_text(answer["items"], time.time())
 
     def ask() -> dict[str, Any]:
-        return client.list_incidents(args.limit, **listing.find_filters(args, time.time()))
+        return client.list_incidents(args.limit, **options.find_filters(args, time.time()))
 
     _show(args, ask, text, paint_table)
     return DONE
@@ -254,101 +248,8 @@ def _show(
         time.sleep(AGAIN_S)
 
 
-def _jobs_text(jobs: list[dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [
-        ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")
-    ]
-    for job in sorted(jobs, key=_urgency):
-        step = "-" if job["step"] is None else str(job["step"])
-        until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
-        labels = job.get("labels") or {}
-        called = (labels.get("name") or "-", labels.get("user") or "-")
-        status, detail = job["status"], job["detail"]
-        if not_judged := job.get("not_judged"):
-            status, detail = not_judged["text"], "; ".join(not_judged["missing"])
-        sizes = (step, job["world_size"], job["generation"], until)
-        rows.append((job["job"], *called, status, *map(str, sizes), detail))
-    return table(rows)
-
-
-def _urgency(job: dict[str, Any]) -> int:
-    status = "not_judged" if job.get("not_judged") else job["status"]
-    return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
-
-
-def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
-    shared = find_shared(incidents)
-    last = ("OUTAGE",) if shared else ()
-    first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
-    rows: list[tuple[str, ...]] = [(*first, *last)]
-    for one in incidents:
-        opened = format_time(one["opened_at"], now)
-        cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
-        ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
-        outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
-        known = (one["id"], opened, one["job"], one["status"], cause, _write_alert(one), ack, ranks)
-        rows.append((*known, *outage))
-    return table(rows)
-
-
-def _write_alert(incident: dict[str, Any]) -> str:
-    """Return why an incident has no alert, in one word; "-" if it has one."""
-    if incident.get("shadow"):
-        return "shadow"
-    return "silenced" if incident.get("silence") else "-"
-
-
-def write_ack(ack: dict[str, Any], now: float) -> str:
-    """Return who acknowledged an incident, when, and the note."""
-    by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
-    return clean(f"acknowledged {format_time(ack['at'], now)}{by}{note}")
-
-
-def kind_of(silence: dict[str, Any]) -> str:
-    """Return whether a silence names a job, a node or a user."""
-    return next((kind for kind in KINDS if silence[kind] is not None), "job")
-
-
-def write_silence(silence: dict[str, Any], now: float) -> str:
-    """Return which alerts are silenced, until when, and why."""
-    kind = kind_of(silence)
-    reason = silence["reason"] and f": {silence['reason']}"
-    until = format_time(silence["until"], now)
-    return clean(f"alerts of {kind} {silence[kind]} are silenced until {until}{reason}")
-
-
-def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
-    """List the verdicts of an incident, if there was more than one."""
-    if len(entries) < 2:
-        return []
-    lines = ["verdicts:"]
-    for entry in entries:
-        ranks = f" of ranks {entry['suspect_ranks']}" if entry["suspect_ranks"] else ""
-        at = format_time(entry["at"], now)
-        lines.append(f"    {at} {entry['cause']}{ranks} ({entry['confidence']:.0%})")
-    return ["\n".join(map(clean, lines))]
-
-
-def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
-    """List what happened after the opening, if there is more than the verdict's text shows."""
-    if len(entries) <= SHOWN_AFTERMATH:
-        return []
-    lines = [
-        f"    {format_time(entry['at'], now)} ranks {entry['ranks'] or '-'}: {entry['text']}"
-        for entry in entries
-    ]
-    return ["\n".join(map(clean, ["afterwards:", *lines]))]
-
-
-def _output_text(output: dict[str, Any], now: float) -> str:
-    """Return the last lines that a suspect wrote."""
-    written = format_time(output["written_at"], now)
-    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
-    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
-
-
-def _stack_text(stack: dict[str, Any]) -> str:
-    lines = [f"ranks {stack['ranks']}, innermost frame first:"]
-    for frame in stack["frames"]:
-        lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
-    return "\n".join(map(clean, lines))
+def show_calibration(client: TowerClient, args: argparse.Namespace) -> int:
+    """Print how often verdicts were right, as people answered."""
+    answer = client.calibration()
+    print(as_json(answer) if args.json else write_calibration(answer))
+    return DONE

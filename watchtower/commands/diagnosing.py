@@ -11,12 +11,9 @@ from dataclasses import replace
 
 import msgspec
 
-from watchtower.commands.bounded_run import bounded_run
-from watchtower.commands.client import ClientError
-from watchtower.commands.colours import paint_verdict, wants_colour
-from watchtower.commands.exit_codes import DONE, TROUBLE, UNUSABLE
-from watchtower.commands.printing import as_json, clean, clean_lines
-from watchtower.commands.snapshot_files import FileSnapshot, read_snapshots
+from watchtower.commands.client import DONE, TROUBLE, UNUSABLE, ClientError
+from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
+from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict

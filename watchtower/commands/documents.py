@@ -7,10 +7,9 @@ import json
 from functools import partial
 from pathlib import Path
 
-from watchtower.commands.client import ClientError, TowerClient
-from watchtower.commands.exit_codes import DONE
+from watchtower.commands.client import DONE, ClientError, TowerClient
+from watchtower.commands.options import INCIDENT_HELP, add_tower, make_client
 from watchtower.commands.printing import clean_lines
-from watchtower.commands.tower_options import INCIDENT_HELP, add_tower, make_client
 from watchtower.service.command_line import Parser, name_or_id
 
 

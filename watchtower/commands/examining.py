@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from watchtower.commands.asking import exit_code_for, find_job
-from watchtower.commands.client import TowerClient
-from watchtower.commands.colours import paint_verdict, wants_colour
-from watchtower.commands.exit_codes import DONE, TROUBLE
-from watchtower.commands.printing import as_json, clean_lines
+from watchtower.commands.client import DONE, TROUBLE, TowerClient
+from watchtower.commands.printing import as_json, clean_lines, paint_verdict, wants_colour
 from watchtower.evidence.native import describe_functions_age, format_native_frame
 from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from watchtower import __version__
-from watchtower.commands.client import ClientError
-from watchtower.commands.exit_codes import DONE, TROUBLE
+from watchtower.commands.client import DONE, TROUBLE, ClientError
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import CASE_SCHEMA
 from watchtower.jobs.verdicts import diagnosed_verdict

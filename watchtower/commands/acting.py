@@ -1,4 +1,5 @@
-"""The commands about silences: silence, silences, and the old mute, unmute."""
+"""The commands by which people act: acknowledge, answer "was this right?", silence, and
+the old mute and unmute."""
 
 from __future__ import annotations
 
@@ -8,27 +9,116 @@ import sys
 import time
 from typing import Any
 
-from watchtower.commands.asking import KINDS, MAX_NAMED, kind_of, write_silence
-from watchtower.commands.client import ClientError, NotFoundError, TowerClient
-from watchtower.commands.empty import list_connected
-from watchtower.commands.exit_codes import DONE
-from watchtower.commands.listing import MAX_DURATION, read_duration
+from watchtower.commands.client import DONE, ClientError, NotFoundError, TowerClient
+from watchtower.commands.options import (
+    INCIDENT_HELP,
+    add_tower,
+    duration,
+    make_client,
+)
 from watchtower.commands.printing import as_json, clean, table
+from watchtower.commands.texts import (
+    KINDS,
+    MAX_NAMED,
+    kind_of,
+    list_connected,
+    write_ack,
+    write_feedback,
+    write_silence,
+)
 from watchtower.service.command_line import Parser, name_or_id, person, suggest
-from watchtower.wire.bounds import MAX_SILENCE_S
-from watchtower.writing.times import DAY, format_time
+from watchtower.wire.verdict import Cause
+from watchtower.writing.times import format_time
 
 
-def duration(text: str) -> float:
-    """Read "90s", "30m", "2h", "1h30m" or "1d" as seconds; for argparse."""
-    seconds = read_duration(text)
-    if seconds is None:
-        shown = text[:MAX_DURATION]
-        raise argparse.ArgumentTypeError(f"invalid duration {shown!r}: use 30m, 2h, 1h30m or 1d")
-    if not 1 <= seconds <= MAX_SILENCE_S:
-        most = f"{MAX_SILENCE_S / DAY:g}d"
-        raise argparse.ArgumentTypeError(f"invalid duration {text!r}: must be 1s to {most}")
-    return seconds
+def ack(client: TowerClient, args: argparse.Namespace) -> int:
+    """Acknowledge an incident. Prints the acknowledgement that this one replaces."""
+    incident = client.incident(args.incident)
+    answer = client.ack(incident["id"], args.by, args.note)
+    by, before = f" by {answer['by']}" if answer["by"] else "", incident.get("ack")
+    earlier = f"; before: {write_ack(before, time.time())}" if before else ""
+    text = f"{incident['id']} is acknowledged{by}{earlier}"
+    print(as_json(answer) if args.json else clean(text))
+    return DONE
+
+
+def ack_outage(client: TowerClient, args: argparse.Namespace) -> int:
+    """Acknowledge the open incidents of an outage that no person has acknowledged.
+
+    An incident that joins the outage later is not acknowledged.
+    """
+    outage = _find_outage(client, args.outage)
+    waiting = [
+        one
+        for one in outage["incidents"]
+        if one["closed_at"] is None and not one.get("acknowledged")
+    ]
+    answers = [client.ack(one["id"], args.by, args.note) for one in waiting]
+    if args.json:
+        print(as_json({"items": answers}))
+        return DONE
+    jobs = ", ".join(str(one["job"]) for one in waiting[:MAX_NAMED])
+    more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
+    text = f"{len(waiting)} of {len(outage['incidents'])} incidents of outage {outage['id']}"
+    print(clean(f"{text} are now acknowledged{f': {jobs}{more}' if jobs else ''}"))
+    return DONE
+
+
+def _find_outage(client: TowerClient, text: str) -> dict[str, Any]:
+    """Return the outage whose id begins with `text`. Raises NotFoundError, ClientError."""
+    outages: list[dict[str, Any]] = client.list_outages()["items"]
+    found = [one for one in outages if str(one["id"]).startswith(text.upper())]
+    if len(found) > 1:
+        names = ", ".join(str(one["id"]) for one in found[:MAX_NAMED])
+        raise ClientError(f"several outages begin with {text!r}: {names}")
+    if not found:
+        raise NotFoundError(f"there is no outage {text!r}: `watchtower outages` lists them")
+    return found[0]
+
+
+RIGHT, WRONG = "right", "wrong"
+
+CAUSES = tuple(cause.value for cause in Cause if cause is not Cause.UNKNOWN)
+
+
+def add_feedback(parser: Parser) -> None:
+    """Add the options of `feedback`."""
+    parser.add_argument("incident", type=name_or_id, help=INCIDENT_HELP)
+    parser.add_argument("answer", choices=(RIGHT, WRONG), help="whether the verdict was right")
+    parser.add_argument(
+        "--rank", type=int, metavar="N", help="the rank that really held up the job, if wrong"
+    )
+    parser.add_argument(
+        "--cause",
+        choices=CAUSES,
+        metavar="CAUSE",
+        help="the real cause, if wrong: `gpu_fault`, ...",
+    )
+    parser.add_argument(
+        "--by", type=person, metavar="NAME", help="who answers (default: your user name)"
+    )
+    parser.add_argument("--note", default="", metavar="TEXT", help="shown with the incident")
+    add_tower(parser)
+    parser.add_argument("--json", action="store_true", help="print the answer of the API, as JSON")
+    parser.set_defaults(run=lambda args: judge(make_client(args), args))
+
+
+def judge(client: TowerClient, args: argparse.Namespace) -> int:
+    """Send the answer. Prints the one that it replaces."""
+    incident = client.incident(args.incident)
+    given = client.judge(
+        incident["id"],
+        right=args.answer == RIGHT,
+        rank=args.rank,
+        cause=args.cause,
+        by=user_name() if args.by is None else args.by,
+        note=args.note,
+    )
+    now, before = time.time(), incident.get("feedback")
+    earlier = f"; before: {write_feedback(before, now)}" if before else ""
+    text = f"the verdict on {incident['id']} is {write_feedback(given, now)}{earlier}"
+    print(as_json(given) if args.json else clean(text))
+    return DONE
 
 
 def add_names(parser: Parser) -> None:

@@ -1,0 +1,310 @@
+"""The text of each object in a terminal: tables of jobs, incidents and outages, the lines
+of one incident, and what a list does not contain."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from watchtower.commands.client import (
+    TowerClient,
+)
+from watchtower.commands.printing import (
+    clean,
+    table,
+)
+from watchtower.writing.text import count_ranks, format_count
+from watchtower.writing.times import format_time
+from watchtower.writing.verdict_text import SHOWN_AFTERMATH
+
+URGENT_FIRST = (
+    "hung",
+    "suspect",
+    "slow",
+    "monitoring_lost",
+    "suspended",
+    "recovered",
+    "not_judged",
+    "healthy",
+    "ended",
+)
+
+
+MAX_NAMED = 20
+"""Names in one sentence: more would not be read."""
+
+
+KINDS = ("job", "node", "user")
+"""The kinds of subjects that a silence may name."""
+
+
+SHADOW_TEXT = "in shadow mode: no alert is sent"
+
+
+def _healthy_text(jobs: list[dict[str, Any]]) -> str:
+    ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
+    unjudged = [job for job in jobs if job.get("not_judged")]
+    lines = [
+        f"None of {format_count(len(jobs), 'job')} is in trouble: {_name_jobs(jobs)}. "
+        "Describe one of them: watchtower why JOB"
+    ]
+    if unjudged:
+        lines.append(f"Not judged yet: {_name_jobs(unjudged)}.")
+    if ended:
+        lines.append(f"Ended in an incident: {_name_jobs(ended)}. List them: watchtower incidents")
+    return "\n".join(lines)
+
+
+def _name_jobs(jobs: list[dict[str, Any]]) -> str:
+    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
+    return f"{names} and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else names
+
+
+def _jobs_text(jobs: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [
+        ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")
+    ]
+    for job in sorted(jobs, key=_urgency):
+        step = "-" if job["step"] is None else str(job["step"])
+        until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
+        labels = job.get("labels") or {}
+        called = (labels.get("name") or "-", labels.get("user") or "-")
+        status, detail = job["status"], job["detail"]
+        if not_judged := job.get("not_judged"):
+            status, detail = not_judged["text"], "; ".join(not_judged["missing"])
+        sizes = (step, job["world_size"], job["generation"], until)
+        rows.append((job["job"], *called, status, *map(str, sizes), detail))
+    return table(rows)
+
+
+def _urgency(job: dict[str, Any]) -> int:
+    status = "not_judged" if job.get("not_judged") else job["status"]
+    return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
+
+
+def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
+    shared = find_shared(incidents)
+    last = ("OUTAGE",) if shared else ()
+    first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
+    rows: list[tuple[str, ...]] = [(*first, *last)]
+    for one in incidents:
+        opened = format_time(one["opened_at"], now)
+        cause, ranks = one["cause"] or "-", one["suspect_ranks"] or "-"
+        ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
+        outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
+        known = (one["id"], opened, one["job"], one["status"], cause, _write_alert(one), ack, ranks)
+        rows.append((*known, *outage))
+    return table(rows)
+
+
+def _write_alert(incident: dict[str, Any]) -> str:
+    """Return why an incident has no alert, in one word; "-" if it has one."""
+    if incident.get("shadow"):
+        return "shadow"
+    return "silenced" if incident.get("silence") else "-"
+
+
+def write_ack(ack: dict[str, Any], now: float) -> str:
+    """Return who acknowledged an incident, when, and the note."""
+    by, note = ack["by"] and f" by {ack['by']}", ack["note"] and f": {ack['note']}"
+    return clean(f"acknowledged {format_time(ack['at'], now)}{by}{note}")
+
+
+def kind_of(silence: dict[str, Any]) -> str:
+    """Return whether a silence names a job, a node or a user."""
+    return next((kind for kind in KINDS if silence[kind] is not None), "job")
+
+
+def write_silence(silence: dict[str, Any], now: float) -> str:
+    """Return which alerts are silenced, until when, and why."""
+    kind = kind_of(silence)
+    reason = silence["reason"] and f": {silence['reason']}"
+    until = format_time(silence["until"], now)
+    return clean(f"alerts of {kind} {silence[kind]} are silenced until {until}{reason}")
+
+
+def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
+    """List the verdicts of an incident, if there was more than one."""
+    if len(entries) < 2:
+        return []
+    lines = ["verdicts:"]
+    for entry in entries:
+        ranks = f" of ranks {entry['suspect_ranks']}" if entry["suspect_ranks"] else ""
+        at = format_time(entry["at"], now)
+        lines.append(f"    {at} {entry['cause']}{ranks} ({entry['confidence']:.0%})")
+    return ["\n".join(map(clean, lines))]
+
+
+def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
+    """List what happened after the opening, if there is more than the verdict's text shows."""
+    if len(entries) <= SHOWN_AFTERMATH:
+        return []
+    lines = [
+        f"    {format_time(entry['at'], now)} ranks {entry['ranks'] or '-'}: {entry['text']}"
+        for entry in entries
+    ]
+    return ["\n".join(map(clean, ["afterwards:", *lines]))]
+
+
+def _output_text(output: dict[str, Any], now: float) -> str:
+    """Return the last lines that a suspect wrote."""
+    written = format_time(output["written_at"], now)
+    head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
+    return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
+
+
+def _stack_text(stack: dict[str, Any]) -> str:
+    lines = [f"ranks {stack['ranks']}, innermost frame first:"]
+    for frame in stack["frames"]:
+        lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
+    return "\n".join(map(clean, lines))
+
+
+MAX_JOBS = 3
+"""Jobs of an outage that are named."""
+
+
+def write_outages(outages: list[dict[str, Any]], now: float) -> str:
+    """Return the table of outages."""
+    if not outages:
+        return "No outages: no live jobs with one shared cause hung within two minutes."
+    rows = [("OUTAGE", "OPENED", "STATUS", "SHARED CAUSE", "CALL", "RANKS", "JOBS")]
+    for one in outages:
+        cause, incidents = one["shared_cause"], one["incidents"]
+        opened = format_time(one["opened_at"], now)
+        status = f"{one['open_count']} of {len(incidents)} open" if one["open_count"] else "over"
+        shared = f"{cause['kind']} {cause['name']}"
+        ranks = str(one["rank_count"])
+        rows.append((one["id"], opened, status, shared, one["domain"], ranks, _jobs(incidents)))
+    return table(rows)
+
+
+def _jobs(incidents: list[dict[str, Any]]) -> str:
+    names = ", ".join(str(one["job"]) for one in incidents[:MAX_JOBS])
+    more = len(incidents) - MAX_JOBS
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def find_shared(incidents: list[dict[str, Any]]) -> set[str]:
+    """Return the outages that several of these incidents belong to."""
+    counts = Counter(str(one["outage"]) for one in incidents if one.get("outage"))
+    return {outage for outage, count in counts.items() if count > 1}
+
+
+SHOWN_SIMILAR = 3
+"""Earlier incidents of one incident. The API has more."""
+
+
+def earlier_text(answer: dict[str, Any], now: float) -> list[str]:
+    """List earlier incidents with the same node, line or cause, if there are any."""
+    lines = [f"    {one['text']}" for one in answer["node_counts"]]
+    for one in answer["items"]:
+        opened = format_time(str(one["opened_at"]), now)
+        lines.append(f"    {one['id']}, {opened}, job {one['job']}: {one['why']}")
+    return ["\n".join(map(clean, ["before:", *lines]))] if lines else []
+
+
+def write_feedback(given: dict[str, Any], now: float) -> str:
+    """Return what a person answered about the verdict, and when."""
+    by, note = given["by"] and f" by {given['by']}", given["note"] and f": {given['note']}"
+    true = [f"rank {given['rank']}"] if given["rank"] is not None else []
+    true += [str(given["cause"])] if given["cause"] is not None else []
+    text = "right" if given["right"] else "wrong"
+    correct = f", correct is {', '.join(true)}" if true else ""
+    return clean(f"judged {text} {format_time(given['at'], now)}{by}{correct}{note}")
+
+
+NONE_YET = (
+    'No answers yet. Answer "Was this right?" on the page of an incident, or with '
+    "`watchtower feedback ID right`."
+)
+
+
+def write_calibration(answer: dict[str, Any]) -> str:
+    """Return the table of confidence, and the table of causes."""
+    right, wrong = int(answer["right_count"]), int(answer["wrong_count"])
+    if not right + wrong:
+        return NONE_YET
+    bands: list[tuple[str, ...]] = [("CONFIDENCE", "RIGHT", "WRONG", "MEAN", "WERE RIGHT")]
+    for one in answer["items"]:
+        limits = f"{one['confidence_from']:.0%}-{one['confidence_to']:.0%}"
+        bands.append(
+            (limits, *_count_answers(one), _share(one["mean_confidence"]), _share_right(one))
+        )
+    causes: list[tuple[str, ...]] = [("CAUSE", "RIGHT", "WRONG")]
+    causes += [(str(one["cause"]), *_count_answers(one)) for one in answer["causes"]]
+    total = f"{right} of {right + wrong} verdicts were right, as people answered."
+    return "\n\n".join((total, table(bands), table(causes)))
+
+
+def _count_answers(one: dict[str, Any]) -> Sequence[str]:
+    return str(one["right_count"]), str(one["wrong_count"])
+
+
+def _share_right(band: dict[str, Any]) -> str:
+    return _share(band["right_share"])
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+MAX_NODES = 5
+"""Nodes in one sentence: a fleet may have thousands without ranks."""
+
+NO_RANK = 'See "No rank is found" in docs/install.md.'
+
+
+def explain_no_jobs(client: TowerClient) -> str:
+    """Return why there is no job: no agent is connected, or agents have found no ranks."""
+    return f"No jobs. {_describe_agents(client.nodes())} {NO_RANK}"
+
+
+def explain_no_incidents(client: TowerClient, chosen: str) -> str:
+    """Return what the tower watches although there is no incident. `chosen`: the filters."""
+    return f"No incidents{chosen}. {_describe_agents(client.nodes())}"
+
+
+def _describe_agents(answer: dict[str, Any]) -> str:
+    number, silent = int(answer["connected"]), int(answer["silent"])
+    lost = f" {format_count(silent, 'agent')} stopped reporting." if silent else ""
+    if not number:
+        return f"No agent is connected.{lost}"
+    names = _list_names(list_connected(answer), number)
+    is_one, ranks = number == 1, int(answer["rank_count"])
+    if ranks:
+        seen = f"{'watches' if is_one else 'watch'} {count_ranks(ranks)}"
+    else:
+        seen = f"{'it has' if is_one else 'they have'} found no ranks"
+    verb = "is" if is_one else "are"
+    return f"{format_count(number, 'agent')} {verb} connected ({names}) and {seen}.{lost}"
+
+
+def list_connected(answer: dict[str, Any]) -> list[str]:
+    """Return the nodes whose agents report, of those that the tower lists, by name."""
+    items = (one for one in answer["items"] if one["has_agent"] and not one["is_silent"])
+    return sorted(str(one["node"]) for one in items)
+
+
+def _list_names(names: Sequence[str], number: int) -> str:
+    shown = ", ".join(names[:MAX_NODES])
+    more = number - min(len(names), MAX_NODES)
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+MAX_UNWATCHED_SHOWN = 5
+"""Lines about processes that are not watched, below a list of jobs."""
+
+
+def list_unwatched(answer: dict[str, Any]) -> list[str]:
+    """Return lines about the processes that seem to be ranks and are not watched; none without."""
+    items = answer["items"]
+    lines = [
+        f"not watched on {clean(str(one['node']))}: {clean(str(one['text']))}"
+        for one in items[:MAX_UNWATCHED_SHOWN]
+    ]
+    shown = sum(int(one["count"]) for one in items[:MAX_UNWATCHED_SHOWN])
+    more = int(answer["rank_count"]) - shown
+    return [*lines, f"not watched elsewhere: {more} more"] if more > 0 else lines
