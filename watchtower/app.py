@@ -22,10 +22,10 @@ from starlette.types import ASGIApp
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
-from watchtower.access.scopes import Scope, TokenBook
-from watchtower.access.session_key import keep_key
+from watchtower.access.sessions import keep_key
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
+from watchtower.access.tokens import Scope, TokenBook
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier

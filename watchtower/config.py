@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from watchtower.access.scopes import VARIABLES, Scope
 from watchtower.access.tls import is_loopback
+from watchtower.access.tokens import VARIABLES, Scope
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import AlertSettings
 from watchtower.policy import RENAMED, Policy

@@ -21,7 +21,7 @@ from agent.dumpers.user_files import open_in_root
 from agent.mounts import mount_of
 from agent.procfs import Proc, parse_fields
 from agent.ranks.pages import is_local_mount
-from watchtower.access.bounded_reply import bounded_reply, read_body
+from watchtower.access.tower_connection import bounded_reply, read_body
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

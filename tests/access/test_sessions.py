@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from watchtower.access import sessions as module
-from watchtower.access.scopes import Scope, TokenBook
-from watchtower.access.session_key import FILE, KEY_BYTES, keep_key, make_key
-from watchtower.access.sessions import Sessions
+from watchtower.access.sessions import FILE, KEY_BYTES, Sessions, keep_key, make_key
+from watchtower.access.tokens import Scope, TokenBook
 
 READER, OPERATOR, AGENT = "reader-of-the-tests", "operator-of-the-tests", "agent-of-the-tests"
 KEY = b"k" * KEY_BYTES

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from watchtower.access.scopes import Scope, TokenBook
 from watchtower.access.tokens import (
     MAX_FILE_BYTES,
     MIN_TOKEN,
     VARIABLE,
+    Scope,
+    TokenBook,
     TokenError,
     find_client_token,
     make_token,

@@ -13,7 +13,7 @@ import pytest
 
 from tests.alerts.apis import Api, serving
 from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
-from watchtower.access.bounded_reply import bounded_reply
+from watchtower.access.tower_connection import bounded_reply
 from watchtower.alerts import http_post
 from watchtower.alerts.alert import make_alert
 from watchtower.alerts.destination import DeliveryError, Destination

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
-from watchtower.access.bounded_reply import bounded_reply
+from watchtower.access.tower_connection import bounded_reply
 from watchtower.alerts import http_post
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.http_post import MAX_REPLY, post

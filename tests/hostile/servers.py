@@ -15,7 +15,7 @@ from benchmarks import junk
 from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
-from watchtower.access.scopes import TokenBook
+from watchtower.access.tokens import TokenBook
 from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors

@@ -12,7 +12,7 @@ import pytest
 from tests.hostile.servers import POST, Server, read_all, read_reply
 from tests.tower.test_api import recorded
 from tests.towers import wait_until
-from watchtower.access.scopes import TokenBook
+from watchtower.access.tokens import TokenBook
 from watchtower.api import connections
 from watchtower.api.ingest import StoredBatches
 

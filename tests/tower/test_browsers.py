@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
-from watchtower.access.scopes import TokenBook
+from watchtower.access.tokens import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.tokens import Scope, TokenBook
 from watchtower.app import OPEN_TO_ALL, find_warnings, make_people
 from watchtower.config import load_config
 from watchtower.service.settings import ConfigError

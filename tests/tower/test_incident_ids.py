@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
-from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.tokens import Scope, TokenBook
 from watchtower.api.problems import problem
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors

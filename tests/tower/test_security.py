@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
-from watchtower.access.scopes import TokenBook
+from watchtower.access.tokens import TokenBook
 from watchtower.api.front import Front
 from watchtower.api.security import LOG_EVERY_S, AccessRules, Guard, Refusals
 from watchtower.api.visitors import Visitors

@@ -12,8 +12,8 @@ from httpx2 import ASGITransport, AsyncClient, Response
 
 from tests.access.test_slack_signature import SECRET, sign
 from tests.tower.simulator import Simulation, hang
-from watchtower.access.scopes import TokenBook
 from watchtower.access.slack_signature import SlackSignatures
+from watchtower.access.tokens import TokenBook
 from watchtower.alerts.links import AlertLinks
 from watchtower.alerts.settings import AlertSettings
 from watchtower.api.security import AccessRules, Refusals

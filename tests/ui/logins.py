@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
 from tests.shared_parts import share_parts
-from watchtower.access.scopes import TokenBook
+from watchtower.access.tokens import TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import People, Visitors
 from watchtower.app import make_app

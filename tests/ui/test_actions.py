@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.logins import INCIDENT, OPEN, OWN, form_token_of, log_in, tower_for
-from watchtower.access.scopes import Scope
+from watchtower.access.tokens import Scope
 from watchtower.api.browsers import find_hosts
 from watchtower.api.visitors import People, TrustedUsers
 

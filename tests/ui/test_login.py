@@ -19,7 +19,7 @@ from tests.ui.logins import (
     log_in,
     tower_for,
 )
-from watchtower.access.session_key import make_key
+from watchtower.access.sessions import make_key
 from watchtower.api.local_paths import MAX_NEXT, check_next
 from watchtower.api.visitors import COOKIE, SECURE_COOKIE, People
 from watchtower.ui.login import LOGIN_BURST

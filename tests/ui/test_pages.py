@@ -11,7 +11,7 @@ from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from tests.ui.browsing import Page
 from tests.ui.test_parts_of_pages import HEALTH, a_job_overview, render
-from watchtower.access.scopes import Scope, TokenBook
+from watchtower.access.tokens import Scope, TokenBook
 from watchtower.api.security import AccessRules
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app

@@ -12,9 +12,8 @@ import ssl
 import threading
 import time
 
-from watchtower.access.scopes import TokenBook
 from watchtower.access.tls import Certificate, TlsError
-from watchtower.access.tokens import TokenError
+from watchtower.access.tokens import TokenBook, TokenError
 
 log = logging.getLogger("watchtower.access")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 
-from watchtower.access.files import FileWatch
+from watchtower.access.tokens import FileWatch
 
 CA_VARIABLE = "WATCHTOWER_CA_FILE"
 

@@ -1,16 +1,20 @@
-"""Tokens: valid lengths and characters, and how they are read from a file or the environment.
+"""Tokens: valid lengths and characters, how they are read from a file or the environment, and which
+rights each of those that the tower accepts has.
 
-A token must never appear in a message, a repr or a log.
+A token must never appear in a message, a repr or a log. The tower has only hashes in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 MIN_TOKEN = 16
 """Characters: about 96 random bits, too many to guess over a network."""
@@ -145,3 +149,129 @@ def find_client_token(path: str, environment: Mapping[str, str]) -> ClientToken:
     if not environment.get(VARIABLE, "").strip():
         return ClientToken()
     return ClientToken("", parse_tokens(environment[VARIABLE], f"${VARIABLE}")[0])
+
+
+FileState = tuple[int, int, int] | None
+
+
+class FileWatch:
+    """Compares files with their state at the last call."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = tuple(paths)
+        self._states = self._read()
+
+    def has_changed(self) -> bool:
+        """Return whether a file has changed since the last call."""
+        before, self._states = self._states, self._read()
+        return before != self._states
+
+    def _read(self) -> tuple[FileState, ...]:
+        return tuple(map(_state_of, self._paths))
+
+
+def _state_of(path: str) -> FileState:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+class Scope(Enum):
+    """The rights of a token. A scope implies no other scope, except that an operator may read."""
+
+    AGENT = "agent"
+    """Post reports and dumps only: an attacker on a node cannot read stacks."""
+    READER = "reader"
+    """Read jobs, verdicts, incidents, metrics."""
+    OPERATOR = "operator"
+    """Read, acknowledge incidents and silence alerts."""
+
+
+VARIABLES = {scope: f"WATCHTOWER_{scope.value.upper()}_TOKEN" for scope in Scope}
+"""Environment variables with the tokens, used if no file is named. Commas or spaces separate
+tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token that the tower accepts."""
+
+    scope: Scope
+    digest: bytes
+
+
+class TokenBook:
+    """The tokens of all scopes. `renew` and `scope_of` may run in different threads."""
+
+    def __init__(self, paths: Mapping[Scope, str], environment: Mapping[str, str]) -> None:
+        """Read every token. Raises TokenError."""
+        self._paths = {scope: path for scope, path in paths.items() if path}
+        self._environment = {
+            scope: environment[name]
+            for scope, name in VARIABLES.items()
+            if scope not in self._paths and environment.get(name, "").strip()
+        }
+        self._watch = FileWatch(self._paths.values())
+        self._known = self._read()
+
+    def __bool__(self) -> bool:
+        """Return whether calls need a token."""
+        return bool(self._known)
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """The scopes that have a token."""
+        return frozenset(known.scope for known in self._known)
+
+    @property
+    def known(self) -> tuple[KnownToken, ...]:
+        """All tokens that are valid now."""
+        return self._known
+
+    def find(self, token: bytes) -> KnownToken | None:
+        """Return a token as it is known; None if it is unknown.
+
+        The duration reveals nothing about the tokens: the hash of the token is compared with the
+        hashes of all known tokens, which have the same length.
+        """
+        digest, found = _digest(token), None
+        for known in self._known:
+            if hmac.compare_digest(known.digest, digest):
+                found = known
+        return found
+
+    def scope_of(self, token: bytes) -> Scope | None:
+        """Return the scope of a token; None if the token is unknown."""
+        found = self.find(token)
+        return found.scope if found else None
+
+    def renew(self) -> bool:
+        """Read the files again if one has changed. Return whether they were read.
+
+        Raises TokenError if a file is not usable. The tokens that were read before then stay valid.
+        """
+        if not self._watch.has_changed():
+            return False
+        self._known = self._read()
+        return True
+
+    def _read(self) -> tuple[KnownToken, ...]:
+        tokens = {scope: read_token_file(path) for scope, path in self._paths.items()}
+        for scope, text in self._environment.items():
+            tokens[scope] = parse_tokens(text, f"${VARIABLES[scope]}")
+        scope_of: dict[str, Scope] = {}
+        for scope, words in tokens.items():
+            for word in words:
+                other = scope_of.setdefault(word, scope)
+                if other is not scope:
+                    raise TokenError(
+                        f"the scopes {other.value} and {scope.value} have the same token: each "
+                        "scope needs its own; create one with `watchtower token`"
+                    )
+        return tuple(KnownToken(scope, _digest(word.encode())) for word, scope in scope_of.items())
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

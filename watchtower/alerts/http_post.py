@@ -18,7 +18,7 @@ from email.message import Message
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from watchtower.access.bounded_reply import bounded_reply
+from watchtower.access.tower_connection import bounded_reply
 from watchtower.alerts.destination import DeliveryError
 from watchtower.writing.printable import printable
 

@@ -23,8 +23,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from watchtower.access import scopes
-from watchtower.access.scopes import TokenBook
+from watchtower.access import tokens
+from watchtower.access.tokens import TokenBook
 from watchtower.api.browsers import SAFE_METHODS, find_cross_site, find_refusal
 from watchtower.api.client_addresses import share_of
 from watchtower.api.local_paths import login_address, redirect
@@ -74,9 +74,9 @@ _UNKNOWN = {
 
 ShowError = Callable[[Scope, int, str], Response]
 
-_AGENT = frozenset({scopes.Scope.AGENT})
-_READ = frozenset({scopes.Scope.READER, scopes.Scope.OPERATOR})
-_CHANGE = frozenset({scopes.Scope.OPERATOR})
+_AGENT = frozenset({tokens.Scope.AGENT})
+_READ = frozenset({tokens.Scope.READER, tokens.Scope.OPERATOR})
+_CHANGE = frozenset({tokens.Scope.OPERATOR})
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class Guard:
         self._refusals.add("stale_form", client_of(scope), time.monotonic())
         return problem(403, STALE_FORM)
 
-    def _forbid(self, scope: Scope, visitor: Visitor, needed: frozenset[scopes.Scope]) -> Response:
+    def _forbid(self, scope: Scope, visitor: Visitor, needed: frozenset[tokens.Scope]) -> Response:
         self._refusals.add("wrong_scope", client_of(scope), time.monotonic())
         wanted = " or ".join(sorted(each.value for each in needed))
         known = visitor.scope.value if visitor.scope else "nobody"
@@ -224,7 +224,7 @@ def client_of(scope: Scope) -> str:
     return share_of(str(client[0])) if client else "an unknown address"
 
 
-def _needed(scope: Scope) -> frozenset[scopes.Scope]:
+def _needed(scope: Scope) -> frozenset[tokens.Scope]:
     """Return the scopes of which the request needs one; empty if it needs no token."""
     path: str = scope["path"]
     if path in OPEN_PATHS or path.startswith(STATIC):

@@ -16,9 +16,8 @@ from functools import lru_cache
 
 from starlette.types import Scope as Request
 
-from watchtower.access.scopes import Scope, TokenBook
-from watchtower.access.session_key import make_key
-from watchtower.access.sessions import SCOPES, Session, Sessions
+from watchtower.access.sessions import SCOPES, Session, Sessions, make_key
+from watchtower.access.tokens import Scope, TokenBook
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.printable import printable
 
