@@ -27,7 +27,7 @@ from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, is_loopback
 from watchtower.access.tokens import Scope, TokenBook
 from watchtower.alerts.destinations import make_destinations
-from watchtower.alerts.links import NO_LINKS, AlertLinks, make_links
+from watchtower.alerts.labels import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems

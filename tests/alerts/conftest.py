@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.alerts.receivers import Receiver, receiving
-from watchtower.alerts import notifier, outbox_writes
+from watchtower.alerts import notifier, outbox
 
 SHORT_S = 0.3
 
@@ -23,4 +23,4 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GATHER_S", "REGATHER_S", "CHECK_S"):
         monkeypatch.setattr(notifier, name, SHORT_S)
     # A busy disk is no full one: it writes before anything is sent.
-    monkeypatch.setattr(outbox_writes, "STORE_S", 30.0)
+    monkeypatch.setattr(outbox, "STORE_S", 30.0)

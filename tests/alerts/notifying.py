@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.alerts.receivers import Receiver
 from watchtower.alerts.destination import Destination
 from watchtower.alerts.destinations.webhook import Webhook
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.incidents.incident import Ack, Incident, JobFacts
 from watchtower.jobs.verdicts import close

@@ -8,7 +8,7 @@ import pytest
 
 from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import is_wanted, make_alert
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.labels import NO_LINKS
 from watchtower.alerts.message import AlertState
 from watchtower.incidents.incident import Identity, Incident, IncidentKind
 from watchtower.tower.incident_events import Change, IncidentEvent

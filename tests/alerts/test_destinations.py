@@ -14,7 +14,7 @@ import pytest
 from tests.alerts.apis import Api, serving
 from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from watchtower.access.tower_connection import bounded_reply
-from watchtower.alerts import http_post
+from watchtower.alerts import destination as delivery
 from watchtower.alerts.alert import make_alert
 from watchtower.alerts.destination import DeliveryError, Destination
 from watchtower.alerts.destinations import make_destinations
@@ -69,8 +69,8 @@ def test_a_refusal_is_an_error_without_a_secret(api: Api, destination: Destinati
 def test_a_reply_that_drips_is_an_error(
     api: Api, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ):
-    quick = bounded_reply(0.3, http_post.MAX_REPLY)
-    monkeypatch.setattr(http_post._Connection, "response_class", quick)
+    quick = bounded_reply(0.3, delivery.MAX_REPLY)
+    monkeypatch.setattr(delivery._Connection, "response_class", quick)
     api.drips = True
     with pytest.raises(DeliveryError):
         destination.deliver(FIRST, "")

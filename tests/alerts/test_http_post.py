@@ -12,9 +12,8 @@ import pytest
 
 from tests.alerts.receivers import Receiver, receiving
 from watchtower.access.tower_connection import bounded_reply
-from watchtower.alerts import http_post
-from watchtower.alerts.destination import DeliveryError
-from watchtower.alerts.http_post import MAX_REPLY, post
+from watchtower.alerts import destination
+from watchtower.alerts.destination import MAX_REPLY, DeliveryError, post
 
 SECRET = "T0K3N-of-the-hook"
 
@@ -29,7 +28,7 @@ def receiver() -> Iterator[Receiver]:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole reply must arrive within 0.5 s."""
     limited = bounded_reply(0.5, MAX_REPLY)
-    monkeypatch.setattr(http_post._Connection, "response_class", limited)
+    monkeypatch.setattr(destination._Connection, "response_class", limited)
 
 
 @contextmanager

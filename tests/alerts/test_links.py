@@ -14,8 +14,7 @@ from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destinations.pagerduty import TRIGGER, make_event
 from watchtower.alerts.destinations.slack import make_message
 from watchtower.alerts.destinations.webhook import make_payload
-from watchtower.alerts.labels import ALERT_NAMES
-from watchtower.alerts.links import AlertLinks, make_links
+from watchtower.alerts.labels import ALERT_NAMES, AlertLinks, make_links
 from watchtower.alerts.outage_alert import OutageAlerts
 from watchtower.alerts.settings import AlertSettings
 from watchtower.service.settings import ConfigError

@@ -18,7 +18,7 @@ from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.pagerduty import PagerDuty
 from watchtower.alerts.destinations.slack import SlackBot
 from watchtower.alerts.destinations.webhook import Webhook, make_payload
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.labels import NO_LINKS
 from watchtower.alerts.message import MAX_LINE, AlertState
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.outage_alert import OutageAlerts, join_alert

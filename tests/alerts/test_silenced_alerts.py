@@ -10,7 +10,7 @@ from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updat
 from tests.alerts.receivers import Receiver
 from tests.alerts.test_outage_alerts import message_of, on_mount
 from watchtower.alerts.alert import make_alert
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.labels import NO_LINKS
 
 
 def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(

@@ -10,7 +10,7 @@ from httpx2 import ASGITransport, AsyncClient
 
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_aftermath import SUSPECT, kill
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.app import make_app
 from watchtower.incidents.postmortem.writer import DELETED
 from watchtower.tower.postmortems import make_postmortem

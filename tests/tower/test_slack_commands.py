@@ -14,7 +14,7 @@ from tests.access.test_slack_signature import SECRET, sign
 from tests.tower.simulator import Simulation, hang
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tokens import TokenBook
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.alerts.settings import AlertSettings
 from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.slack_answers import SlackAnswers

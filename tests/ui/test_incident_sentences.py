@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.ui.test_parts_of_pages import a_verdict, an_overview, show
-from watchtower.alerts.links import NO_LINKS
+from watchtower.alerts.labels import NO_LINKS
 from watchtower.incidents.incident import JobFacts
 from watchtower.ui.incident_page import show_incident
 from watchtower.wire.verdict import Status

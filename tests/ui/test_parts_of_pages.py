@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.browsing import Page
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
 from watchtower.incidents.incident import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.fleet_overviews import FleetJob

@@ -7,7 +7,7 @@ import signal
 from tests.diagnosis.builders import FETCHING
 from tests.tower.simulator import Simulation, hang
 from tests.ui.browsing import Answer, Page, check_page, get
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.api.front import Front
 from watchtower.app import make_app
 from watchtower.jobs import dump_timing

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, has_alert, label_alert
-from watchtower.alerts.links import AlertLinks
-from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_message
-from watchtower.alerts.outage_message import OutageFacts, write_outage
+from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, AlertLinks, has_alert, label_alert
+from watchtower.alerts.message import (
+    AlertFacts,
+    AlertState,
+    OutageFacts,
+    mark_drill,
+    write_message,
+    write_outage,
+)
 from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.kill_losses import gather_kill_facts

@@ -16,10 +16,9 @@ from dataclasses import replace
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
 from watchtower.alerts.destination import DeliveryError, Destination, ListDestination
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.alerts.outage_alert import OutageAlerts
-from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox
-from watchtower.alerts.outbox_writes import OutboxWrites, read_alert
+from watchtower.alerts.outbox import END_GIVEN_UP_S, Entry, Outbox, OutboxWrites, read_alert
 from watchtower.incidents.incident import Incident
 from watchtower.service.calls import DaemonExecutor, timeout
 from watchtower.store.protocol import Store

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from watchtower.alerts.alert import Alert
-from watchtower.alerts.links import AlertLinks
-from watchtower.alerts.message import AlertFacts, AlertState
-from watchtower.alerts.outage_message import MAX_NAMED, OutageFacts
+from watchtower.alerts.labels import AlertLinks
+from watchtower.alerts.message import MAX_NAMED, AlertFacts, AlertState, OutageFacts
 from watchtower.service.sharing import by_turns
 
 WORST_FIRST = ("critical", "warning", "info")

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api import examples, openapi
 from watchtower.api.job_paths import JOBS
 from watchtower.api.parameters import JobName, answer

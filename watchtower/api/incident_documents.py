@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.parameters import IncidentId, answer, answer_text

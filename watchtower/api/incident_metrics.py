@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from watchtower.alerts.labels import has_alert, identify
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks, has_alert, identify
 from watchtower.api import metric_table as table
 from watchtower.api.families import family_of
 from watchtower.tower.job_measures import JobMeasure

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api import examples, openapi
 from watchtower.api.incident_lookup import find_known_id, known
 from watchtower.api.incident_query import IncidentQuery

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.tower.owners import OwnedVerdict
 from watchtower.tower.views import VerdictView, view_verdict
 from watchtower.writing.documents import Document, write_html, write_markdown

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watchtower.alerts.links import AlertLinks
+from watchtower.alerts.labels import AlertLinks
 from watchtower.api.rendering import about_verdict, find_buttons
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from watchtower.alerts.links import NO_LINKS, AlertLinks
+from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api.job_paths import PAGES
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert, is_news
+from watchtower.alerts.destination import post
 from watchtower.alerts.destinations.webhook import annotate
-from watchtower.alerts.http_post import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 from watchtower.service.settings import ConfigError
 from watchtower.writing.times import rfc3339

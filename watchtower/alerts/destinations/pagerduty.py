@@ -10,9 +10,8 @@ import json
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert, is_news
-from watchtower.alerts.destination import DeliveryError
+from watchtower.alerts.destination import DeliveryError, post
 from watchtower.alerts.destinations.webhook import annotate
-from watchtower.alerts.http_post import post
 from watchtower.alerts.message import AlertState
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from watchtower.alerts.alert import Alert
-from watchtower.alerts.destination import DeliveryError, Destination
-from watchtower.alerts.http_post import post
+from watchtower.alerts.destination import DeliveryError, Destination, post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 from watchtower.service.settings import ConfigError
 from watchtower.writing import slack_blocks

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 
 from watchtower.alerts.alert import Alert
-from watchtower.alerts.http_post import post
+from watchtower.alerts.destination import post
 from watchtower.alerts.settings import AlertSettings, check_url, read_secret
 from watchtower.writing.times import rfc3339
 
