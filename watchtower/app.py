@@ -31,30 +31,21 @@ from watchtower.alerts.labels import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.alerts.settings import AlertSettings, read_secret
 from watchtower.api import problems
-from watchtower.api.body_limit import BodyLimit
 from watchtower.api.browsers import find_hosts
-from watchtower.api.compression import Compression
 from watchtower.api.connections import ConnectionLimit, connection_class, raise_descriptor_limit
-from watchtower.api.entity_tags import EntityTags
-from watchtower.api.examinations import examination_routes
-from watchtower.api.feedback import feedback_routes
 from watchtower.api.front import Front
-from watchtower.api.health import health_routes
-from watchtower.api.incident_documents import document_routes
-from watchtower.api.incidents import incident_routes
+from watchtower.api.incidents import document_routes, incident_routes, outage_routes
 from watchtower.api.ingest import Ingest
-from watchtower.api.job_paths import RawJobPaths
-from watchtower.api.jobs import job_routes
+from watchtower.api.jobs import RawJobPaths, examination_routes, job_routes
 from watchtower.api.metrics import metrics_route
-from watchtower.api.nodes import node_routes
+from watchtower.api.middleware import BodyLimit, Compression, EntityTags
+from watchtower.api.nodes import health_routes, node_routes
 from watchtower.api.openapi import describe_api
-from watchtower.api.outages import outage_routes
+from watchtower.api.people import feedback_routes, silence_routes
 from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import AccessRules, Guard, Refusals
-from watchtower.api.silences import silence_routes
-from watchtower.api.slack_answers import SlackAnswers
-from watchtower.api.slack_commands import SlackCommands
+from watchtower.api.slack import SlackAnswers, SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from tests.alerts.test_outbox import an_alert, send
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
-from watchtower.api.outbox_metrics import collect_outboxes
+from watchtower.api.job_metrics import collect_outboxes
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
 from watchtower.api import examples
-from watchtower.api.field_texts import COMMON
+from watchtower.api.openapi import COMMON
 from watchtower.app import make_app
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore

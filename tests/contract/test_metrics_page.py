@@ -47,7 +47,7 @@ def test_a_metric_is_declared_once():
 
 @pytest.mark.parametrize(
     "source",
-    ["watchtower/api/metrics.py", "watchtower/api/incident_metrics.py", "agent/metrics.py"],
+    ["watchtower/api/metrics.py", "watchtower/api/job_metrics.py", "agent/metrics.py"],
 )
 def test_collectors_use_declared_metrics_only(source: str):
     assert '"watchtower_' not in (ROOT / source).read_text("utf-8")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.api.allowances import MAX_HELD_REPORTS_BYTES, HeldBytes
-from watchtower.api.client_addresses import share_of
+from watchtower.api.allowances import MAX_HELD_REPORTS_BYTES, HeldBytes, share_of
 from watchtower.api.connections import ConnectionLimit
 from watchtower.api.security import client_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.monitoring import documented, needs_prometheus
 from tests.system.promtool import SCRAPED, check, promtool
-from watchtower.api.incident_metrics import CLOSED_SHOWN_S
+from watchtower.api.job_metrics import CLOSED_SHOWN_S
 
 pytestmark = needs_prometheus
 

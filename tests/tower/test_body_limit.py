@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.tower.test_api import assert_problem
-from watchtower.api.body_limit import MAX_BODY_BYTES
+from watchtower.api.middleware import MAX_BODY_BYTES
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 
 PATH, JSON = "/api/v1/silences", {"Content-Type": "application/json"}

@@ -10,8 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from watchtower.api.compression import LEAST_BYTES, Compression
-from watchtower.api.entity_tags import EntityTags
+from watchtower.api.middleware import LEAST_BYTES, Compression, EntityTags
 
 BODY = b"\x01\x00\x00" * LEAST_BYTES
 

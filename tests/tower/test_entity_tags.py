@@ -7,7 +7,7 @@ import pytest
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import recorded
 from tests.tower.test_incident_lists import save
-from watchtower.api.entity_tags import MAX_COMPARED
+from watchtower.api.middleware import MAX_COMPARED
 
 ANSWERS = (
     "/api/v1/incidents",

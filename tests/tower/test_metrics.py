@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from benchmarks import junk
 from tests.diagnosers import in_thread
 from tests.tower.simulator import JOB, Simulation, hang
-from watchtower.api import incident_metrics, metrics
+from watchtower.api import job_metrics, metrics
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
@@ -73,7 +73,7 @@ def test_an_open_incident_has_an_identity_and_its_verdict_is_beside_it(tell):
         assert found["watchtower_incident_open"] == [(identity | frozen, 0.0)]
         for name in ("acked", "opened_timestamp_seconds", "info"):
             assert f"watchtower_incident_{name}" not in found
-        sim.world.now += incident_metrics.CLOSED_SHOWN_S
+        sim.world.now += job_metrics.CLOSED_SHOWN_S
         assert "watchtower_incident_open" not in scrape(collector)
 
     tell(story)
@@ -152,7 +152,7 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
 
 
 def test_closed_incidents_are_bounded(tell, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(incident_metrics, "MAX_CLOSED_SHOWN", 2)
+    monkeypatch.setattr(job_metrics, "MAX_CLOSED_SHOWN", 2)
 
     async def story(sim: Simulation) -> None:
         await hang(sim)

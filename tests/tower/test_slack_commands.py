@@ -17,8 +17,7 @@ from watchtower.access.tokens import TokenBook
 from watchtower.alerts.labels import AlertLinks
 from watchtower.alerts.settings import AlertSettings
 from watchtower.api.security import AccessRules, Refusals
-from watchtower.api.slack_answers import SlackAnswers
-from watchtower.api.slack_commands import MAX_BODY, PATH, SlackCommands
+from watchtower.api.slack import MAX_BODY, PATH, SlackAnswers, SlackCommands
 from watchtower.api.visitors import Visitors
 from watchtower.app import add_slack_commands, make_app
 

@@ -20,7 +20,7 @@ from tests.ui.logins import (
     tower_for,
 )
 from watchtower.access.sessions import make_key
-from watchtower.api.local_paths import MAX_NEXT, check_next
+from watchtower.api.browsers import MAX_NEXT, check_next
 from watchtower.api.visitors import COOKIE, SECURE_COOKIE, People
 from watchtower.ui.login import LOGIN_BURST
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from watchtower.api.client_addresses import share_of
+from watchtower.api.allowances import share_of
 from watchtower.api.problems import describe_failure, problem
 from watchtower.service.sharing import Quota
 

@@ -1,20 +1,36 @@
-"""Routes about live jobs."""
+"""Routes about live jobs. Those that examine a job now order dumps: they need an operator's token.
+
+Any name of a job works in a path, also one with a slash. Servers decode a path before they route
+it. A request of job `x/verdict` as `x%2Fverdict` would then return the verdict of job `x`. So the
+path of a job is routed without decoding, and the name is decoded afterwards. A slash without
+encoding works, unless the name ends with a route such as `/verdict`. The page of a job is at
+`/jobs/NAME`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import unquote
 
 from fastapi import APIRouter, HTTPException, Query
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api import examples, openapi
-from watchtower.api.job_paths import JOBS
-from watchtower.api.parameters import JobName, WithDrills, answer
-from watchtower.api.rendering import Format, VerdictFormat, write_verdict
+from watchtower.api.answers import Format, JobName, VerdictFormat, WithDrills, answer, write_verdict
+from watchtower.tower.examination import (
+    Examination,
+    ExaminationRefusedError,
+    RankNotReportedError,
+)
 from watchtower.tower.incident_verdicts import job_verdict
 from watchtower.tower.job_steps import JobSteps, view_steps
+from watchtower.tower.owners import OwnedVerdict, find_owner
+from watchtower.tower.stack_views import StackList, list_stacks
 from watchtower.tower.tower import Tower
 from watchtower.tower.views import (
     JobSummary,
@@ -23,7 +39,118 @@ from watchtower.tower.views import (
     summarize_jobs,
     view_job,
 )
+from watchtower.wire.bounds import MAX_RANK
 from watchtower.wire.verdict import Status
+
+JOBS = "/api/v1/jobs"
+PAGES = "/jobs"
+
+_STARTS = tuple(f"{each}/".encode() for each in (JOBS, PAGES))
+
+
+class _JobName(Convertor[str]):
+    regex = ".+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("job", _JobName())
+
+
+class RawJobPaths:
+    """ASGI middleware that restores the encoded path of requests about a job."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request. The path of a job is the encoded path that the client sent."""
+        raw: bytes = scope.get("raw_path") or b""
+        if scope["type"] == "http" and raw.startswith(_STARTS):
+            scope = {**scope, "path": raw.decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+
+Rank = Annotated[int | None, Query(ge=0, le=MAX_RANK, description="Only the stacks of this rank.")]
+AllThreads = Annotated[
+    bool, Query(description="Whether all Python threads are listed, not only the main thread.")
+]
+Native = Annotated[
+    bool,
+    Query(
+        description="Whether the native functions of `rank` are read, too. The agent stops the "
+        "rank for some tenths of a second."
+    ),
+]
+
+
+def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
+    """Routes of one tower. They come before other routes of jobs, whose paths match more."""
+    router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
+
+    @router.post(
+        "/{job:job}/verdict",
+        response_model=VerdictView,
+        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
+    )
+    async def diagnose_now(
+        job: JobName, shape: Format = VerdictFormat.JSON
+    ) -> VerdictView | Response:
+        """Dump all ranks of a live job and return a verdict, also if no rank is suspect.
+
+        The agents dump every rank twice, which takes about two seconds. No incident opens and no
+        alert is sent. Those who ask for the same job at the same time get the same answer.
+        """
+        verdict = (await _examine(tower, job)).verdict
+        owned = OwnedVerdict(verdict=verdict, owner=find_owner(tower, job))
+        return write_verdict(owned, shape, links)
+
+    @router.post(
+        "/{job:job}/stacks",
+        responses=answer(examples.STACKS, "The stacks, merged over ranks"),
+    )
+    async def list_stacks_now(
+        job: JobName, rank: Rank = None, all_threads: AllThreads = False, native: Native = False
+    ) -> StackList:
+        """Dump all ranks of a live job and return their stacks. Equal stacks are one item.
+
+        The dumps are the same as those of a verdict on demand. With `native`, only `rank` is
+        dumped, and once. A rank that runs Python is not stopped: the answer says so.
+        """
+        if native and rank is None:
+            raise HTTPException(422, "`native` needs `rank`: it stops the rank for a moment")
+        evidence = (await _examine(tower, job, rank, native=native)).evidence
+        if evidence is None:
+            raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
+        # The case of a large job is decoded in a thread, so that reports are not delayed.
+        return await asyncio.to_thread(
+            list_stacks, evidence, rank, all_threads=all_threads, native=native
+        )
+
+    return router
+
+
+async def _examine(
+    tower: Tower, job: str, rank: int | None = None, *, native: bool = False
+) -> Examination:
+    """Examine a job and return what was found.
+
+    Raises HTTPException if the job or the rank is not known, or if it cannot be examined now.
+    """
+    try:
+        found = await tower.examinations.examine(job, rank, native=native)
+    except RankNotReportedError as error:
+        raise HTTPException(404, f"{error} for job {job!r}") from None
+    except ExaminationRefusedError as error:
+        raise HTTPException(503, str(error)) from None
+    if found is None:
+        raise HTTPException(404, f"no live rank of a job {job!r} is reported")
+    return found
+
 
 OfStatus = Annotated[Status | None, Query(description="Only jobs with this status.")]
 

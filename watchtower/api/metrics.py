@@ -5,11 +5,16 @@ On the event loop, a scrape only reads plain values, job by job. A thread makes 
 Labels are bounded: jobs, statuses, open incidents and their first suspects. There is no series for
 each rank, pid or text: a series for each of 16,384 ranks would cost more than the whole tower. The
 label of a training job is `training_job`, because Prometheus itself sets the label `job`.
+
+A scrape of a Prometheus also shows that on-call may be notified twice: by a direct destination and
+by its rules. The tower cannot know which rules it has, nor where its Alertmanager sends alerts.
+Alertmanager itself merges both routes, because the labels are the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +30,16 @@ from starlette.routing import Route
 from watchtower import __version__
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import metric_table as table
-from watchtower.api.families import family_of, histogram_of, single
-from watchtower.api.incident_metrics import IncidentMetrics
-from watchtower.api.job_metrics import STATUSES, collect_jobs
-from watchtower.api.outbox_metrics import collect_outboxes
+from watchtower.api.job_metrics import (
+    STATUSES,
+    IncidentMetrics,
+    collect_jobs,
+    collect_outboxes,
+    family_of,
+    histogram_of,
+    single,
+)
 from watchtower.api.security import REASONS, Refusals
-from watchtower.api.two_routes import TwoRoutes
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.progress import is_judged
@@ -52,6 +61,39 @@ from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OVER_LIMIT
 from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
 from watchtower.writing.printable import label
+
+log = logging.getLogger("watchtower.alerts")
+
+SCRAPE_HEADER = "x-prometheus-scrape-timeout-seconds"
+"""Prometheus and compatible scrapers send it. Browsers and commands do not."""
+
+MERGED = frozenset({"alertmanager"})
+"""Destinations that receive both routes as one alert."""
+
+
+class TwoRoutes:
+    """Warns once, with the first scrape of a Prometheus."""
+
+    def __init__(self, tower: Tower, destinations: Iterable[str]) -> None:
+        """`destinations` are the names of the direct destinations."""
+        self._tower = tower
+        self._doubled = sorted(set(destinations) - MERGED)
+        if tower.shadow.everything:
+            self._doubled = []
+
+    def note_scrape(self, headers: Mapping[str, str]) -> None:
+        """Check the headers of a request for the metrics."""
+        if not self._doubled or SCRAPE_HEADER not in headers:
+            return
+        names = ", ".join(self._doubled)
+        text = (
+            f"Prometheus scrapes this tower, and the tower also sends alerts to {names}: if this "
+            "Prometheus has the alert rules of watchtower, people are notified twice; use one route"
+        )
+        self._doubled = []
+        self._tower.notes.append(text)
+        log.warning("%s", text)
+
 
 MAX_JOBS_SHOWN = 1000
 """Jobs with their own series: at most 38 per job and 21 per incident, 59,000 series."""

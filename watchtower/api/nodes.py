@@ -1,13 +1,18 @@
-"""Routes about nodes and their agents."""
+"""Routes about nodes and their agents, and whether the tower is alive and can detect hangs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
 
 from watchtower.api import examples, openapi
-from watchtower.api.parameters import Limit, WithDrills, answer
+from watchtower.api.answers import Limit, WithDrills, answer
+from watchtower.api.visitors import visitor_of
+from watchtower.tower.health import Health, check_health
 from watchtower.tower.node_lists import NodeList, view_nodes
 from watchtower.tower.tower import Tower
 from watchtower.tower.unwatched import UnwatchedList, list_unwatched
@@ -45,5 +50,36 @@ def node_routes(tower: Tower) -> APIRouter:
         """List the agents that report now, by node. Use /api/v1/nodes: the next release has only
         that one."""
         return view_agents(tower, limit)
+
+    return router
+
+
+def health_routes(tower: Tower) -> APIRouter:
+    """Routes of one tower."""
+    router = APIRouter(tags=[openapi.TOWER])
+
+    @router.get("/healthz", responses=answer(examples.ALIVE, "The process answers"))
+    async def get_healthz() -> dict[str, str]:
+        """Return that the process answers. Needs no token."""
+        return {"status": "alive"}
+
+    able = answer(examples.HEALTH, "The tower can decide")
+    unable = {"model": Health, "description": "The tower cannot decide; `detail` has the reason"}
+
+    @router.get("/readyz", responses={**able, 503: unable})
+    async def get_readyz(request: Request, response: Response) -> Health:
+        """Return whether the tower can decide, and for readers what agents cannot do.
+
+        Needs no token. The names of nodes are shown only with a token of a reader.
+        """
+        health = check_health(tower)
+        if not visitor_of(request.scope).may_read:
+            # Limits name nodes. Without a token only their existence is shown.
+            hidden = ["a reader's token shows them"]
+            limits, notes = health.limits and hidden, health.notes and hidden
+            unwatched = replace(health.unwatched, items=[])
+            health = replace(health, limits=limits, notes=notes, unwatched=unwatched)
+        response.status_code = 200 if health.ready else 503
+        return health
 
     return router

@@ -7,9 +7,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from watchtower.api import examples, openapi
-from watchtower.api.incident_lookup import find_known_id
-from watchtower.api.job_paths import JOBS
-from watchtower.api.parameters import IncidentId, JobName, answer, answer_text
+from watchtower.api.answers import IncidentId, JobName, answer, answer_text, find_known_id
+from watchtower.api.jobs import JOBS
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.summary_views import EvidenceView, RanksView, view_evidence, view_grid
 from watchtower.tower.tower import Tower

@@ -25,9 +25,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access import tokens
 from watchtower.access.tokens import TokenBook
-from watchtower.api.browsers import SAFE_METHODS, find_cross_site, find_refusal
-from watchtower.api.client_addresses import share_of
-from watchtower.api.local_paths import login_address, redirect
+from watchtower.api.allowances import share_of
+from watchtower.api.browsers import (
+    SAFE_METHODS,
+    find_cross_site,
+    find_refusal,
+    login_address,
+    redirect,
+)
 from watchtower.api.problems import problem
 from watchtower.api.visitors import VISITOR, Visitor, Visitors, Way
 

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from watchtower.api.browsers import redirect
 from watchtower.api.forms import read_form
-from watchtower.api.local_paths import redirect
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.feedback import Answer
 from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from watchtower.api.incident_query import IncidentQuery
+from watchtower.api.incidents import IncidentQuery
 from watchtower.api.problems import describe_mistake
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.incident_views import IncidentList, IncidentSummary

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from watchtower import __version__
-from watchtower.api.local_paths import address_of, find_root
+from watchtower.api.browsers import address_of, find_root
 from watchtower.api.visitors import Visitor, Way, visitor_of
 from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError

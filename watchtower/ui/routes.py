@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
-from watchtower.api.job_paths import PAGES
+from watchtower.api.jobs import PAGES
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.clock import SteadyWall
 from watchtower.tower.fleet_overviews import list_fleet

@@ -1,20 +1,74 @@
-"""Verdicts and documents in the requested format."""
+"""What several routes have: parameters, the formats of verdicts and documents, and the incident
+that a path names.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Query
+from fastapi import HTTPException, Path, Query
+from pydantic import Field
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from watchtower.alerts.labels import AlertLinks
+from watchtower.tower.incident_ids import find_incident_id
 from watchtower.tower.owners import OwnedVerdict
+from watchtower.tower.tower import Tower
 from watchtower.tower.views import VerdictView, view_verdict
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.documents import Document, write_html, write_markdown
 from watchtower.writing.verdict_blocks import make_message
 from watchtower.writing.verdict_text import About, render_markdown, render_slack, render_text
+
+NO_TEXTS: Mapping[str, str] = MappingProxyType({})
+
+JobName = Annotated[str, Path(description="Name of the job, as /api/v1/jobs lists it.")]
+
+IncidentId = Annotated[
+    str,
+    Path(
+        description="Id of the incident, or the beginning of it. If several incidents begin so, "
+        "the answer is 409 and names them."
+    ),
+]
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many items are returned at most.")]
+
+PersonName = Annotated[
+    str | None,
+    Field(
+        max_length=MAX_NAME,
+        pattern=r"\S",
+        description="Name of the person. It may be left out, but not be empty.",
+        examples=["bob"],
+    ),
+]
+
+WithDrills = Annotated[
+    bool, Query(description="Whether jobs of drills, whose names begin with drill:, are listed.")
+]
+
+
+def answer(example: Any, description: str, texts: Mapping[str, str] = NO_TEXTS) -> dict[Any, Any]:
+    """Return the `responses` of a route: its successful answer with an example.
+
+    `texts` are examples of the same answer as text, by media type.
+    """
+    made = answer_text(texts, description)
+    made[200]["content"]["application/json"] = {"example": example}
+    return made
+
+
+def answer_text(texts: Mapping[str, str], description: str) -> dict[Any, Any]:
+    """Return the `responses` of a route whose successful answer is text: examples by media type."""
+    content = {
+        kind: {"schema": {"type": "string"}, "example": text} for kind, text in texts.items()
+    }
+    return {200: {"description": description, "content": content}}
 
 
 class VerdictFormat(Enum):
@@ -95,3 +149,18 @@ def find_buttons(owned: OwnedVerdict, links: AlertLinks) -> dict[str, str]:
         return {}
     found = {"Details": links.details(incident), "Dashboard": links.dashboard(incident)}
     return {text: url for text, url in found.items() if url}
+
+
+_Found = TypeVar("_Found")
+
+
+async def find_known_id(tower: Tower, incident: str) -> str:
+    """Return the id of an incident. Raises HTTPException 404, AmbiguousIdError."""
+    return known(await find_incident_id(tower, incident), incident)
+
+
+def known(found: _Found | None, incident: str) -> _Found:
+    """Return `found`. Raises HTTPException 404 if it is None."""
+    if found is None:
+        raise HTTPException(404, f"there is no incident {incident!r}")
+    return found
