@@ -17,9 +17,8 @@ from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from tests.views.summary.cases import GOLDENS, read_golden, summary_of
 from watchtower.tower.stored_incidents import read_summary
-from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_stacks
-from watchtower.ui.environment import make_environment
-from watchtower.ui.rank_part import show_ranks
+from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_ranks, show_stacks
+from watchtower.ui.templates import make_environment
 from watchtower.views.case_summary import CaseSummary, RankState, make_rank_set
 from watchtower.views.summary.grid import GridRank, build_grid
 

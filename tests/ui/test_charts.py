@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.ui.charts import (
+from watchtower.ui.steps_part import (
     HEIGHT,
     MARGIN,
     MAX_COLUMNS,

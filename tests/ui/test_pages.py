@@ -20,8 +20,8 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
-from watchtower.ui.fleet_page import show_fleet
 from watchtower.ui.job_page import show_job
+from watchtower.ui.lists import show_fleet
 from watchtower.ui.pages import HEADERS
 
 UNKNOWN = "01KAPY3V7QH8M2T4W6Z9B1C5D7"

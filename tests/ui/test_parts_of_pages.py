@@ -14,12 +14,11 @@ from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.node_overviews import NodeOverview
 from watchtower.tower.unwatched import ALL_WATCHED
-from watchtower.ui.environment import make_environment, mark_sentence, mark_step
-from watchtower.ui.fleet_page import MAX_JOBS, show_fleet
 from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
-from watchtower.ui.nodes_page import show_nodes
+from watchtower.ui.lists import MAX_JOBS, show_fleet, show_nodes
 from watchtower.ui.pages import Reader
+from watchtower.ui.templates import make_environment, mark_sentence, mark_step
 from watchtower.ui.words import format_step_time, stamp
 from watchtower.wire.verdict import (
     Aftermath,

@@ -9,8 +9,8 @@ from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesVie
 from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_steps import JobSteps, StepSpan
 from watchtower.tower.outputs import OutputView
-from watchtower.ui.environment import make_environment
 from watchtower.ui.steps_part import show_steps
+from watchtower.ui.templates import make_environment
 from watchtower.ui.traces_part import show_traces
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.times import rfc3339

@@ -9,9 +9,15 @@ from watchtower.tower.incident_views import IncidentSummary
 from watchtower.tower.job_overviews import JobOverview, NodeOfJob
 from watchtower.tower.silences import SilenceView
 from watchtower.tower.unwatched import UnwatchedList
-from watchtower.ui.evidence import EvidenceShown, SuspectShown, show_evidence, show_suspects
-from watchtower.ui.fleet_page import JobRow, show_row
-from watchtower.ui.words import format_step_time, stamp
+from watchtower.ui.lists import JobRow, show_row
+from watchtower.ui.words import (
+    EvidenceShown,
+    SuspectShown,
+    format_step_time,
+    show_evidence,
+    show_suspects,
+    stamp,
+)
 from watchtower.wire.verdict import Progress, Status, Verdict
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import count_ranks, format_count

@@ -19,10 +19,10 @@ from starlette.routing import Route
 from watchtower.access.sessions import SCOPES
 from watchtower.access.tls import is_loopback
 from watchtower.api.browsers import OWN_SITES, check_next, redirect
-from watchtower.api.forms import read_form
 from watchtower.api.security import Refusals, client_of
 from watchtower.api.visitors import Visitors, visitor_of
 from watchtower.service.sharing import TokenBuckets
+from watchtower.ui.actions import read_form
 from watchtower.ui.pages import Pages, Shown
 
 log = logging.getLogger("watchtower.login")

@@ -28,8 +28,7 @@ from watchtower.api.visitors import Visitor, Way, visitor_of
 from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
-from watchtower.ui.environment import make_environment
-from watchtower.ui.static_files import StaticFiles
+from watchtower.ui.templates import StaticFiles, make_environment
 
 FRESH_S = 1.0
 """Seconds for which the values of a page are used again."""

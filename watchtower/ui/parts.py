@@ -6,17 +6,95 @@ template finds them as `part`. If the function returns None, the page leaves the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
+from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.incident_reads import choose_suspects
+from watchtower.store.values import SeriesRow
+from watchtower.tower.feedback import FeedbackView, view_feedback
 from watchtower.tower.incident_overviews import IncidentOverview
+from watchtower.tower.incident_series import read_rows, view_series
+from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.job_overviews import JobOverview
+from watchtower.tower.job_steps import view_steps
+from watchtower.tower.similar_incidents import SimilarList, find_similar
 from watchtower.tower.tower import Tower
-from watchtower.ui.case_parts import collect_contrast, collect_graph, collect_stacks
-from watchtower.ui.earlier import collect_earlier, collect_feedback
-from watchtower.ui.rank_part import collect_incident_ranks, collect_job_ranks
-from watchtower.ui.time_parts import collect_steps, collect_traces
+from watchtower.ui.case_parts import (
+    collect_contrast,
+    collect_graph,
+    collect_incident_ranks,
+    collect_job_ranks,
+    collect_stacks,
+)
+from watchtower.ui.steps_part import StepsShown, show_steps
+from watchtower.ui.traces_part import TracesShown, show_traces
+from watchtower.wire.verdict import Cause
+
+SHOWN = 5
+"""Earlier incidents on the page. The API lists more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackShown:
+    """The answer of a person, and the choices of the form."""
+
+    given: FeedbackView | None
+    causes: list[str]
+
+
+async def collect_earlier(tower: Tower, overview: IncidentOverview) -> SimilarList | None:
+    """Return earlier incidents with the same node, line or cause; None if there are none."""
+    found = await find_similar(tower, overview.incident.id, SHOWN)
+    return found if found is not None and (found.items or found.node_counts) else None
+
+
+async def collect_feedback(tower: Tower, overview: IncidentOverview) -> FeedbackShown:
+    """Return what a person answered about the verdict, and the causes to choose from."""
+    given = tower.feedback.find(overview.incident.id)
+    return FeedbackShown(
+        given=view_feedback(given) if given else None,
+        causes=[cause.value for cause in Cause if cause is not Cause.UNKNOWN],
+    )
+
+
+MARKED = 8
+"""Incidents of a job that are marked in its charts, newest first."""
+
+
+async def collect_traces(tower: Tower, overview: IncidentOverview) -> TracesShown | None:
+    """Return the traces of an incident; None if it has none. Raises StoreFailedError."""
+    ident, stalled_at = overview.incident.id, overview.stalled_at
+    rows = await read_rows(tower, ident)
+    suspects = choose_suspects(overview.incident.verdict)
+    version = _digest(rows), suspects, stalled_at
+    drawn: TracesShown | None = tower.drawings.find(ident, version)
+    if drawn is None:
+        drawn = show_traces(view_series(ident, rows, suspects), stalled_at)
+        tower.drawings.put(ident, version, drawn)
+    return drawn
+
+
+def _digest(rows: Sequence[SeriesRow]) -> bytes:
+    content = blake2b(digest_size=16)
+    for row in rows:
+        content.update(
+            f"{row.node} {row.launch} {row.taken_at} {len(row.body)} ".encode() + row.body
+        )
+    return content.digest()
+
+
+async def collect_steps(tower: Tower, overview: JobOverview) -> StepsShown | None:
+    """Return the steps of a live job; None before there are points."""
+    name = overview.summary.job
+    steps = view_steps(tower, name)
+    if steps is None:
+        return None
+    listed = await list_incidents(tower, IncidentFilter(job=name), MARKED)
+    return show_steps(steps, listed.items)
+
 
 Subject = TypeVar("Subject")
 

@@ -23,11 +23,16 @@ from watchtower.tower.job_overviews import find_job_overview
 from watchtower.tower.node_overviews import list_nodes
 from watchtower.tower.outage_views import list_outages
 from watchtower.tower.tower import Tower
-from watchtower.ui.fleet_page import MAX_OUTAGES, show_fleet
 from watchtower.ui.incident_page import show_incident
-from watchtower.ui.incidents_page import make_filter, read_address, show_incidents
 from watchtower.ui.job_page import show_job
-from watchtower.ui.nodes_page import show_nodes
+from watchtower.ui.lists import (
+    MAX_OUTAGES,
+    make_filter,
+    read_address,
+    show_fleet,
+    show_incidents,
+    show_nodes,
+)
 from watchtower.ui.pages import Pages, Shown
 from watchtower.ui.parts import JOB_PARTS, PARTS, fill_parts
 from watchtower.ui.settings import PageSettings

@@ -1,16 +1,26 @@
-"""The page of the fleet: what it shows, from what the tower knows. Pure."""
+"""The pages with lists: the jobs of the fleet, the nodes, the incidents."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from urllib.parse import urlencode
 
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from watchtower.api.incidents import IncidentQuery
+from watchtower.api.problems import describe_mistake
+from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.sharing import by_turns
 from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
+from watchtower.tower.incident_views import IncidentList, IncidentSummary
+from watchtower.tower.node_overviews import NodeOverview, sort_nodes
 from watchtower.tower.outage_views import OutageView
+from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.ui.words import (
     NO_TONE,
     find_tone,
@@ -19,7 +29,7 @@ from watchtower.ui.words import (
     rank_severity,
     stamp,
 )
-from watchtower.wire.verdict import Status
+from watchtower.wire.verdict import Cause, Domain, Status
 from watchtower.writing.text import count_ranks
 
 MAX_JOBS = 200
@@ -151,4 +161,114 @@ def show_row(job: FleetJob) -> JobRow:
         incident=job.incident,
         acked_by=job.acked_by,
         is_silenced=job.is_silenced,
+    )
+
+
+MAX_NODES = 300
+"""Nodes on the page, those with trouble first: about 100 kB. The others are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShown:
+    """One node."""
+
+    node: str
+    has_agent: bool
+    release: str
+    silent_since: str | None
+    ranks: int
+    jobs: list[str]
+    limits: list[str]
+    incidents: int
+    """Incidents that the node is to blame for."""
+    named: int
+    """Incidents that name its ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesShown:
+    """The content of the page."""
+
+    reporting: int
+    silent: int
+    limited: int
+    """Reporting agents that cannot observe everything."""
+    nodes: list[NodeShown]
+    hidden: int
+
+
+def show_nodes(nodes: Sequence[NodeOverview]) -> NodesShown:
+    """Return what the page shows."""
+    silent = sum(each.silent_since is not None for each in nodes)
+    return NodesShown(
+        reporting=sum(each.has_agent for each in nodes) - silent,
+        silent=silent,
+        limited=sum(each.silent_since is None and bool(each.limits) for each in nodes),
+        nodes=[_show(each) for each in sort_nodes(nodes)[:MAX_NODES]],
+        hidden=max(0, len(nodes) - MAX_NODES),
+    )
+
+
+def _show(node: NodeOverview) -> NodeShown:
+    return NodeShown(
+        node=node.node,
+        has_agent=node.has_agent,
+        release=node.release,
+        silent_since=stamp(node.silent_since),
+        ranks=node.rank_count,
+        jobs=node.jobs,
+        limits=node.limits,
+        incidents=node.incidents,
+        named=node.named,
+    )
+
+
+FIELDS = ("status", "cause", "domain", "node", "user", "job", "since", "cursor")
+"""Parameters of the address. They are those of /api/v1/incidents."""
+
+CHOICES = {"status": Status, "cause": Cause, "domain": Domain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentsShown:
+    """The content of the page."""
+
+    items: list[IncidentSummary]
+    chosen: dict[str, str]
+    """The parameters that were given."""
+    choices: dict[str, list[str]]
+    """The choices of the form, by parameter."""
+    older: str
+    """The query of the next page; empty on the last one."""
+
+
+def read_address(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the known parameters of an address that are not empty."""
+    found = {name: parameters.get(name, "").strip() for name in FIELDS}
+    return {name: text for name, text in found.items() if text}
+
+
+def make_filter(chosen: Mapping[str, str]) -> IncidentFilter:
+    """Return which incidents the parameters choose. Raises HTTPException 422.
+
+    Incidents of drills are listed, too: people open them to try the pages.
+    """
+    try:
+        return IncidentQuery.model_validate({**chosen, "drills": True}).as_filter()
+    except RequestRefusedError as error:
+        raise HTTPException(422, str(error)) from None
+    except ValidationError as error:
+        mistakes = ({**each, "loc": ("query", *each["loc"])} for each in error.errors())
+        raise HTTPException(422, "; ".join(map(describe_mistake, mistakes))) from None
+
+
+def show_incidents(page: IncidentList, chosen: Mapping[str, str]) -> IncidentsShown:
+    """Return what the page shows."""
+    given = {name: text for name, text in chosen.items() if name != "cursor"}
+    cursor = page.next_cursor
+    return IncidentsShown(
+        items=page.items,
+        chosen=given,
+        choices={name: [each.value for each in kind] for name, kind in CHOICES.items()},
+        older=urlencode({**given, "cursor": cursor}) if cursor else "",
     )
