@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from watchtower.diagnoser import messages, process
+from watchtower.jobs import attempt
 from watchtower.jobs.effects import DiagnosisWanted, StatusChanged
-from watchtower.tower import diagnosis_runner, effects, live, tower
+from watchtower.tower import diagnosis_runner, effects, tower
 from watchtower.wire.verdict import Status
 
 FOLDER = "WATCHTOWER_FLEET_MARKS"
@@ -84,13 +85,14 @@ def watch_tower(folder: str) -> Marks:
     """Record the marks of this tower from now on; diagnosing processes write to `folder`."""
     marks = Marks("tower")
 
-    def note_effects(_: Any, job: Any, __: Any, found: list[Any], ___: float) -> None:
-        for effect in found:
-            if isinstance(effect, StatusChanged) and effect.after in (Status.SUSPECT, Status.HUNG):
-                marks.note(effect.after.value)
-            if isinstance(effect, DiagnosisWanted):
-                have, want = job.context.dumps_have, job.context.dumps_want
-                marks.note("diagnosis due", f"{have} of {want} ranks dumped")
+    def note_effect(_: Any, keeper: Any, effect: Any, __: float) -> None:
+        if isinstance(effect, StatusChanged) and effect.after in (Status.SUSPECT, Status.HUNG):
+            marks.note(effect.after.value)
+        if isinstance(effect, DiagnosisWanted):
+            context = keeper.watched.context
+            marks.note(
+                "diagnosis due", f"{context.dumps_have} of {context.dumps_want} ranks dumped"
+            )
 
     def note_dumps(_: Any, sent: Any) -> None:
         number = sent.batch.round
@@ -104,13 +106,13 @@ def watch_tower(folder: str) -> Marks:
         marks.made = [each for each in marks.made if each.what != last.what]
         marks.made.append(last)
 
-    marks.after(effects.Effects, "carry_out", note_effects)
+    marks.after(effects.Effects, "_perform", note_effect)
     marks.after(tower.Tower, "take_dumps", note_dumps)
-    marks.around(effects.Effects, "_collect_inputs", "turn of the diagnosis", "evidence collected")
+    marks.around(attempt.Attempt, "collect_case", "turn of the diagnosis", "evidence collected")
     marks.around(diagnosis_runner, "split_case", "", "case split")
     marks.around(process.DiagnoserProcess, "_write", "request encoded", "request written")
     marks.around(process.DiagnoserProcess, "ask", "", "answer read")
-    marks.around(live.Attempt, "take_diagnosis", "diagnosis adopted", "")
+    marks.around(attempt.Attempt, "take_diagnosis", "diagnosis adopted", "")
     os.environ[FOLDER] = folder
     plain = subprocess.Popen
 

@@ -20,8 +20,8 @@ from watchtower.jobs.keeper import BURST, REFILL_S
 from watchtower.jobs.pauses import Pause
 from watchtower.jobs.ranks import DumpBody
 from watchtower.store.values import GenerationRow
-from watchtower.tower import unsaved
-from watchtower.tower.pending_rows import MAX_ROWS, PendingRows
+from watchtower.tower import waiting_writes
+from watchtower.tower.waiting_writes import MAX_ROWS, PendingRows
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
@@ -207,14 +207,14 @@ def test_a_case_is_the_store_s_once_its_incident_is_open(tell):
 
 
 def test_incidents_that_wait_for_a_store_leave_room_for_another_owner_s(tell, monkeypatch):
-    monkeypatch.setattr(unsaved, "MAX_UNSAVED", 10)
-    monkeypatch.setattr(unsaved, "MAX_EVIDENCE_BYTES", 10_000)
+    monkeypatch.setattr(waiting_writes, "MAX_UNSAVED", 10)
+    monkeypatch.setattr(waiting_writes, "MAX_EVIDENCE_BYTES", 10_000)
 
     async def story(sim: Simulation) -> None:
         await hang(sim)
         await sim.report(2)
         (one,) = await sim.incidents()
-        waiting = unsaved.Unsaved()
+        waiting = waiting_writes.Unsaved()
         for number in range(20):
             bad = replace(one, id=f"bad{number}", sharer=OTHER, evidence=bytes(3000))
             assert waiting.put(bad) is (number < 5)

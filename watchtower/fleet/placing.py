@@ -135,6 +135,31 @@ class Placing:
         key = LaunchKey(vitals.job, vitals.owner, node, vitals.launch)
         return self._labels.find_launch(key) == label
 
+    def note_labels(self, report: Report, node: NodeRecord) -> None:
+        """Store the labels of the jobs in a report, for people. The first labels of a job stay.
+
+        Only an agent that reports a rank of a job may label it: alerts go to the user in them.
+        """
+        reported = None
+        for each in report.jobs:
+            label = self.find_label(report.node, each.job, each.owner, each.launch)
+            job = self._jobs.get(label)
+            if job is None or job.labels is not None:
+                continue
+            reported = self._find_reported(report, node) if reported is None else reported
+            if label in reported:
+                job.labels = each
+
+    def _find_reported(self, report: Report, node: NodeRecord) -> Set[str]:
+        """Return the labels of the jobs of which the agent of a report holds a rank."""
+        found = set()
+        for label, rank in node.ranks:
+            job = self._jobs.get(label)
+            record = job.generation.ranks.get(rank) if job else None
+            if record is not None and record.reporter.agent_id == report.agent_id:
+                found.add(label)
+        return found
+
     def place(self, claims: Iterable[Claim], report: Report) -> Iterator[tuple[str, Claim, bool]]:
         """Yield the claims of a report with the label of their job, known launches first.
 

@@ -82,22 +82,25 @@ class Effects:
     def carry_out(self, keeper: Keeper, effects: Iterable[Effect], now: float) -> None:
         """Carry out the effects on a job, each before the next one is made."""
         for effect in effects:
-            match effect:
-                case StatusChanged(before=before, after=after, reason=reason):
-                    words = (keeper.name, before.value, after.value, reason)
-                    log.info("job %s: %s -> %s, %s", *words, extra={"sharer": keeper.sharer})
-                case DumpsWanted():
-                    self.orders.order_dumps(keeper, effect, now)
-                case NativesWanted(ranks=ranks):
-                    self.orders.order_natives(keeper, ranks, now)
-                case SeriesWanted():
-                    self.orders.order_series(keeper, effect, now)
-                case DiagnosisWanted():
-                    self._start_diagnosis(keeper, now)
-                case IncidentOpened() | IncidentUpdated() | IncidentClosed():
-                    self._change_incident(keeper, effect, now)
-                case _:
-                    self._keep(keeper, effect)
+            self._perform(keeper, effect, now)
+
+    def _perform(self, keeper: Keeper, effect: Effect, now: float) -> None:
+        match effect:
+            case StatusChanged(before=before, after=after, reason=reason):
+                words = (keeper.name, before.value, after.value, reason)
+                log.info("job %s: %s -> %s, %s", *words, extra={"sharer": keeper.sharer})
+            case DumpsWanted():
+                self.orders.order_dumps(keeper, effect, now)
+            case NativesWanted(ranks=ranks):
+                self.orders.order_natives(keeper, ranks, now)
+            case SeriesWanted():
+                self.orders.order_series(keeper, effect, now)
+            case DiagnosisWanted():
+                self._start_diagnosis(keeper, now)
+            case IncidentOpened() | IncidentUpdated() | IncidentClosed():
+                self._change_incident(keeper, effect, now)
+            case _:
+                self._keep(keeper, effect)
 
     def _keep(self, keeper: Keeper, effect: Effect) -> None:
         """Write what outlives the tower, or read it."""

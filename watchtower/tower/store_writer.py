@@ -24,9 +24,13 @@ from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, 
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.inputs import Recalled, Record
-from watchtower.tower.open_writes import STORE_HANGS_S, STORE_WAIT_S, OpenWrites
-from watchtower.tower.pending_rows import PendingRows
-from watchtower.tower.unsaved import Unsaved
+from watchtower.tower.waiting_writes import (
+    STORE_HANGS_S,
+    STORE_WAIT_S,
+    OpenWrites,
+    PendingRows,
+    Unsaved,
+)
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.series import SeriesBatch
 

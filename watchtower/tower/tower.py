@@ -35,7 +35,6 @@ from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, Traced, unrecorded
-from watchtower.tower.job_labels import note_labels
 from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
@@ -164,7 +163,7 @@ class Tower:
         node = self.fleet.nodes[report.node]
         for name in sorted(node.labels | failed.keys() if failed else node.labels):
             self._begin_to_monitor(name, failed.get(name))
-        note_labels(self.fleet, report)
+        self.fleet.placing.note_labels(report, node)
         agent = report.node, report.agent_id
         return ReportReply(
             version=PROTOCOL_VERSION,
