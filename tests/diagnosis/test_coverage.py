@@ -15,8 +15,8 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from tests.diagnosis.test_goldens import GOLDENS
-from watchtower.diagnosis.coverage import measure_coverage
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.diagnosis.gaps import measure_coverage
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case, NodeEvidence, Presence
 from watchtower.wire.observations import Observation

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.diagnosis.graph_components import find_components
+from watchtower.diagnosis.waits.graph import find_components
 
 
 def reachable(edges, start):

@@ -17,8 +17,8 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from watchtower.diagnosis.blocked_rank import name_mount
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.diagnosis.domain import name_mount
 from watchtower.wire.dumps import Mount
 from watchtower.wire.report import Movement
 from watchtower.wire.verdict import Cause, SharedCause

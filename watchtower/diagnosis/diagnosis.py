@@ -14,11 +14,9 @@ from math import prod
 from watchtower.diagnosis.accusation import CANDIDATE, MIN_CONFIDENCE, Accusation, Doubt, Tier
 from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, Entry, whom_of
 from watchtower.diagnosis.causes.straggler import find_slow_job
-from watchtower.diagnosis.coverage import measure_coverage
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.diagnosis.domain import find_domain
-from watchtower.diagnosis.functions import show_functions
-from watchtower.diagnosis.gaps import find_gaps
+from watchtower.diagnosis.domain import find_domain, find_shared_cause
+from watchtower.diagnosis.gaps import find_gaps, measure_coverage
 from watchtower.diagnosis.nothing_found import (
     add_event_step,
     advise_by_hand,
@@ -28,11 +26,9 @@ from watchtower.diagnosis.nothing_found import (
     show_ranks,
     summarise_unknown,
 )
-from watchtower.diagnosis.observed import show_observations
+from watchtower.diagnosis.observed import find_unread, show_functions, show_observations
 from watchtower.diagnosis.picture import Picture, take_picture
 from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.shared_cause import find_shared_cause
-from watchtower.diagnosis.unread import find_unread
 from watchtower.diagnosis.waits.collective_logs import find_own_timeout
 from watchtower.diagnosis.words import write_waiting
 from watchtower.diagnosis.writer import (

@@ -1,6 +1,6 @@
 """The picture of a case: every rank in its position, and what follows from all of them together.
 
-It is the one argument of a rule. Deaths, splits and the odd rank are computed once.
+It is the one argument of a cause. Deaths, splits and the odd rank are computed once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outs
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.diagnosis.position import Position, take_position
 from watchtower.diagnosis.separation import Separation, find_separations
-from watchtower.diagnosis.waits.gave_up import GAVE_UP
 from watchtower.diagnosis.waits.graph import EndKind
-from watchtower.diagnosis.waits.hidden_waits import SOCKETS
 from watchtower.diagnosis.waits.messages import MissingSend, find_missing_sends
 from watchtower.diagnosis.waits.mismatches import Split, find_split
 from watchtower.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.diagnosis.waits.sinks import Sinks, find_sinks
-from watchtower.diagnosis.waits.sources import find_waits
+from watchtower.diagnosis.waits.sources import GAVE_UP, find_waits
 from watchtower.evidence.case import Case
 from watchtower.evidence.collective_log import NCCL
 from watchtower.evidence.gpus import ECC_FAMILY as GPU_ECC
@@ -33,7 +31,7 @@ from watchtower.evidence.gpus import (
     find_gpu_use,
 )
 from watchtower.evidence.job_gpus import JobGpus
-from watchtower.evidence.kernel import HELD
+from watchtower.evidence.kernel import HELD, SOCKETS
 from watchtower.evidence.links import LinkFault, find_link_faults
 from watchtower.evidence.observed import Observed
 from watchtower.evidence.threads import index_stacks

@@ -1,6 +1,6 @@
 """The position of one rank: what its evidence says about where it is.
 
-A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no rule may
+A rank that did not answer is `UNSEEN`: it may be the one that all others wait for, so no cause may
 treat it as innocent. A lower step accuses no rank: neighbours in a ring stall one step earlier.
 """
 

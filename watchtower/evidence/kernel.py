@@ -49,6 +49,15 @@ ASLEEP = frozenset({ProcessState.SLEEPING, ProcessState.UNINTERRUPTIBLE, Process
 FROZEN = "frozen"
 """Class of a task that is frozen by its cgroup."""
 
+SOCKETS = frozenset({"network", "local"})
+"""Kernel waits for the other end of a socket, on another node and on this one."""
+
+WAITS_IN_C = SOCKETS | {"lock"}
+"""Kernel waits of a library that waits for another rank: a socket, or a futex."""
+
+MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
+"""Kernel waits of a rank that may be in a call for other ranks as well."""
+
 _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 """Classes of calls that accept any descriptor. The target of the descriptor decides the class."""
 

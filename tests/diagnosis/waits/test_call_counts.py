@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.diagnosis.waits.call_counts import (
+from watchtower.diagnosis.waits.divergent_rank import (
     Relation,
     are_comparable,
     find_agreed,

@@ -4,8 +4,7 @@ from tests.diagnosis.builders import ranks_in
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.waits.collective_logs import read_collective_logs
 from watchtower.diagnosis.waits.divergent_rank import MAX_CANDIDATES, has_many_orders
-from watchtower.diagnosis.waits.graph import End, EndKind
-from watchtower.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.diagnosis.waits.graph import End, EndKind, PointKind, WaitPoint
 
 FIRST_A, FIRST_B, BEHIND = (4, 3), (3, 4), (3, 3)
 

@@ -3,8 +3,14 @@
 from tests.diagnosis.builders import ranks_in
 from tests.diagnosis.recording import a_recorded_case, calls, peer
 from watchtower.diagnosis.waits.collective_logs import read_collective_logs
-from watchtower.diagnosis.waits.graph import End, EndKind, WaitGraph, build_wait_graph
-from watchtower.diagnosis.waits.points import PointKind, WaitPoint
+from watchtower.diagnosis.waits.graph import (
+    End,
+    EndKind,
+    PointKind,
+    WaitGraph,
+    WaitPoint,
+    build_wait_graph,
+)
 
 DONE = calls("all_reduce")
 INSIDE = calls("all_reduce all_reduce", open=1)

@@ -6,8 +6,7 @@ from tests.diagnosis.builders import IN_TORCH_ALL_REDUCE, a_rank, ranks_in
 from tests.diagnosis.recording import Groups, a_recorded_case, calls
 from watchtower.diagnosis.waits import collective_logs as module
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
-from watchtower.diagnosis.waits.graph import build_wait_graph
-from watchtower.diagnosis.waits.points import MAX_OPEN
+from watchtower.diagnosis.waits.graph import MAX_OPEN, build_wait_graph
 from watchtower.evidence.case import Case
 
 INSIDE, OVER = calls("all_reduce all_reduce", open=1), calls("all_reduce")

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.diagnosis.waits.graph import End, EndKind
+from watchtower.diagnosis.waits.graph import End, EndKind, PointKind, WaitPoint
 from watchtower.diagnosis.waits.odd_rank import find_cycle_breakers
-from watchtower.diagnosis.waits.points import PointKind, WaitPoint
 
 
 def a_cycle(*waits: tuple[tuple[int, ...], tuple[int, ...]]) -> End:

@@ -16,11 +16,8 @@ from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.picture import take_picture
 from watchtower.diagnosis.position import Place
 from watchtower.diagnosis.waits import sources
-from watchtower.diagnosis.waits.comm_threads import COMM_THREAD
-from watchtower.diagnosis.waits.gave_up import GAVE_UP
-from watchtower.diagnosis.waits.log_waits import COLLECTIVE_LOG
 from watchtower.diagnosis.waits.majority import MAJORITY, SCATTERED
-from watchtower.diagnosis.waits.sources import STACK
+from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, COMM_THREAD, GAVE_UP, STACK
 
 WORLD = {"w": range(4)}
 INSIDE, BEFORE = calls("all_reduce", before=3, open=1), calls("", before=3)

@@ -10,14 +10,13 @@ from watchtower.diagnosis.advice import (
     RESTART_BEFORE_STEP,
     WAIT_PLACE,
 )
-from watchtower.diagnosis.blocked_rank import BlockedRank, Job
 from watchtower.diagnosis.bystanders import (
     describe_worker,
     find_stuck_worker,
     takes_from_process,
     write_child,
 )
-from watchtower.diagnosis.domain import ELSEWHERE, Line
+from watchtower.diagnosis.domain import ELSEWHERE, BlockedRank, Job, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape

@@ -16,10 +16,9 @@ from watchtower.diagnosis.accusation import (
     Tier,
 )
 from watchtower.diagnosis.advice import DUMP_THREADS, READ_CODE, WAIT_PLACE
-from watchtower.diagnosis.blocked_rank import BlockedRank
 from watchtower.diagnosis.bystanders import write_child
 from watchtower.diagnosis.deaths import write_ending
-from watchtower.diagnosis.domain import ELSEWHERE, IN_OWN_CODE, Line
+from watchtower.diagnosis.domain import ELSEWHERE, IN_OWN_CODE, BlockedRank, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, doubt_many
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position

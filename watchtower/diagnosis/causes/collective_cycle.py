@@ -11,9 +11,8 @@ from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, stack_reason
 from watchtower.diagnosis.waits.callsites import site_of
 from watchtower.diagnosis.waits.divergent_rank import has_many_orders
-from watchtower.diagnosis.waits.graph import End, EndKind
+from watchtower.diagnosis.waits.graph import End, EndKind, name_point
 from watchtower.diagnosis.waits.odd_rank import find_cycle_breakers
-from watchtower.diagnosis.waits.points import name_point
 from watchtower.diagnosis.words import where_of, write_at
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks

@@ -26,7 +26,6 @@ from watchtower.diagnosis.accusation import (
     Tier,
     of_rank,
 )
-from watchtower.diagnosis.blocked_rank import BlockedRank
 from watchtower.diagnosis.deaths import (
     Death,
     find_put_to_death,
@@ -35,7 +34,7 @@ from watchtower.diagnosis.deaths import (
     write_ending,
     write_exception,
 )
-from watchtower.diagnosis.domain import Line
+from watchtower.diagnosis.domain import BlockedRank, Line
 from watchtower.diagnosis.elsewhere import find_doubts
 from watchtower.diagnosis.first_hand import Basis, FirstHand
 from watchtower.diagnosis.picture import Picture

@@ -19,17 +19,18 @@ from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, stack_reason
-from watchtower.diagnosis.waits.call_counts import RECEIVE, SEND
 from watchtower.diagnosis.waits.callsites import ProgramOrder, is_further_down
 from watchtower.diagnosis.waits.divergent_rank import (
+    RECEIVE,
+    SEND,
     CountAtPoint,
     CountBeside,
     CountDifference,
     CountsBesideAll,
 )
+from watchtower.diagnosis.waits.graph import describe_group
 from watchtower.diagnosis.waits.mismatches import Ground, Proof, Split
 from watchtower.diagnosis.waits.odd_rank import Sign
-from watchtower.diagnosis.waits.points import describe_group
 from watchtower.diagnosis.words import name_rank, name_some, write_at, write_likewise
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks

@@ -24,8 +24,7 @@ from watchtower.diagnosis.reasons import CALLED_WEIGHT, LOG_WEIGHT, ranks_of, sa
 from watchtower.diagnosis.separation import Separation, do_all_wait
 from watchtower.diagnosis.waits.callsites import site_of
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.diagnosis.waits.graph import EndKind, WaitGraph
-from watchtower.diagnosis.waits.points import WaitPoint, name_point
+from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, WaitPoint, name_point
 from watchtower.diagnosis.words import name_waits
 from watchtower.evidence.frame_class import FrameClass
 from watchtower.wire.report import ProcessState

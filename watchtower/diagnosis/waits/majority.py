@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.waits.hidden_waits import MAY_BE_FOR_RANKS, SOCKETS
 from watchtower.diagnosis.waits.positions import Known
+from watchtower.evidence.kernel import MAY_BE_FOR_RANKS, SOCKETS
 from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from watchtower.diagnosis.waits.callsites import ProgramOrder
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
+from watchtower.diagnosis.waits.graph import PointKind, WaitPoint
 from watchtower.diagnosis.waits.odd_rank import OddRank, find_candidates
-from watchtower.diagnosis.waits.points import PointKind, WaitPoint
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.wire.collectives import PeerTransfers
 

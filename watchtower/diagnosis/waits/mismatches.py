@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.waits.call_counts import role_of
 from watchtower.diagnosis.waits.callsites import ProgramOrder, compare_positions, site_of
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.diagnosis.waits.divergent_rank import Divergence
-from watchtower.diagnosis.waits.graph import EndKind
+from watchtower.diagnosis.waits.divergent_rank import Divergence, role_of
+from watchtower.diagnosis.waits.graph import EndKind, WaitPoint, describe_group, name_point
 from watchtower.diagnosis.waits.odd_rank import OddRank, Sign
-from watchtower.diagnosis.waits.points import WaitPoint, describe_group, name_point
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.evidence.collective_log import CallKind, Over, compared
 from watchtower.evidence.native import DEVICE_WAIT

@@ -1,8 +1,9 @@
 """The sinks: ranks outside of all calls, at which the waiting of the others may end.
 
 Some of them may not be at fault although others wait for them. A wait in C shows only the line that
-makes it (see `hidden_waits`), so such a rank may itself wait for another one: not for a member of
-the group that waits for it, but for a stage before it, with which it shares none of these groups.
+makes it (a rank in `irecv(...).wait()` sleeps in a futex under the user's own line, as at a lock),
+so such a rank may itself wait for another one: not for a member of the group that waits for it, but
+for a stage before it, with which it shares none of these groups.
 
 Others hold up no call although the graph shows it: they called it, or have gone on. On NCCL a
 thread runs ahead of its GPU: where the thread is shows nothing of a call queued before. And dumps
@@ -17,11 +18,10 @@ from dataclasses import dataclass
 
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
-from watchtower.diagnosis.waits.graph import EndKind, WaitGraph
-from watchtower.diagnosis.waits.hidden_waits import WAITS_IN_C
-from watchtower.diagnosis.waits.points import WaitPoint
+from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, WaitPoint
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.kernel import WAITS_IN_C
 
 MAX_COMPARED = 64
 """Waiting ranks of one call with which a suspected rank is compared: each costs as much."""

@@ -2,19 +2,241 @@
 
 A source takes the positions that the sources before it have made, and adds an edge with its name.
 So it may correct what an earlier source has shown, and a source that only infers can add nothing
-where some rank is known to wait. Another source is another file and another entry in `SOURCES`.
+where some rank is known to wait. Those that infer are in `majority.py`. Another source is another
+function and another entry in `SOURCES`.
+
+Communication threads: a program may hand its tensors to a thread that calls all_reduce, and wait
+for the event of that thread. All main threads then sleep at one place, that of the odd rank too. If
+this is so on one rank alone, the thread may also be a checkpoint thread, beside a main thread that
+hangs at a lock of its own. If it is so on most ranks, it is not, as long as no main thread waits
+for other ranks itself.
+
+Collective logs correct what stacks show. A stack shows the name of a call, a log what was entered.
+DDP's all_reduce has no Python frame, a hook may hang inside backward, and a wrapper may be called
+barrier and do something else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
-from watchtower.diagnosis.position import Place
-from watchtower.diagnosis.waits.comm_threads import find_waits_in_comm_threads
-from watchtower.diagnosis.waits.gave_up import find_waits_given_up
-from watchtower.diagnosis.waits.log_waits import find_waits_in_logs
+from watchtower.diagnosis.position import Place, Position, take_position
+from watchtower.diagnosis.waits.collective_logs import (
+    CollectiveLogs,
+    limit_to_sent,
+    read_collective_logs,
+)
+from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_graph
 from watchtower.diagnosis.waits.majority import find_majority_waits, find_scattered_waits
 from watchtower.diagnosis.waits.positions import Known
+from watchtower.evidence.exits import DeathKind, classify_ending, classify_exception
+from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.kernel import MAY_BE_FOR_RANKS
+from watchtower.evidence.threads import (
+    CommThreads,
+    Function,
+    KnownStack,
+    class_of,
+    functions_of,
+    root_of,
+)
+
+COMM_THREAD = "communication thread"
+
+
+def find_waits_in_comm_threads(positions: Known) -> Known:
+    """Place every rank anew by the stack of its communication thread, where the job has these."""
+    threads = find_comm_threads(positions.by_rank.values(), positions.stacks)
+    if threads is None:
+        return positions
+    case, stacks = positions.case, positions.stacks
+    by_rank = {item.rank: take_position(case, item, stacks, threads) for item in case.ranks}
+    inside = (rank for rank, item in by_rank.items() if item.place is Place.INSIDE)
+    found = replace(positions, by_rank=by_rank, comm_threads=threads)
+    return found.with_edge(COMM_THREAD, inside)
+
+
+def find_comm_threads(
+    positions: Collection[Position], stacks: Mapping[str, KnownStack]
+) -> CommThreads | None:
+    """Find the threads in which the job makes its collectives; null where main threads make them.
+
+    More than half of the live ranks must wait for a thread at places where some of them have one
+    that is in a collective.
+    """
+    if not any(item.is_waited_beside for item in positions):
+        return None
+    live = [item for item in positions if item.live]
+    if any(item.place is Place.INSIDE for item in live):
+        return None
+    roots: set[Function] = set()
+    places: set[tuple[Function, ...]] = set()
+    for item in live:
+        own = _roots_in_collectives(item, stacks) if item.is_waited_beside else frozenset()
+        if not own or item.place is not Place.ELSEWHERE:
+            continue
+        if not _may_wait_for_thread(item):
+            return None  # the thread runs beside other work, in which other ranks may hang as well
+        roots |= own
+        places.add(_place_of(item, stacks))
+    there = [i for i in live if _may_wait_for_thread(i) and _place_of(i, stacks) in places]
+    if 2 * len(there) <= len(live):
+        return None
+    return CommThreads(places=frozenset(places), roots=frozenset(roots))
+
+
+def _roots_in_collectives(
+    position: Position, stacks: Mapping[str, KnownStack]
+) -> frozenset[Function]:
+    """Return the outermost functions of the user's threads that are in a collective."""
+    dump = position.last_dump
+    threads = dump.threads if dump else ()
+    inside = (t for t in threads if not t.main and class_of(t, stacks) is FrameClass.COLLECTIVE)
+    return frozenset(root for thread in inside if (root := root_of(stacks[thread.digest])))
+
+
+def _may_wait_for_thread(position: Position) -> bool:
+    is_at_lock = position.frame_class is FrameClass.LOCK and position.place is Place.ELSEWHERE
+    return is_at_lock and position.asleep and position.unchanged
+
+
+def _place_of(position: Position, stacks: Mapping[str, KnownStack]) -> tuple[Function, ...]:
+    return functions_of(stacks[position.stack.digest]) if position.stack else ()
+
+
+ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
+
+COLLECTIVE_LOG = "collective log"
+
+
+def find_waits_in_logs(positions: Known) -> Known:
+    """Build the graph of collective logs, and place the ranks by what they have entered."""
+    logs = read_collective_logs(positions.case)
+    if logs is None:
+        return positions
+    queued = frozenset(i.rank for i in positions.by_rank.values() if i.waits_for_device)
+    logs = replace(logs, transfers=limit_to_sent(logs.transfers, queued), queued=queued)
+    graph = _build_graph(positions.by_rank, logs)
+    by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
+    found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)
+    return found.with_edge(COLLECTIVE_LOG, graph.blocked_in)
+
+
+def _build_graph(by_rank: Mapping[int, Position], logs: CollectiveLogs) -> WaitGraph:
+    """Build the graph.
+
+    Where every member has made each call that is waited for, the calls may be queued on devices in
+    orders that wait for each other. Only such a cycle shows that the order matters: calls of
+    several groups may also be executed side by side.
+    """
+    elsewhere = [item.rank for item in by_rank.values() if _is_elsewhere(item)]
+    absent = [item.rank for item in by_rank.values() if item.place in ABSENT]
+    graph = build_wait_graph(logs, elsewhere, absent)
+    if not logs.oldest_open or any(end.kind is not EndKind.POINT for end in graph.ends):
+        return graph
+    ordered = build_wait_graph(logs, elsewhere, absent, in_order=True)
+    is_cycle = any(end.kind is EndKind.CYCLE for end in ordered.ends)
+    return ordered if is_cycle else graph
+
+
+def _place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Position:
+    place = _find_place(position, logs, graph)
+    if position.rank in graph.certain_sinks and _is_in_unknown_call(position, logs):
+        place = Place.ELSEWHERE
+    return position.moved_to(place)
+
+
+def _find_place(position: Position, logs: CollectiveLogs, graph: WaitGraph) -> Place:
+    place = position.place
+    if place in ABSENT or position.rank not in logs.of_rank:
+        return place
+    if position.rank in graph.blocked_in:
+        return Place.INSIDE
+    if position.waits_for_device:
+        return place  # its device may be behind; its program is not
+    if position.rank in graph.sinks and not position.frame_class.traits.waits_for_ranks:
+        return Place.ELSEWHERE
+    return place
+
+
+def _is_elsewhere(position: Position) -> bool:
+    if position.place in ABSENT:
+        return True
+    if position.waits_for_device:
+        return False
+    if position.frame_class.traits.is_busy_elsewhere and not _rests_on_names_alone(position):
+        return True
+    if position.is_waited_beside and not position.frame_class.traits.may_be_collective:
+        return True  # the open call is that of the other thread
+    computes = position.active or position.spins
+    return position.place is Place.ELSEWHERE and (computes or not position.asleep)
+
+
+def _rests_on_names_alone(position: Position) -> bool:
+    """Return whether only names of functions show its work: they may belong to a wrapper.
+
+    A name counts in the file of a known library. It also counts if the kernel shows a wait that is
+    not for other ranks.
+    """
+    if position.reading is not None and position.reading.by_library:
+        return False
+    return not position.asleep or position.wait.wait_class in MAY_BE_FOR_RANKS
+
+
+def _is_in_unknown_call(position: Position, logs: CollectiveLogs) -> bool:
+    """Return whether it stays in a call that waits and that no log knows: a monitored barrier, a
+    receive that was begun before, a call of another library. The other ranks do wait for it.
+    """
+    if position.frame_class is not FrameClass.COLLECTIVE or not position.unchanged:
+        return False
+    last = position.last_dump
+    is_recent = last is not None and last.collectives is not None and not last.collectives.failure
+    return is_recent and position.place is Place.INSIDE and position.rank in logs.of_rank
+
+
+GIVING_UP = frozenset(
+    {
+        DeathKind.OWN_EXCEPTION,
+        DeathKind.CONSEQUENTIAL,
+        DeathKind.EXIT_ONE,
+        DeathKind.ABORTED,
+        DeathKind.TERMINATED,
+    }
+)
+"""How a rank ends after its own timeout or its launcher's, whatever its last words are."""
+
+GAVE_UP = "a rank that gave up"
+
+
+def find_waits_given_up(positions: Known) -> Known:
+    """Add the ranks that waited in this stall and have ended, while a live rank was elsewhere.
+
+    A timeout ends the ranks that wait, long before the one they wait for. Some of them stay for a
+    while without a stack, in the destructors of native code: then only the exception in their
+    heartbeat shows that they waited.
+    """
+    if not positions.at(Place.ELSEWHERE, Place.CANNOT_RUN):
+        return positions
+    ended = [
+        item
+        for item in positions.ended
+        if item.frame_class.traits.waits_for_ranks
+        and classify_ending(item.evidence.ended) in GIVING_UP
+    ]
+    raised = filter(_raised_of_waiting, positions.at(Place.UNSEEN))
+    return positions.with_edge(GAVE_UP, (item.rank for item in (*ended, *raised)))
+
+
+def _raised_of_waiting(position: Position) -> bool:
+    """Return whether a rank without a stack has reported a broken or timed out wait."""
+    beat = position.evidence.beat
+    if position.reading is not None or beat is None or not beat.exception_type:
+        return False
+    kind = classify_exception(beat.exception_type, beat.exception_text)
+    return kind is DeathKind.CONSEQUENTIAL
+
 
 STACK = "stack"
 DEVICE = "wait for a device"

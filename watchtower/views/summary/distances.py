@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from watchtower.diagnosis.graph_components import find_components
+from watchtower.diagnosis.waits.graph import find_components
 
 Wait = tuple[Sequence[int], Sequence[int]]
 """Ranks that wait in one call, and the ranks that it waits for."""

@@ -15,12 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.waits.collective_logs import Group
-from watchtower.diagnosis.waits.comm_threads import COMM_THREAD
-from watchtower.diagnosis.waits.gave_up import GAVE_UP
-from watchtower.diagnosis.waits.log_waits import COLLECTIVE_LOG
+from watchtower.diagnosis.waits.graph import WaitPoint, name_point
 from watchtower.diagnosis.waits.majority import MAJORITY, SCATTERED
-from watchtower.diagnosis.waits.points import WaitPoint, name_point
-from watchtower.diagnosis.waits.sources import DEVICE, STACK
+from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, COMM_THREAD, DEVICE, GAVE_UP, STACK
 from watchtower.views.case_summary import (
     RankState,
     WaitArrow,
