@@ -224,7 +224,11 @@ def find_foreign_tracer(proc: Proc, pid: int) -> int:
 
 
 def see_past_own_tools(proc: Proc, pid: int, state: ProcessState) -> ProcessState:
-    """Return the state that was read, or OTHER if a tool of this agent stops the process now."""
+    """Return the state that was read, or OTHER if a tool of this agent stops the process now.
+
+    py-spy stops a process for a moment to read its native functions. A report or a dump of this
+    moment must not show the process as held by a debugger.
+    """
     if state is not ProcessState.TRACED:
         return state
     tracer = find_tracer(proc, pid)

@@ -73,7 +73,7 @@ def install_client(python: str) -> str:
     """Copy the client to the folder that a wheel uses; return that folder."""
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = subprocess.check_output([python, "-c", program], text=True).strip()
-    for name in (SWITCH, "watchtower_heartbeat_auto.py", "watchtower_heartbeat_hook.py"):
+    for name in (SWITCH, "watchtower_heartbeat_auto.py"):
         shutil.copy(HEARTBEAT / name, packages)
     shutil.copytree(HEARTBEAT / "watchtower_heartbeat", f"{packages}/watchtower_heartbeat")
     return packages

@@ -41,7 +41,11 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSocket:
-    """The socket on which a process's library answers, according to its page."""
+    """The socket on which a process's library answers, according to its page.
+
+    The path is untrusted text: exactly that process must listen on the socket. No wait exceeds the
+    deadline: a forked worker may hold a dead rank's socket open and never answer.
+    """
 
     pid: int
     path: str

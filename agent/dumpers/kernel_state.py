@@ -24,7 +24,12 @@ MAX_STATE_BYTES = 1024
 
 
 def is_frozen(proc: Proc, pid: int) -> bool:
-    """Return whether a cgroup of the process is frozen. False also if that cannot be read."""
+    """Return whether a cgroup of the process is frozen. False also if that cannot be read.
+
+    State and kernel function of the process do not show this reliably. On cgroup v1 a frozen
+    process is in state D; on v2 it sleeps, in any system call (new kernels leave it there). Its
+    cgroup shows it (admin-guide/cgroup-v1/freezer-subsystem, cgroup-v2).
+    """
     mount = os.path.join(os.path.dirname(proc.path), CGROUP_MOUNT)
     return any(
         _is_frozen(os.path.join(mount, folder), is_v2=each.is_v2)

@@ -47,6 +47,9 @@ MAX_LEFT_S = 1e9
 def find_end(words: Sequence[bytes], read: Read) -> float | None:
     """Return the seconds until a call ends by itself; None if it does not, or that is not known.
 
+    Only calls with a time of day or of the clock are read: a relative timeout does not show when
+    the call began. Sources: futex(2), clock_nanosleep(2), and the system call tables of Linux.
+
     `words`: those of /proc/PID/task/TID/syscall, with the number and six arguments. Raises
     ValueError if they are no numbers.
     """

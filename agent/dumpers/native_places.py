@@ -280,7 +280,12 @@ _RUNS = msgspec.json.Decoder(Run)
 
 
 class PythonRuns:
-    """Samples the main threads of processes for a while."""
+    """Finds which training processes ran Python between two rounds.
+
+    A job whose hosts wait for their devices is at the same line in most dumps, whether it trains or
+    hangs. But a wait for a device does not run Python: a rank that waits for its device in both
+    rounds, and ran Python between them, has ended a wait.
+    """
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
         """`runner` must not be shared: a child that hangs in a memory map must not stop others."""

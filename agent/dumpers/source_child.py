@@ -70,7 +70,12 @@ def find_loops(source: str, lines: Iterable[int]) -> dict[int, tuple[int, ...] |
     function.
 
     None if unknown: the line has no code, or it has a `def`, `class` or decorator. Such a line
-    belongs both to the outer function and to the one that begins.
+    belongs both to the outer function and to the one that begins. The header of a loop counts as
+    inside it: a training loop waits for its next batch there. The `else` of a loop does not.
+
+    This is a scanner of our own, by indentation alone: the source belongs to another user, it can
+    crash a parser, and the file may be written for another version of Python. Limit: an f-string in
+    single quotes whose braces span several lines is not understood (Python >= 3.12).
     """
     statements = _split(source.replace("\r\n", "\n").replace("\r", "\n"))
     return {line: _loops_around(statements, line) for line in lines}

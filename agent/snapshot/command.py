@@ -141,7 +141,11 @@ JobName = tuple[str, str]
 
 
 def describe(snapshot: Snapshot) -> str:
-    """Return the lines for people. They contain no character that a terminal interprets."""
+    """Return the lines for people. They contain no character that a terminal interprets.
+
+    Ranks with equal stacks are one group; a rank that is held is shown apart. Which rank hung the
+    job is decided by `watchtower diagnose`, from the snapshots of all nodes of the job.
+    """
     report = snapshot.reports[-1]
     number = len(report.ranks)
     lines = [

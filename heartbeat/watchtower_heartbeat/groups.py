@@ -12,9 +12,8 @@ import struct
 from _thread import RLock
 
 from watchtower_heartbeat import layout
-from watchtower_heartbeat.memfd import create_memfd
 from watchtower_heartbeat.notice import warn_once
-from watchtower_heartbeat.writer import LOCK_PATIENCE_S
+from watchtower_heartbeat.writer import LOCK_PATIENCE_S, create_memfd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

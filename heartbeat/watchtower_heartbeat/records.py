@@ -53,7 +53,7 @@ def start(page: Page) -> None:
         _fork_hooked = True
         os.register_at_fork(after_in_child=_drop)
     if not begin() and not _watching_imports:
-        from watchtower_heartbeat_hook import ImportWatch
+        from watchtower_heartbeat_auto import ImportWatch
 
         _watching_imports = True
         sys.meta_path.insert(0, ImportWatch(C10D, begin))

@@ -5,7 +5,7 @@ Importing this module does not import torch; `install` does.
 
 from __future__ import annotations
 
-import watchtower_heartbeat_hook
+import watchtower_heartbeat_auto
 from watchtower_heartbeat.hooks import OPTIMIZER, beats
 from watchtower_heartbeat.notice import warn_once
 
@@ -22,7 +22,7 @@ def install() -> None:
     try:
         import torch.optim.optimizer  # noqa: F401  -- what register() needs
 
-        if not watchtower_heartbeat_hook.register(lambda: count_step):
+        if not watchtower_heartbeat_auto.register(lambda: count_step):
             warn_once("torch", "this torch has no hooks for optimizer steps; call beat(step)")
     except Exception as error:
         warn_once("torch", f"no beats from torch's optimizers: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from watchtower_heartbeat.endings import ROOM, choose_lines, describe, exit_code_of, type_name
+from watchtower_heartbeat.own_page import ROOM, choose_lines, describe, exit_code_of, type_name
 
 
 class Silent(Exception):

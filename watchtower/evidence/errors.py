@@ -1,7 +1,7 @@
 """What the type and the text of an exception show, by the table `facts/error_texts.toml`.
 
 A message has several lines: those that carry its meaning, joined by `LINE_END` (see
-`watchtower_heartbeat.endings`). They come from a process, so everything here is bounded and linear.
+`watchtower_heartbeat.own_page`). They come from a process, so all here is bounded and linear.
 """
 
 from __future__ import annotations

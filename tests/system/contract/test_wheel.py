@@ -45,5 +45,4 @@ def test_the_training_side_gets_nothing_of_the_server(tmp_path: Path):
         "watchtower_heartbeat",
         "watchtower_heartbeat_auto.pth",
         "watchtower_heartbeat_auto.py",
-        "watchtower_heartbeat_hook.py",
     }

@@ -187,7 +187,7 @@ class TestWithTorch:
 
     def test_a_training_loop_without_a_line_of_ours_beats(self, installed, rank) -> None:
         trainer = rank(installed, **AUTO)
-        trainer.do("import sys; from watchtower_heartbeat_hook import ImportWatch")
+        trainer.do("import sys; from watchtower_heartbeat_auto import ImportWatch")
         trainer.do("assert isinstance(sys.meta_path[0], ImportWatch); import torch")
         trainer.do("assert not any(isinstance(finder, ImportWatch) for finder in sys.meta_path)")
         trainer.do("assert 'watchtower_heartbeat' not in sys.modules")
