@@ -8,7 +8,7 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.condition import Condition
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.policy import Policy
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import (

@@ -3,7 +3,7 @@
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Suspect

@@ -6,7 +6,7 @@ import pytest
 
 from tests.jobs.scenes import World
 from watchtower.jobs.condition import ConditionKind, Why, find_end
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.policy import Policy
 from watchtower.wire.report import EndingKind, ProcessState
 

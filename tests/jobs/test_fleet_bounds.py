@@ -11,7 +11,7 @@ from watchtower.jobs.case_inputs import collect_case_inputs
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import MAX_RIVALS, MIN_MISSING
 from watchtower.jobs.keeper import MIN_RETIRED, REFILL_S
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.policy import Policy
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump, ThreadDump

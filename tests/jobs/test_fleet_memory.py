@@ -19,7 +19,7 @@ from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.generation import RIVAL_MEMORY_S, PastGeneration
 from watchtower.jobs.keeper import REFILL_S
-from watchtower.jobs.pauses import Pause, Pauses
+from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.ranks import RANK_BYTES
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy

@@ -15,8 +15,8 @@ from watchtower.jobs.effects import (
     StatusChanged,
 )
 from watchtower.jobs.incidents import NEXT, JobWatch
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.patience import patience_for
-from watchtower.jobs.pauses import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

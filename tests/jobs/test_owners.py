@@ -14,7 +14,7 @@ from watchtower.fleet.labels import MAX_PAIRS, Labels
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.policy import Policy
 from watchtower.service.sharing import Quota

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchtower.jobs.pace import LEARNED_AFTER, Pace
-from watchtower.jobs.pauses import FADE_A_DAY, MAX_PAUSES, Pause, Pauses
+from watchtower.jobs.pace import FADE_A_DAY, LEARNED_AFTER, MAX_PAUSES, Pace, Pause, Pauses
 
 
 def paced(*samples: float) -> Pace:

@@ -8,8 +8,8 @@ from watchtower.jobs.effects import (
     PauseLearned,
     StatusChanged,
 )
+from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.patience import LOGS_WAIT_S, patience_for
-from watchtower.jobs.pauses import Pause, Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

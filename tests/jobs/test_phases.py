@@ -6,7 +6,7 @@ from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
 from tests.properties import is_thorough
 from watchtower.jobs.condition import ConditionKind
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.wire.verdict import Cause, Status
 
 

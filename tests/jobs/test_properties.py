@@ -14,7 +14,7 @@ from tests.properties import examples
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.effects import IncidentClosed, IncidentOpened, IncidentUpdated
 from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status

@@ -11,7 +11,7 @@ from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.incidents.incident import Ack, Delivery
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.protocol import Store
 from watchtower.store.sqlite import SqliteStore

@@ -11,7 +11,7 @@ import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.pauses import MAX_PAUSES, Pause
+from watchtower.jobs.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import GenerationRow, PauseRow, SeriesRow, Silence, SilenceKind

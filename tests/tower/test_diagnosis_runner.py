@@ -15,7 +15,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.diagnoser.messages import Answer
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
-from watchtower.jobs.diagnoses import Tries
+from watchtower.jobs.verdicts import Tries
 from watchtower.policy import Policy
 from watchtower.tower import diagnosis_runner
 from watchtower.tower.clock import Clock

@@ -13,7 +13,7 @@ import pytest
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.store.values import read_case
 from watchtower.tower.health import check_health
 from watchtower.tower.incident_views import get_incident, list_incidents

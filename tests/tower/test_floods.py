@@ -17,7 +17,7 @@ from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.keeper import BURST, REFILL_S
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import DumpBody
 from watchtower.store.values import GenerationRow
 from watchtower.tower import waiting_writes

@@ -10,7 +10,7 @@ import pytest
 from tests.tower.simulator import Simulation, hang
 from watchtower.alerts.alert import describe_incident
 from watchtower.incidents.incident import JobFacts
-from watchtower.jobs.diagnoses import DiagnosisResult
+from watchtower.jobs.verdicts import DiagnosisResult
 
 
 def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell):

@@ -19,7 +19,7 @@ from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.fleet.fleet import Fleet
 from watchtower.incidents.shadow import NO_SHADOW
-from watchtower.jobs.diagnoses import Tries
+from watchtower.jobs.verdicts import Tries
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState

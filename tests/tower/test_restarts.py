@@ -8,7 +8,7 @@ import pytest
 
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Cause
 

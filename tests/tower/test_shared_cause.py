@@ -11,7 +11,7 @@ from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.incidents.incident_filter import ALL_INCIDENTS
-from watchtower.jobs.diagnoses import DiagnosisResult
+from watchtower.jobs.verdicts import DiagnosisResult
 from watchtower.tower.incident_views import list_incidents
 from watchtower.tower.views import live_verdict
 from watchtower.wire.dumps import Mount

@@ -25,7 +25,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.keeper import Keeper
-from watchtower.jobs.pauses import Pause, Pauses
+from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.ranks import ProcessKey, RankRecord
 from watchtower.policy import Policy
 from watchtower.service.sharing import Quota, keep_fairly

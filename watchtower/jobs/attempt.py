@@ -13,14 +13,16 @@ from watchtower.jobs.agents import NodeReport
 from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs
 from watchtower.jobs.condition import ConditionKind, Stall, Why
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.diagnoses import DiagnosisHistory, DiagnosisResult, Question
 from watchtower.jobs.effects import Effect
 from watchtower.jobs.generation import Generation
 from watchtower.jobs.incident_reads import NativeReads, Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.jobs.verdicts import (
+    DiagnosisHistory,
+    DiagnosisResult,
+    Question,
     add_aftermath,
     close,
     date_timeout,

@@ -30,7 +30,7 @@ from watchtower.jobs.no_heartbeat import (
     unchanged_since,
     works_without_heartbeats,
 )
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import RankRecord, Reporter, has_died
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import LaunchKey
 from watchtower.wire.verdict import Status
 

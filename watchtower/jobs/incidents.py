@@ -25,8 +25,8 @@ from watchtower.jobs.effects import (
     PauseLearned,
     StatusChanged,
 )
+from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.patience import Patience, PhaseTime, cannot_go_on, patience_for
-from watchtower.jobs.pauses import Pause, Pauses
 from watchtower.jobs.samples import Samples
 from watchtower.jobs.stall_context import StallContext
 from watchtower.jobs.wait_counts import WaitCounts

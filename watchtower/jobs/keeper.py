@@ -18,7 +18,6 @@ from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import is_dumped_since
 from watchtower.jobs.condition import Condition, ConditionKind
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.diagnoses import Tries
 from watchtower.jobs.effects import (
     AttemptBegun,
     DumpsWanted,
@@ -33,9 +32,10 @@ from watchtower.jobs.incident_reads import Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
 from watchtower.jobs.no_heartbeat import wants_sample
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import RANK_BYTES, ProcessKey, RankRecord
 from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.jobs.verdicts import Tries
 from watchtower.service.sharing import TokenBucket
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, RankDump

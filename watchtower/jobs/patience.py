@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.jobs.pauses import Pauses
+from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause

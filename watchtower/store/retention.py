@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from watchtower.jobs.pauses import MAX_PAUSES
+from watchtower.jobs.pace import MAX_PAUSES
 from watchtower.service.settings import check_ranges, setting
 
 BITE = 32

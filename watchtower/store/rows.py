@@ -9,7 +9,7 @@ import msgspec
 
 from watchtower.incidents.incident import Delivery
 from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.incident_rows import (

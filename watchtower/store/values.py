@@ -12,7 +12,7 @@ import msgspec
 from watchtower.evidence.case import Case
 from watchtower.incidents.incident import Incident
 from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.series import SeriesBatch
 from watchtower.wire.verdict import Cause, Domain

@@ -20,8 +20,8 @@ from watchtower.diagnoser.messages import Answer, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.diagnosis.diagnosed import not_diagnosed
 from watchtower.jobs.case_inputs import CaseInputs, split_case
-from watchtower.jobs.diagnoses import DiagnosisResult, Tries
 from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.verdicts import DiagnosisResult, Tries
 from watchtower.service.calls import DaemonExecutor
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations

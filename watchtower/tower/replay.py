@@ -28,7 +28,7 @@ from watchtower.diagnoser.messages import Answer, read_answer
 from watchtower.diagnoser.work import answer as answer_request
 from watchtower.fleet.fleet import FleetFullError
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.diagnoses import Tries
+from watchtower.jobs.verdicts import Tries
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock

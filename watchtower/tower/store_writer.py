@@ -18,7 +18,7 @@ from watchtower.incidents.incident import Ack, Delivery, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.keeper import Keeper
-from watchtower.jobs.pauses import Pause
+from watchtower.jobs.pace import Pause
 from watchtower.store.protocol import Store
 from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, SeriesRow, Silence
 from watchtower.tower.clock import Clock

@@ -20,7 +20,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
-from watchtower.jobs.pauses import FADE_A_DAY
+from watchtower.jobs.pace import FADE_A_DAY
 from watchtower.jobs.verdicts import close
 from watchtower.policy import Policy
 from watchtower.store.protocol import Store
