@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.diagnosis.builders import FETCHING
-from tests.jobs.test_snapshots import SIZE, nodes, rank
+from tests.fleet.test_snapshots import SIZE, nodes, rank
 from tests.snapshots import GAP_S, TAKEN_AT, as_line, merge
 from watchtower.cli import main
 from watchtower.commands import diagnosing, snapshot_files

@@ -1,5 +1,7 @@
 """The conditions of jobs, for timelines of reports."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -390,3 +392,58 @@ def test_a_setting_out_of_range_names_itself_and_the_range(setting):
         replace(Policy(), **{setting: -1})
     with pytest.raises(ValueError, match=rf"`{setting}` is 'x', allowed is a number"):
         replace(Policy(), **{setting: "x"})
+
+
+@pytest.mark.parametrize("name", ["xid.79", "gpu_lost"])
+def test_a_fatal_error_of_a_gpu_is_a_stall_after_the_settle_time(name):
+    world = running()
+    world.errors[2] = name, world.now
+    assert world.report(1).kind is ConditionKind.STEPPING
+    condition = world.report(1)
+    assert condition.stall.why is Why.ERROR
+    assert condition.stall.ranks == {2}
+    assert condition.reason == "rank 2 had a fatal GPU error 2.0 s ago"
+
+
+def test_a_fatal_error_is_not_a_stall_while_the_job_makes_steps():
+    world = running()
+    world.errors[2] = "xid.79", world.now
+    assert world.step(8).kind is ConditionKind.STEPPING
+    assert world.report(5).kind is ConditionKind.STEPPING
+    assert world.report(1).stall.why is Why.OVERDUE
+
+
+@pytest.mark.parametrize("name", ["xid.13", "xid.45", "xid.63", "segfault"])
+def test_other_errors_are_not_a_stall(name):
+    world = running()
+    world.errors[2] = name, world.now
+    assert world.report(5).kind is ConditionKind.STEPPING
+
+
+def test_a_rank_that_its_agent_no_longer_reports_is_monitoring_lost_and_has_not_ended():
+    world = running()
+    world.hidden = {1}
+    assert world.step(9).kind is ConditionKind.STEPPING
+    condition = world.step(60)
+    assert condition.kind is ConditionKind.LOST
+    assert condition.reason == "no longer reported by the agent on n0: rank 1"
+    assert world.gen.ranks[1].is_live
+
+
+def test_a_job_of_which_no_rank_is_reported_by_live_agents_has_not_ended():
+    world = running()
+    world.end(3, EndingKind.SIGNAL, 9)
+    world.report(1)
+    world.hidden = {0, 1, 2}
+    condition = world.report(90)
+    assert condition.kind is ConditionKind.LOST
+    assert condition.reason == "no longer reported by the agent on n0, n1: ranks 0-2"
+
+
+def test_a_process_that_is_gone_when_its_agent_comes_back_died():
+    world = running()
+    del world.ranks[1]
+    condition = world.report(15)
+    assert condition.kind is ConditionKind.STALLED
+    assert condition.stall.why is Why.DEATH
+    assert condition.stall.ranks == {1}

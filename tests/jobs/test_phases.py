@@ -1,12 +1,17 @@
 """Marked phases: the time without a step counts anew when a rank enters or leaves one."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
 from tests.properties import is_thorough
 from watchtower.jobs.condition import ConditionKind
+from watchtower.jobs.generation import Checkpoints
 from watchtower.jobs.pace import Pause
+from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.wire.report import EXIT_PHASE, Beat
 from watchtower.wire.verdict import Cause, Status
 
 
@@ -137,3 +142,71 @@ def test_a_pause_that_began_in_a_phase_is_learned_as_one_of_this_phase():
     story.see(plain(ConditionKind.STEPPING))
     learned = [(pause.phase, pause.frame_class) for pause in story.watch.pauses.all()]
     assert learned == [("evaluation", "dataloader")]
+
+
+def world_of_finished(*finished: int) -> World:
+    """Return four ranks after ten steps, of which some have finished."""
+    world = World()
+    world.step(10)
+    for rank in finished:
+        world.ranks[rank].phase, world.ranks[rank].phase_at = EXIT_PHASE, world.now
+    return world
+
+
+def context_after(world: World, seconds: float) -> StallContext:
+    stall = world.report(seconds).stall
+    assert stall is not None
+    return stall_context_of(world.gen, world.fleet.nodes, world.detector, stall, None, world.now)
+
+
+def test_a_slow_exit_is_not_overdue() -> None:
+    world = world_of_finished(0, 1, 2, 3)
+    assert world.report(50).kind is ConditionKind.STEPPING
+
+
+def test_an_exit_in_which_nothing_moves_for_long_is_a_stall() -> None:
+    world = world_of_finished(0, 1, 2, 3)
+    assert world.report(world.policy.phase_still_s + 5).kind is ConditionKind.STALLED
+
+
+def test_finished_ranks_say_nothing_about_a_rank_that_is_not_finished() -> None:
+    assert not context_after(world_of_finished(1, 2, 3), 20).all_still
+    assert context_after(world_of_finished(2, 3), 20).all_still
+
+
+def at(step: int, phase: str = "", exception: str = "") -> Beat:
+    return Beat(step=step, age_s=0.0, phase=phase, exception_type=exception)
+
+
+def test_a_checkpoint_is_complete_when_no_rank_is_in_it():
+    checkpoints = Checkpoints()
+    saving, training = at(40, "checkpoint"), at(40)
+    assert checkpoints.find_last([saving, saving]) is None
+    checkpoints.note(saving, training)
+    assert checkpoints.find_last([training, saving]) is None
+    checkpoints.note(saving, training)
+    assert checkpoints.find_last([training, training]) == 40
+
+
+def test_the_one_before_counts_while_the_next_is_written():
+    checkpoints = Checkpoints()
+    checkpoints.note(at(40, "checkpoint"), at(41))
+    assert checkpoints.find_last([at(41)]) == 40
+    assert checkpoints.find_last([at(80, "checkpoint"), at(80)]) == 40
+    checkpoints.note(at(80, "save checkpoint"), at(81))
+    assert checkpoints.find_last([at(81), at(80, "checkpoint")]) == 40
+    assert checkpoints.find_last([at(81), at(81)]) == 80
+
+
+def test_a_checkpoint_that_an_exception_ended_is_not_complete():
+    checkpoints = Checkpoints()
+    checkpoints.note(at(40, "checkpoint"), at(40, exception="OSError"))
+    assert checkpoints.find_last([at(40)]) is None
+
+
+def test_other_phases_are_no_checkpoints():
+    checkpoints = Checkpoints()
+    checkpoints.note(at(40, "eval"), at(41))
+    checkpoints.note(None, at(41, "checkpoint"))
+    checkpoints.note(at(41, "checkpoint"), None)
+    assert checkpoints.find_last([at(41), None]) is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.diagnosis.builders import as_sent
-from tests.jobs.launch_scenes import (
+from tests.fleet.launch_scenes import (
     A1,
     A2,
     B1,
@@ -22,7 +22,7 @@ from tests.jobs.launch_scenes import (
     processes,
     without_rendezvous,
 )
-from tests.jobs.test_fleet_bounds import count_unwatched, dumps
+from tests.fleet.test_fleet_bounds import count_unwatched, dumps
 from tests.properties import examples
 from watchtower.fleet import labels as label_bounds
 from watchtower.fleet import placing as placing_bounds

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.jobs.launch_scenes import (
+from tests.fleet.launch_scenes import (
     A1,
     A2,
     CONFIRMED,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.diagnosis.builders import a_stack, as_sent
-from tests.jobs.test_fleet_bounds import count_unwatched, dumps, report
+from tests.fleet.test_fleet_bounds import count_unwatched, dumps, report
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.labels import MAX_PAIRS, Labels
