@@ -72,8 +72,10 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """One rank, read."""
+    """One rank, read. What others ask of every rank is computed once."""
 
+    rank: int
+    """Global rank."""
     evidence: RankEvidence
     place: Place
     state: ProcessState
@@ -83,10 +85,24 @@ class Position:
     movement: MovementReading
     active: bool
     """Its main thread was on a CPU in the last dump."""
+    asleep: bool
+    """Its main thread waits in the kernel."""
+    waits_for_device: bool
+    """Its training thread waits for its device, asleep or not.
+
+    A device waits for the devices of other ranks, so the rank waits for other ranks, whatever its
+    Python line is. It also waits if its own device never ends.
+    """
+    step: int | None
+    """Step of the last heartbeat, null when none is known."""
     age_s: float
     """Seconds since its last step, as far as known."""
+    last_dump: RankDump | None
+    """Newest dump, with or without a stack."""
     stack: Stack | None = None
     reading: StackReading | None = None
+    frame_class: FrameClass = FrameClass.NONE
+    """Class of its stack, NONE without one."""
     lingers: bool = False
     """Two dumps show it in one call of one of the user's functions, on whichever of its lines."""
     came_out: bool = False
@@ -95,11 +111,6 @@ class Position:
     """Another thread of its process waits in a collective: of an asynchronous checkpoint, say."""
     native: NativePlace | None = None
     """Where its training thread is in native code, by the last dump."""
-
-    @property
-    def rank(self) -> int:
-        """Global rank."""
-        return self.evidence.rank
 
     @property
     def moving(self) -> bool:
@@ -127,15 +138,6 @@ class Position:
         return read_unanswered(self.kernel.target)
 
     @property
-    def waits_for_device(self) -> bool:
-        """Whether its training thread waits for its device, asleep or not.
-
-        A device waits for the devices of other ranks, so the rank waits for other ranks, whatever
-        its Python line is. It also waits if its own device never ends.
-        """
-        return waits_for_device(self.evidence.dumps)
-
-    @property
     def serves_clients(self) -> bool:
         """Whether its training thread waits for clients."""
         return serves_clients(self.frame_class, self.kernel)
@@ -144,16 +146,6 @@ class Position:
     def is_missing(self) -> bool:
         """Whether its process was never seen."""
         return self.evidence.presence is Presence.MISSING
-
-    @property
-    def frame_class(self) -> FrameClass:
-        """Class of its stack, NONE without one."""
-        return FrameClass.NONE if self.reading is None else self.reading.frame_class
-
-    @property
-    def asleep(self) -> bool:
-        """Return whether its main thread waits in the kernel."""
-        return self.state in ASLEEP and not self.active
 
     @property
     def is_frozen(self) -> bool:
@@ -218,12 +210,6 @@ class Position:
         )
 
     @property
-    def step(self) -> int | None:
-        """Step of the last heartbeat, null when none is known."""
-        beat = self.evidence.beat
-        return None if beat is None or beat.step < 0 else beat.step
-
-    @property
     def has_bad_loss(self) -> bool:
         """Return whether its training loop reported a NaN or infinite loss."""
         return self.evidence.beat is not None and self.evidence.beat.loss_is_bad
@@ -250,11 +236,6 @@ class Position:
             return ""
         return found[-1].failure if found else ""
 
-    @property
-    def last_dump(self) -> RankDump | None:
-        """Newest dump, with or without a stack."""
-        return self.evidence.dumps[-1] if self.evidence.dumps else None
-
 
 def take_position(
     case: Case,
@@ -271,9 +252,11 @@ def take_position(
     if any(thread is not None and thread.native is not None for thread in threads):
         placed = map(at_training_thread, evidence.dumps, threads)
         evidence = evidence.with_dumps(tuple(placed))
-    native = evidence.dumps[-1].native if evidence.dumps else None
-    state = _last_state(evidence, kernel)
+    last_dump = evidence.dumps[-1] if evidence.dumps else None
+    state, beat = _last_state(evidence, kernel), evidence.beat
+    active, in_device = thread is not None and thread.active, waits_for_device(evidence.dumps)
     position = Position(
+        rank=evidence.rank,
         evidence=evidence,
         place=Place.UNSEEN,
         state=state,
@@ -283,18 +266,21 @@ def take_position(
         movement=read_movement(
             evidence.movement,
             case.moving_cpu_cores,
-            waits=waits_for_device(evidence.dumps)
-            or rests(evidence.dumps)
-            or stays_in_d(evidence.dumps, state),
+            waits=in_device or rests(evidence.dumps) or stays_in_d(evidence.dumps, state),
         ),
-        active=thread is not None and thread.active,
-        age_s=evidence.beat.age_s if evidence.beat else case.stalled_for_s,
+        active=active,
+        asleep=state in ASLEEP and not active,
+        waits_for_device=in_device,
+        step=beat.step if beat and beat.step >= 0 else None,
+        age_s=beat.age_s if beat else case.stalled_for_s,
+        last_dump=last_dump,
         stack=read.stack if read else None,
         reading=read.reading if read else None,
+        frame_class=read.reading.frame_class if read and read.reading else FrameClass.NONE,
         lingers=_lingers([stacks[item.digest].own for item in known[-2:]]),
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
-        native=native,
+        native=last_dump.native if last_dump else None,
     )
     return position.moved_to(_find_place(position))
 
