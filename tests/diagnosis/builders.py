@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from watchtower.diagnosis.picture import Picture, take_picture
-from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
-from watchtower.evidence.case_parts import join_case
+from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence, join_case
 from watchtower.jobs.case_inputs import CaseInputs, split_case
 from watchtower.wire.dumps import (
     ChildDump,

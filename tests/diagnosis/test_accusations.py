@@ -18,7 +18,7 @@ from watchtower.diagnosis.accusation import (
 from watchtower.diagnosis.causes.behind_collective import PAIR
 from watchtower.diagnosis.causes.gpu_fault import ACTIONS as ADVISED_ACTIONS
 from watchtower.diagnosis.elsewhere import LEADS
-from watchtower.evidence.xids import RECOVERY_ACTIONS
+from watchtower.evidence.gpus import RECOVERY_ACTIONS
 from watchtower.service.xid_table import ACTIONS
 from watchtower.wire.verdict import Cause
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from watchtower.evidence.patterns import TextPattern
+from watchtower.evidence.facts import TextPattern
 
 try:
     from re import _constants as ops  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def find_uses() -> list[Use]:
     uses: list[Use] = []
     for path in _sources():
         text = path.read_text("utf-8")
-        if "import re\n" in text or "patterns import" in text:
+        if "import re\n" in text or "evidence.facts import" in text:
             uses += _uses_in(_import(path), ast.parse(text))
     return uses
 

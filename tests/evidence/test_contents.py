@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from watchtower.evidence import contents as module
-from watchtower.evidence.contents import DumpContents
+from watchtower.evidence import case as module
+from watchtower.evidence.case import DumpContents
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 from watchtower.wire.collectives import (
     CollectiveRecord,

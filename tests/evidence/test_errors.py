@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from watchtower.evidence.errors import read_error, shape_of, split_lines
+from watchtower.evidence.exits import read_error, shape_of, split_lines
 
 REMOTE = (
     "NCCL error in: a.cpp:1, remote process exited | ncclRemoteError: A call failed | Last error:"

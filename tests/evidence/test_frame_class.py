@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from watchtower.evidence.frame_class import TRAITS, ClassTraits, FrameClass
+from watchtower.evidence.frames import TRAITS, ClassTraits, FrameClass
 
 IMPLIED = [
     ("waits_for_ranks", "shows_wait_for_ranks"),

@@ -12,7 +12,7 @@ from tests.evidence.pattern_attacks import (
     find_unnamed,
     find_uses,
 )
-from watchtower.evidence.patterns import MAX_END, cut, part, whole
+from watchtower.evidence.facts import MAX_END, cut, part, whole
 
 LENGTHS = (256, 1024, 2048, 4096, 8192)
 """Compared with twice as much; what is not linear is found at the first length that shows it."""
@@ -59,7 +59,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(use):
 
 
 def test_every_pattern_has_a_name_so_that_it_is_timed():
-    allowed = "watchtower/evidence/patterns.py"
+    allowed = "watchtower/evidence/facts/__init__.py"
     assert [place for place in find_unnamed() if not place.startswith(allowed)] == []
 
 
@@ -85,7 +85,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.evidence.kernel._TARGETS",
         "watchtower.evidence.wait_places._CALLED",
         "watchtower.diagnosis.bystanders.FROM_PROCESSES",
-        "watchtower.evidence.errors._ENTRIES",
+        "watchtower.evidence.exits._ENTRIES",
         "watchtower.evidence.collective_log._SHAPE.sub",
         "agent.dumpers.source_child._TOKEN.search",
         "agent.dumpers.canonical._PACKAGES.search",

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from tests.diagnosis.builders import a_stack, frames
 from tests.diagnosis.strategies import STACKS
-from watchtower.evidence.stacktree import (
+from watchtower.evidence.frames import (
     describe_frames,
     group_stacks,
     merge_stacks,

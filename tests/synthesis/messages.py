@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from watchtower.evidence.case import Case, Presence, RankEvidence
-from watchtower.evidence.contents import digests_of, logs_of
+from watchtower.evidence.case import Case, Presence, RankEvidence, digests_of, logs_of
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Beat, RankVitals, Report

@@ -15,7 +15,7 @@ import pytest
 from tests.diagnosis.builders import a_case, ranks_in
 from watchtower.diagnoser.messages import DiagnosisLimits, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, DiagnoserProcess
-from watchtower.evidence.case_parts import CaseParts
+from watchtower.evidence.case import CaseParts
 
 DEADLINE_S = 30.0
 

@@ -11,8 +11,8 @@ from typing import Any
 from watchtower.commands.asking import exit_code_for, find_job
 from watchtower.commands.client import DONE, TROUBLE, TowerClient
 from watchtower.commands.printing import as_json, clean_lines, paint_verdict, wants_colour
+from watchtower.evidence.frames import StackNode, merge_stacks
 from watchtower.evidence.native import describe_functions_age, format_native_frame
-from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import NativeFrame
 from watchtower.wire.stacks import Frame, make_stack

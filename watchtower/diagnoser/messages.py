@@ -12,8 +12,7 @@ from watchtower.diagnoser.summaries import write_summary
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.diagnosis import diagnose_picture
 from watchtower.diagnosis.picture import take_picture
-from watchtower.evidence.case import Case
-from watchtower.evidence.case_parts import CaseParts, join_case
+from watchtower.evidence.case import Case, CaseParts, join_case
 from watchtower.views.summary.summarize import summarize
 from watchtower.wire.dumps import DumpBatch
 

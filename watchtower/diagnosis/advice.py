@@ -21,8 +21,7 @@ from watchtower.diagnosis.bystanders import (
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.words import node_of, where_of
-from watchtower.evidence.kernel import name_target
-from watchtower.evidence.mounts import describe_mount, find_mounts
+from watchtower.evidence.kernel import describe_mount, find_mounts, name_target
 from watchtower.wire.dumps import ChildDump
 from watchtower.writing.text import clean, join_words
 

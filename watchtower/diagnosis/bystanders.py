@@ -10,10 +10,15 @@ from dataclasses import dataclass
 
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
-from watchtower.evidence.frame_class import FrameClass
-from watchtower.evidence.frames import classify_frame, last_component, name_line, read_stack
+from watchtower.evidence.facts import part
+from watchtower.evidence.frames import (
+    FrameClass,
+    classify_frame,
+    last_component,
+    name_line,
+    read_stack,
+)
 from watchtower.evidence.kernel import classify_wait
-from watchtower.evidence.patterns import part
 from watchtower.evidence.threads import KnownStack, find_thread
 from watchtower.evidence.wait_places import called_by_user, find_called
 from watchtower.wire.dumps import ChildDump, RankDump, ThreadDump

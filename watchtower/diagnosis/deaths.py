@@ -16,8 +16,17 @@ from math import inf
 
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
-from watchtower.evidence.errors import OWN, Meaning, read_error, shape_of, split_lines
-from watchtower.evidence.exits import SAME_MOMENT_S, DeathKind, classify_ending, signal_name
+from watchtower.evidence.exits import (
+    OWN,
+    SAME_MOMENT_S,
+    DeathKind,
+    Meaning,
+    classify_ending,
+    read_error,
+    shape_of,
+    signal_name,
+    split_lines,
+)
 from watchtower.evidence.frames import last_component
 from watchtower.wire.report import LINE_END, Ending
 from watchtower.writing.text import clean, count_ranks, format_duration, join_words

@@ -39,7 +39,7 @@ from watchtower.diagnosis.writer import (
     write_together,
 )
 from watchtower.evidence.case import Case
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.gpus import WORKING
 from watchtower.wire.verdict import Alternative, Cause
 from watchtower.writing.ranksets import format_ranks

@@ -21,9 +21,15 @@ from typing import NamedTuple
 from watchtower.diagnosis.bystanders import Worker, find_children
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
-from watchtower.evidence.frame_class import FrameClass
-from watchtower.evidence.kernel import FROZEN, HELD, classify_wait
-from watchtower.evidence.mounts import find_mount, is_storage, name_storage
+from watchtower.evidence.frames import FrameClass
+from watchtower.evidence.kernel import (
+    FROZEN,
+    HELD,
+    classify_wait,
+    find_mount,
+    is_storage,
+    name_storage,
+)
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState

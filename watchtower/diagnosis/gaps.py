@@ -12,7 +12,7 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.evidence.case import Presence, RankEvidence
 from watchtower.evidence.exits import DeathKind
-from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
+from watchtower.evidence.gpus import GPU_PATTERN
 from watchtower.wire.report import KERNEL_LOG_GAP
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, format_duration, name_nodes

@@ -17,7 +17,7 @@ from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
 from watchtower.diagnosis.words import name_waits, node_of
 from watchtower.evidence.exits import DeathKind
-from watchtower.evidence.stacktree import describe_frames
+from watchtower.evidence.frames import describe_frames
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Alternative, Evidence
 from watchtower.writing.cause_names import write_candidate

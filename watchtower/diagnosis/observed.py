@@ -87,7 +87,7 @@ def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)
 
 
-MAX_SHOWN = 4
+MAX_FUNCTIONS = 4
 """Ranks of one verdict whose functions are shown."""
 
 
@@ -104,7 +104,7 @@ def show_functions(accused: Sequence[Position], stalled_for_s: float) -> tuple[E
         Evidence(
             source="native", text=f"rank {rank}: {line}", ranks=format_ranks([rank]), weight=0.0
         )
-        for rank, line in lines[:MAX_SHOWN]
+        for rank, line in lines[:MAX_FUNCTIONS]
         if line
     )
 

@@ -21,19 +21,17 @@ from watchtower.diagnosis.waits.sinks import Sinks, find_sinks
 from watchtower.diagnosis.waits.sources import GAVE_UP, find_waits
 from watchtower.evidence.case import Case
 from watchtower.evidence.collective_log import NCCL
-from watchtower.evidence.gpus import ECC_FAMILY as GPU_ECC
-from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
 from watchtower.evidence.gpus import (
+    GPU_ECC,
+    GPU_PATTERN,
     EccErrors,
     GpuPattern,
     GpuUse,
     find_ecc_errors,
     find_gpu_use,
 )
-from watchtower.evidence.job_gpus import JobGpus
 from watchtower.evidence.kernel import HELD, SOCKETS
-from watchtower.evidence.links import LinkFault, find_link_faults
-from watchtower.evidence.observed import Observed
+from watchtower.evidence.observed import JobGpus, LinkFault, Observed, find_link_faults
 from watchtower.evidence.threads import index_stacks
 from watchtower.wire.observations import Observation
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchtower.evidence.case import Case, Presence, RankEvidence
-from watchtower.evidence.frame_class import FrameClass
-from watchtower.evidence.frames import StackReading
+from watchtower.evidence.frames import FrameClass, StackReading
 from watchtower.evidence.kernel import ASLEEP, FROZEN, HELD, WaitReading, classify_wait
 from watchtower.evidence.movement import (
     BUSY_CORES,

@@ -17,7 +17,7 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.diagnosis.waits.graph import End, PointKind, WaitPoint, describe_group, name_point
 from watchtower.diagnosis.words import MAX_WAITS, name_wait, name_waits, write_phase, write_timer
-from watchtower.evidence.stacktree import describe_frames
+from watchtower.evidence.frames import describe_frames
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, count_ranks, format_duration, join_words
 

@@ -26,12 +26,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.graph import EndKind
-from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
+from watchtower.evidence.gpus import FAULTS, GPU_PATTERN, STUCK_FAMILY, GpuPattern, is_about_nothing
 from watchtower.evidence.gpus import FRESH_S as PATTERN_FRESH_S
-from watchtower.evidence.gpus import STUCK_FAMILY, GpuPattern
-from watchtower.evidence.job_gpus import JobGpus
 from watchtower.evidence.movement import BUSY_CORES
-from watchtower.evidence.xids import FAULTS, is_about_nothing
+from watchtower.evidence.observed import JobGpus
 from watchtower.wire.dumps import NativeKind
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import ProcessState

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
-from watchtower.evidence.frame_class import FrameClass
 from watchtower.evidence.frames import (
+    FrameClass,
     StackReading,
 )
 from watchtower.evidence.native import DEVICE_WAIT

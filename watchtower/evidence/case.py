@@ -2,18 +2,26 @@
 
 `diagnose(case)` needs nothing else. Goldens, the store, the export bundle and replay all use this
 format, so that every verdict can be computed again from the stored case.
+
+The diagnosing process receives a case in parts (`CaseParts`). The tower does not decode dumps: it
+stores the bodies as it received them, and records which body contains the dumps of which rank.
+Stacks, process groups and collective logs are stored once for all ranks that share them. Each
+digest is computed again, and content with a wrong digest is dropped. Otherwise a node could replace
+the stacks of ranks on another node.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple, TypedDict
 
-from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import RankDump
+from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log, name_group
+from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import AgentGaps, Beat, Ending, Movement, ProcessState
-from watchtower.wire.stacks import Stack
+from watchtower.wire.stacks import Stack, make_stack
 
 CASE_SCHEMA = 1
 """Version of the format. Increase it when an older reader would misunderstand a newer case."""
@@ -138,3 +146,178 @@ class Case:
     """Length of a step now, as a multiple of its usual length. Above 1, the job is slow and not
     stalled."""
     schema: int = CASE_SCHEMA
+
+
+@dataclass(slots=True)
+class DumpContents:
+    """Stacks and logs by digest, groups by id."""
+
+    stacks: dict[str, Stack] = field(default_factory=dict)
+    groups: dict[str, ProcessGroup] = field(default_factory=dict)
+    group_logs: dict[str, GroupLog] = field(default_factory=dict)
+
+    def add(self, batch: DumpBatch, dumps: Iterable[RankDump]) -> None:
+        """Add the contents of a batch that these dumps refer to; skip all others."""
+        dumps = list(dumps)
+        named = {digest for dump in dumps for digest in digests_of(dump)}
+        for stack in batch.stacks:
+            if stack.digest not in named or stack.digest in self.stacks:
+                continue
+            if make_stack(stack.frames).digest == stack.digest:
+                self.stacks[stack.digest] = stack
+        named = {digest for dump in dumps for digest in logs_of(dump)}
+        # Each group is checked once, not once per log: its members may be 100 kB of text, and
+        # there may be thousands of logs.
+        groups = {group.id: group for group in batch.groups if self._is_right(group)}
+        for log in batch.group_logs:
+            if log.digest in named and log.digest not in self.group_logs and log.group in groups:
+                self._keep_log(log, groups[log.group])
+
+    def _is_right(self, group: ProcessGroup) -> bool:
+        if group == self.groups.get(group.id):
+            return True
+        return group.id == name_group(group.members, group.order, group.library)
+
+    def _keep_log(self, log: GroupLog, group: ProcessGroup) -> None:
+        if change_group_log(log).digest != log.digest:
+            return
+        self.group_logs[log.digest] = log
+        self.groups.setdefault(group.id, group)
+
+
+def digests_of(dump: RankDump) -> Iterator[str]:
+    """Yield the digest of every stack of a dump, including those of its child processes."""
+    for threads in (dump.threads, *(child.threads for child in dump.children)):
+        for thread in threads:
+            yield thread.digest
+
+
+def logs_of(dump: RankDump) -> tuple[str, ...]:
+    """Return the digests of all collective logs of a dump."""
+    return dump.collectives.logs if dump.collectives else ()
+
+
+class DumpPlace(NamedTuple):
+    """The place of one dump: a process of a rank, and the body that contains its dump."""
+
+    rank: int
+    pid: int
+    start_time: int
+    body: int
+    """Index of the body, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseParts:
+    """A case without its dumps, and the places of these dumps."""
+
+    case: Case
+    dumps: tuple[DumpPlace, ...]
+    """The dumps of each rank are in ascending order of time."""
+
+
+def join_case(parts: CaseParts, batches: Sequence[DumpBatch], earlier: Case | None = None) -> Case:
+    """Return the case with its dumps. `batches` are the decoded bodies.
+
+    `earlier` is the case of the same stall from before the tower was restarted.
+    """
+    case, contents = parts.case, DumpContents()
+    dumps = _find_dumps(parts.dumps, batches)
+    for number, batch in enumerate(batches):
+        contents.add(batch, dumps.by_body.get(number, ()))
+    ranks = tuple(
+        item.with_dumps(tuple(dumps.by_rank[item.rank])) if item.rank in dumps.by_rank else item
+        for item in case.ranks
+    )
+    case = replace(case, ranks=ranks, **_contents_of(ranks, contents))
+    return case if earlier is None else _carry_over(case, earlier)
+
+
+class _Found(NamedTuple):
+    by_rank: dict[int, list[RankDump]]
+    by_body: dict[int, list[RankDump]]
+
+
+def _find_dumps(places: Sequence[DumpPlace], batches: Sequence[DumpBatch]) -> _Found:
+    held = [
+        {(dump.rank, dump.pid, dump.start_time): dump for dump in batch.ranks} for batch in batches
+    ]
+    found = _Found({}, {})
+    for place in places:
+        dump = held[place.body].get((place.rank, place.pid, place.start_time))
+        if dump is not None:
+            found.by_rank.setdefault(place.rank, []).append(dump)
+            found.by_body.setdefault(place.body, []).append(dump)
+    return found
+
+
+def _carry_over(case: Case, earlier: Case) -> Case:
+    """Add ranks that are no longer reported, as they were in an earlier case of the same stall.
+
+    If tower and agent were restarted after a rank died, no later report contains that rank.
+    """
+    elapsed_s = max(0.0, case.stalled_for_s - earlier.stalled_for_s)
+    known = {r.rank: r for r in earlier.ranks if r.presence is not Presence.MISSING}
+    ranks = tuple(
+        _age_evidence(known[r.rank], elapsed_s)
+        if r.presence is Presence.MISSING and r.rank in known
+        else r
+        for r in case.ranks
+    )
+    both = DumpContents(
+        stacks={each.digest: each for each in (*earlier.stacks, *case.stacks)},
+        groups={each.id: each for each in (*earlier.groups, *case.groups)},
+        group_logs={each.digest: each for each in (*earlier.group_logs, *case.group_logs)},
+    )
+    return replace(case, ranks=ranks, **_contents_of(ranks, both))
+
+
+def _age_evidence(known: RankEvidence, elapsed_s: float) -> RankEvidence:
+    ended = known.ended
+    return replace(
+        known,
+        presence=Presence.ENDED if ended else Presence.SILENT,
+        beat=age_beat(known.beat, elapsed_s),
+        ended=replace(ended, age_s=ended.age_s + elapsed_s) if ended else None,
+    )
+
+
+def age_beat(beat: Beat | None, elapsed_s: float) -> Beat | None:
+    """Return the beat with its ages increased by `elapsed_s` seconds; None if there is no beat."""
+    if beat is None:
+        return None
+    elapsed_s = max(0.0, elapsed_s)
+    # `dataclasses.replace` takes twice as long, and a job has thousands of ranks.
+    return Beat(
+        step=beat.step,
+        age_s=beat.age_s + elapsed_s,
+        phase=beat.phase,
+        phase_age_s=beat.phase_age_s + elapsed_s if beat.phase else 0.0,
+        advanced=beat.advanced,
+        interval_s=beat.interval_s,
+        loss_is_bad=beat.loss_is_bad,
+        exception_type=beat.exception_type,
+        exception_text=beat.exception_text,
+    )
+
+
+class _Contents(TypedDict):
+    stacks: tuple[Stack, ...]
+    groups: tuple[ProcessGroup, ...]
+    group_logs: tuple[GroupLog, ...]
+
+
+def _contents_of(ranks: tuple[RankEvidence, ...], contents: DumpContents) -> _Contents:
+    """Return the stacks, groups and logs that the dumps of these ranks refer to.
+
+    They are sorted by digest or id, so that the same dumps always give the same case.
+    """
+    dumps = [dump for rank in ranks for dump in rank.dumps]
+    named = {digest for dump in dumps for digest in digests_of(dump)}
+    logs = {digest for dump in dumps for digest in logs_of(dump)} & contents.group_logs.keys()
+    groups = {contents.group_logs[digest].group for digest in logs} & contents.groups.keys()
+    return _Contents(
+        stacks=tuple(contents.stacks[d] for d in sorted(named & contents.stacks.keys())),
+        groups=tuple(contents.groups[name] for name in sorted(groups)),
+        group_logs=tuple(contents.group_logs[digest] for digest in sorted(logs)),
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from watchtower.evidence.frame_class import FrameClass
 from watchtower.evidence.frames import (
+    FrameClass,
     StackReading,
     last_component,
     read_stack,

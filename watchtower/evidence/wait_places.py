@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from watchtower.evidence.facts import read_facts
+from watchtower.evidence.facts import TextPattern, part, read_facts, whole
 from watchtower.evidence.frames import last_component
 from watchtower.evidence.kernel import WaitReading
-from watchtower.evidence.patterns import TextPattern, part, whole
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.stacks import Frame
 

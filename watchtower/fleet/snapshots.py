@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from watchtower.evidence.case import Case, Presence
-from watchtower.evidence.case_parts import join_case
+from watchtower.evidence.case import Case, Presence, join_case
 from watchtower.evidence.movement import read_movement
 from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.case_inputs import collect_on_demand, split_case

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
-from watchtower.evidence.case_parts import CaseParts, DumpPlace, age_beat
+from watchtower.evidence.case import (
+    Case,
+    CaseParts,
+    DumpPlace,
+    NodeEvidence,
+    Presence,
+    RankEvidence,
+    age_beat,
+)
 from watchtower.jobs.agents import NodeReport, UnwatchedRanks, find_last_report, find_last_reports
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from watchtower.evidence.gpus import FAULTS, find_gpu_errors
 from watchtower.evidence.observed import Observed
-from watchtower.evidence.xids import FAULTS, find_gpu_errors
 from watchtower.jobs.agents import NodeReport, find_last_report, find_last_reports
 from watchtower.jobs.condition import (
     Condition,

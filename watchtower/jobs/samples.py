@@ -14,7 +14,7 @@ from enum import Enum
 from math import ceil, log
 from typing import NamedTuple
 
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import HELD
 from watchtower.evidence.native import (
     at_training_thread,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from watchtower.evidence.gpus import FAMILY as GPU_PATTERN
-from watchtower.evidence.gpus import find_gpu_use
+from watchtower.evidence.gpus import GPU_PATTERN, find_gpu_use
 from watchtower.evidence.observed import Observed
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.attempt import Attempt

@@ -15,8 +15,7 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.evidence.job_gpus import JobGpus
-from watchtower.evidence.links import find_link_faults
+from watchtower.evidence.observed import JobGpus, find_link_faults
 from watchtower.wire.observations import Observation
 
 POLLS = a_native("device_wait", library="libcuda.so.1", running=True)

@@ -9,7 +9,7 @@ from watchtower.diagnosis.causes.gpu_fault import find_error
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case
-from watchtower.evidence.xids import find_gpu_errors
+from watchtower.evidence.gpus import find_gpu_errors
 from watchtower.service.xid_table import explain_xid
 from watchtower.wire.observations import Observation
 

@@ -22,7 +22,7 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.diagnosis.reasons import child_reasons, movement_reason, movement_reasons
 from watchtower.diagnosis.words import write_place_of_wait
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import name_target
 from watchtower.evidence.native import CODE
 from watchtower.wire.dumps import NativeKind, RankDump

@@ -42,8 +42,7 @@ from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, stack_reason, step_reason
 from watchtower.diagnosis.waits.mismatches import Ground
 from watchtower.diagnosis.words import name_rank, where_of, write_likewise, write_others
-from watchtower.evidence.errors import read_error
-from watchtower.evidence.exits import DeathKind, classify_ending
+from watchtower.evidence.exits import DeathKind, classify_ending, read_error
 from watchtower.evidence.frames import last_component
 from watchtower.evidence.threads import KnownStack
 from watchtower.wire.dumps import RankDump

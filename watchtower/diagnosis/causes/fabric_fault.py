@@ -16,7 +16,7 @@ from watchtower.diagnosis.reasons import ranks_of, same_call_reason
 from watchtower.diagnosis.separation import do_all_wait
 from watchtower.diagnosis.waits.graph import EndKind
 from watchtower.evidence.gpus import GpuPattern
-from watchtower.evidence.links import LinkFault
+from watchtower.evidence.observed import LinkFault
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import clean, format_duration

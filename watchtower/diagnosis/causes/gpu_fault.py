@@ -27,10 +27,10 @@ from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import peers_reason, step_reason
-from watchtower.evidence.gpus import STUCK_FAMILY
-from watchtower.evidence.xids import (
+from watchtower.evidence.gpus import (
     FAMILIES,
     NEEDS_RESET_MEANS,
+    STUCK_FAMILY,
     ActionSource,
     GpuError,
     find_gpu_errors,

@@ -25,7 +25,7 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, stack_reason, step_reason
 from watchtower.diagnosis.words import write_at
-from watchtower.evidence.mounts import find_mounts, is_remote
+from watchtower.evidence.kernel import find_mounts, is_remote
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import format_duration, join_sentences

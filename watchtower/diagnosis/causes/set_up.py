@@ -24,7 +24,7 @@ from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences

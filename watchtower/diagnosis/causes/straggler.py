@@ -28,7 +28,7 @@ from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import movement_reason, ranks_of, stack_reason
 from watchtower.diagnosis.words import name_rank, name_some, write_likewise
 from watchtower.evidence.case import MIN_SAMPLES
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.gpus import EccErrors, GpuUse
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import clean, count_ranks, join_sentences, join_words, write_slower

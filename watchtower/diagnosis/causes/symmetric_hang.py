@@ -26,7 +26,7 @@ from watchtower.diagnosis.waits.callsites import site_of
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, WaitPoint, name_point
 from watchtower.diagnosis.words import name_waits
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks

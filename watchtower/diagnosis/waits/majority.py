@@ -20,8 +20,8 @@ from dataclasses import replace
 
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.waits.positions import Known
+from watchtower.evidence.frames import StackNode, merge_stacks
 from watchtower.evidence.kernel import MAY_BE_FOR_RANKS, SOCKETS
-from watchtower.evidence.stacktree import StackNode, merge_stacks
 from watchtower.wire.stacks import Stack, make_stack
 
 MAJORITY = "most ranks stay at one place"

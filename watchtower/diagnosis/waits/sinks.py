@@ -20,7 +20,7 @@ from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
 from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, WaitPoint
 from watchtower.diagnosis.waits.positions import Positions
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import WAITS_IN_C
 
 MAX_COMPARED = 64

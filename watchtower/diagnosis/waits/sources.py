@@ -32,7 +32,7 @@ from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_grap
 from watchtower.diagnosis.waits.majority import find_majority_waits, find_scattered_waits
 from watchtower.diagnosis.waits.positions import Known
 from watchtower.evidence.exits import DeathKind, classify_ending, classify_exception
-from watchtower.evidence.frame_class import FrameClass
+from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import MAY_BE_FOR_RANKS
 from watchtower.evidence.threads import (
     CommThreads,
