@@ -49,7 +49,7 @@ from watchtower.api.slack import SlackAnswers, SlackCommands
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
-from watchtower.incidents.shadow import ShadowMode
+from watchtower.incidents.incident import ShadowMode
 from watchtower.service.daemon import Notifier, put_off_full_collections
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState

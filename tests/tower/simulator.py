@@ -13,9 +13,8 @@ from pathlib import Path
 from tests.diagnosers import InThread
 from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_stack, as_sent
 from tests.jobs.scenes import JOB, World
-from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident import NO_SHADOW, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.incidents.shadow import NO_SHADOW
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
 from watchtower.store.sqlite import SqliteStore

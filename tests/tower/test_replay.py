@@ -18,7 +18,7 @@ from tests.diagnosers import InThread
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
 from watchtower.fleet.fleet import Fleet
-from watchtower.incidents.shadow import NO_SHADOW
+from watchtower.incidents.incident import NO_SHADOW
 from watchtower.jobs.verdicts import Tries
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore

@@ -11,8 +11,8 @@ from tests.tower.test_incident_events import listen
 from watchtower.alerts.alert import is_wanted
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
+from watchtower.incidents.incident import ShadowMode
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.incidents.shadow import ShadowMode
 from watchtower.jobs.effects import IncidentUpdated
 from watchtower.tower.incident_views import get_incident, list_incidents
 from watchtower.wire.verdict import Cause

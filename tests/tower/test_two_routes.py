@@ -12,7 +12,7 @@ from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
 from watchtower.app import make_app
-from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
+from watchtower.incidents.incident import NO_SHADOW, ShadowMode
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock

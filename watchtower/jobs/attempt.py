@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.incidents.incident import NO_FACTS, Incident, JobFacts
-from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
+from watchtower.incidents.incident import NO_FACTS, NO_SHADOW, Incident, JobFacts, ShadowMode
 from watchtower.jobs.aftermath import Loss, Opening, group_losses
 from watchtower.jobs.agents import NodeReport
 from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs

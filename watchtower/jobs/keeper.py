@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from watchtower.incidents.incident import Ack, Incident, JobFacts
-from watchtower.incidents.shadow import ShadowMode
+from watchtower.incidents.incident import Ack, Incident, JobFacts, ShadowMode
 from watchtower.jobs.aftermath import Loss, find_losses
 from watchtower.jobs.agents import NodeReport
 from watchtower.jobs.attempt import Attempt

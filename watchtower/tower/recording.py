@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from watchtower import __version__
-from watchtower.incidents.shadow import ShadowMode
+from watchtower.incidents.incident import ShadowMode
 from watchtower.policy import Policy
 from watchtower.service.calls import DaemonExecutor
 from watchtower.store.values import StartupState

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from watchtower.incidents.redaction.redactor import Redactor
-from watchtower.incidents.redaction.rules import RULES, Rule, redact_value
+from watchtower.incidents.redaction.redactor import RULES, Redactor, Rule, redact_value
 from watchtower.tower.acks import AckView
 from watchtower.tower.export import Bundle
 from watchtower.tower.feedback import FeedbackView

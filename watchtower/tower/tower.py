@@ -16,8 +16,7 @@ from msgspec import Raw
 
 from watchtower.fleet.fleet import CASES, STEPS, Fleet
 from watchtower.fleet.report_interval import report_interval_s
-from watchtower.incidents.incident import Incident
-from watchtower.incidents.shadow import NO_SHADOW, ShadowMode
+from watchtower.incidents.incident import NO_SHADOW, Incident, ShadowMode
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pace import FADE_A_DAY

@@ -6,14 +6,16 @@ They are quoted with the time at which they were true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence, Set
+from datetime import datetime, timezone
+from typing import NamedTuple
 
 from watchtower.incidents.kill_text import find_kill_loss, write_steps_lost
-from watchtower.incidents.postmortem.divergence import find_divergence, show_frames
-from watchtower.incidents.postmortem.facts import PostmortemFacts
+from watchtower.incidents.postmortem.facts import PostmortemFacts, StackGroup
 from watchtower.incidents.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
-from watchtower.incidents.postmortem.timeline import format_at, format_clock, list_events
-from watchtower.wire.verdict import Cause, Status, Verdict
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
 from watchtower.writing.cause_names import format_cause, write_candidate
 from watchtower.writing.documents import (
     Code,
@@ -28,14 +30,159 @@ from watchtower.writing.documents import (
 )
 from watchtower.writing.ranksets import name_ranks, parse_ranks
 from watchtower.writing.text import (
+    capitalise,
     clean,
     clean_sentence,
     count_ranks,
     format_duration,
     format_percent,
 )
-from watchtower.writing.times import format_moment
+from watchtower.writing.times import format_moment, read_time
 from watchtower.writing.verdict_text import SOURCES
+
+MAX_FRAMES = 24
+"""Frames of one stack: the innermost ones. A training stack rarely has more frames of its own."""
+
+
+def show_frames(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Return one line for each frame, innermost first."""
+    shown = [name_frame(frame) for frame in frames[:MAX_FRAMES]]
+    more = len(frames) - MAX_FRAMES
+    return (*shown, f"... {more} outer frames") if more > 0 else tuple(shown)
+
+
+def name_frame(frame: Frame) -> str:
+    """Return "__next__ (data.py:88)"."""
+    return f"{clean(frame.function)} ({clean(frame.file)}:{frame.line})"
+
+
+def find_divergence(groups: Sequence[StackGroup], suspects: Set[int]) -> str:
+    """Return a sentence on the first frame in which the suspects and most other ranks differ."""
+    accused = [group for group in groups if parse_ranks(group.ranks) & suspects]
+    others = [group for group in groups if not parse_ranks(group.ranks) & suspects]
+    if not suspects:
+        return "No single rank was named, so there is no point of divergence."
+    if not accused:
+        return "The suspects have no stack, so the point of divergence is not known."
+    if not others:
+        return "The suspects and the other ranks had the same stack."
+    largest = max(others, key=lambda group: len(parse_ranks(group.ranks)))
+    return _compare(accused[0], largest)
+
+
+def _compare(suspect: StackGroup, peers: StackGroup) -> str:
+    ours, theirs = suspect.frames[::-1], peers.frames[::-1]
+    shared = 0
+    for mine, other in zip(ours, theirs, strict=False):
+        if name_frame(mine) != name_frame(other):
+            break
+        shared += 1
+    count = count_ranks(len(parse_ranks(peers.ranks)))
+    suspect_at = name_frame(ours[shared]) if shared < len(ours) else "no other frame"
+    peers_at = name_frame(theirs[shared]) if shared < len(theirs) else "no other frame"
+    of = f"{'rank' if suspect.ranks.isdigit() else 'ranks'} {clean(suspect.ranks, 120)}"
+    begun = f"The stacks were equal up to {name_frame(ours[shared - 1])}. Then" if shared else ""
+    apart = f"{of} continued with {suspect_at}, and {count} with {peers_at}."
+    return f"{begun} {apart}" if begun else capitalise(apart)
+
+
+MAX_ALERTS = 8
+"""Destinations of alerts in one timeline."""
+
+_OVER = {
+    Status.RECOVERED: "the job made steps again",
+    Status.ENDED: "the job ended",
+    Status.MONITORING_LOST: "no agent reported the job any more",
+}
+
+
+class Event(NamedTuple):
+    """One row. Events of the same second stay in the order of their list."""
+
+    at: float
+    text: str
+
+
+def list_events(facts: PostmortemFacts) -> list[Event]:
+    """Return what happened, earliest first."""
+    events = [*_beginning(facts), *_verdicts(facts), *_opening(facts), *_afterwards(facts)]
+    return sorted(events, key=lambda event: event.at)
+
+
+def format_at(wall: float) -> str:
+    """Return "2026-11-22 16:03:12 UTC"."""
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def format_clock(wall: float) -> str:
+    """Return "16:03:12", for a table of one day."""
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%H:%M:%S}"
+
+
+def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
+    step = facts.verdict.step
+    if facts.kind == "never_started":
+        yield Event(facts.stopped_at, "the first ranks of the job were seen")
+    elif step is not None:
+        yield Event(facts.stopped_at, f"the last step of all ranks: step {step}")
+    elif facts.kind == "hung":
+        yield Event(facts.stopped_at, "the last sign of progress")
+    if facts.suspect_at is not None:
+        text = "the job was suspect, and dumps of its ranks were due"
+        yield Event(facts.suspect_at, text)
+
+
+def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
+    for number, entry in enumerate(facts.verdicts):
+        at = _parse(entry.at)
+        if at is not None:
+            yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_describe(entry)}")
+
+
+def _describe(entry: VerdictEntry) -> str:
+    if entry.cause is Cause.UNKNOWN:
+        return "the cause was unknown"
+    name = "rank" if entry.suspects.isdigit() else "ranks"
+    ranks = f"{name} {clean(entry.suspects, 120)}, " if entry.suspects else ""
+    return f"{format_cause(entry.cause)} ({ranks}{format_percent(entry.confidence)})"
+
+
+def _opening(facts: PostmortemFacts) -> Iterator[Event]:
+    wanted, arrived = facts.kill.dumps_wanted, facts.kill.dumps_in
+    dumps = ""
+    if wanted and arrived is not None:
+        dumps = f"; dumps of {min(arrived, wanted)} of {wanted} ranks were there"
+    if facts.kind == "ended":
+        yield Event(facts.opened_at, f"the end of the job was recorded{dumps}")
+    elif facts.kind == "never_started":
+        yield Event(facts.opened_at, f"the job had not started: the incident opened{dumps}")
+    else:
+        yield Event(facts.opened_at, f"the job was hung: the incident opened{dumps}")
+
+
+def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
+    for sent in facts.alerts[:MAX_ALERTS]:
+        yield Event(sent.at, f"alert sent to {clean(sent.destination, 64)}")
+    if facts.ack is not None:
+        by = f" by {clean(facts.ack.by, 64)}" if facts.ack.by else ""
+        note = f": {clean(facts.ack.note)}" if facts.ack.note else ""
+        yield Event(facts.ack.at, f"acknowledged{by}{note}")
+    for item in facts.verdict.aftermath:
+        at = _parse(item.at)
+        if at is not None:
+            name = "rank" if item.ranks.isdigit() else "ranks"
+            ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+            yield Event(at, f"{ranks}{clean(item.text)}")
+    if facts.closed_at is not None and facts.kind != "ended":
+        how = _OVER.get(facts.verdict.status, "the incident ended")
+        yield Event(facts.closed_at, f"{how}; {format_duration(facts.lost_s)} without a step")
+
+
+def _parse(stamp: str) -> float | None:
+    with contextlib.suppress(ValueError, OverflowError):
+        return read_time(stamp).timestamp()
+    return None
+
 
 MAX_SENTENCE = 600
 """Characters of one sentence of the verdict."""

@@ -1,18 +1,53 @@
-"""The placeholders of one export: of nodes, jobs, owners, stacks and logs.
+"""The placeholders of one export: of nodes, jobs, owners, stacks and logs; and where they stand.
 
 Everything is replaced by a number in the order of the originals, with leading zeros, so that
 sorted things stay in their order: a diagnosis may choose the first of several equal ones.
+
+A text field without a rule is an error, so that none is forgotten. Numbers, times, states and
+causes stay. A value that is not a dataclass, list or text stays, too.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar, cast
 
+from watchtower.evidence.case import Case, NodeEvidence, RankEvidence
 from watchtower.incidents.redaction.words import PACKAGES, Words
-from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log, name_group
+from watchtower.wire.collectives import (
+    GroupLog,
+    ProcessGroup,
+    RankCollectives,
+    change_group_log,
+    name_group,
+)
+from watchtower.wire.dumps import (
+    ChildDump,
+    DumpBatch,
+    DumpFailure,
+    KernelWait,
+    Mount,
+    NativeFrame,
+    NativeFunctions,
+    NativePlace,
+    ThreadDump,
+)
+from watchtower.wire.observations import Observation
+from watchtower.wire.report import AgentGaps, Beat, Ending
 from watchtower.wire.stacks import Frame, Stack, make_stack
+from watchtower.wire.verdict import (
+    Aftermath,
+    Doubt,
+    Evidence,
+    SharedCause,
+    Suspect,
+    Verdict,
+    VerdictEntry,
+)
 
 REMOVED = "(removed)"
 """Instead of a text of a verdict or a person. `watchtower replay` writes the verdict anew."""
@@ -129,3 +164,183 @@ class Redactor:
         """Return a set of ranks; other texts are redacted."""
         is_set = all(character in "0123456789-,/" for character in value)
         return value if is_set else self.words.redact(value)
+
+
+_T = TypeVar("_T")
+Rule = Callable[[Redactor, Any], Any]
+
+MAX_CODE = 6
+"""Digits of a number that is too long for the code of an error."""
+
+_SUBJECT = re.compile(r"node|(gpu|pid):\d{1,10}|pci:[0-9a-f]{4,8}(:[0-9a-f]{2}){2}(\.\d)?")
+_REASON = "deadline"
+_STAMP = re.compile(r"[\d:.TZ+-]{0,40}")
+_IDENT = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+
+
+def _keep(_: Redactor, value: Any) -> Any:
+    return value
+
+
+def _named(kind: str) -> Rule:
+    return lambda redactor, value: redactor.name(kind, value)
+
+
+def _of_text(redactor: Redactor, value: str) -> str:
+    return redactor.text(value)
+
+
+def _removed(redactor: Redactor, value: str) -> str:
+    return redactor.removed(value)
+
+
+def _only(pattern: re.Pattern[str]) -> Rule:
+    """Return a rule that keeps texts of a form, and redacts others."""
+    return lambda redactor, value: (
+        value if value is None or pattern.fullmatch(value) else redactor.text(value)
+    )
+
+
+def _all_removed(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(redactor.removed, value))
+
+
+def _observed(redactor: Redactor, value: str) -> str:
+    """Return the name of an observation. The number of an error, as in "xid.154", stays."""
+    family, dot, detail = value.partition(".")
+    is_number = detail.isdecimal() and len(detail) < MAX_CODE
+    return f"{redactor.text(family)}{dot}{detail if is_number else redactor.text(detail)}"
+
+
+def _rivals(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
+    pairs = (each.rpartition(" ") for each in value)
+    return tuple(f"{redactor.text(node)} {redactor.text(pid)}" for node, _, pid in pairs)
+
+
+def _logs(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(redactor.log_digest, value))
+
+
+def _texts(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(redactor.text, value))
+
+
+def _unknown(*_: object) -> None:
+    return None
+
+
+_RANKS: Rule = lambda redactor, value: redactor.ranks(value)  # noqa: E731
+
+RULES: dict[tuple[type, str], Rule] = {
+    (Case, "job"): _named("job"),
+    (RankEvidence, "node"): _named("node"),
+    (RankEvidence, "wchan"): _of_text,
+    (RankEvidence, "rivals"): _rivals,
+    (NodeEvidence, "node"): _named("node"),
+    (NodeEvidence, "unwatched"): _all_removed,
+    **{(AgentGaps, each.name): _removed for each in fields(AgentGaps)},
+    (Observation, "source"): _of_text,
+    (Observation, "subject"): _only(_SUBJECT),
+    (Observation, "name"): _observed,
+    (Observation, "unit"): _of_text,
+    (Observation, "text"): _of_text,
+    (Beat, "phase"): _of_text,
+    (Beat, "exception_type"): _of_text,
+    (Beat, "exception_text"): _of_text,
+    (Ending, "exception_type"): _of_text,
+    (Ending, "exception_text"): _of_text,
+    (DumpFailure, "help_text"): _removed,
+    (Mount, "kind"): _of_text,
+    (Mount, "source"): _of_text,
+    (Mount, "point"): _of_text,
+    (KernelWait, "wchan"): _of_text,
+    (KernelWait, "syscall"): _of_text,
+    (KernelWait, "target"): _of_text,
+    (KernelWait, "tracer_name"): _of_text,
+    (NativeFrame, "file"): _of_text,
+    (NativeFrame, "function"): _of_text,
+    (NativeFunctions, "failure"): _removed,
+    (ThreadDump, "name"): _of_text,
+    (ThreadDump, "digest"): lambda redactor, value: redactor.digest(value),
+    (ChildDump, "command"): _of_text,
+    (NativePlace, "library"): _of_text,
+    (NativePlace, "thread"): _of_text,
+    (NativePlace, "libraries"): _texts,
+    (RankCollectives, "logs"): _logs,
+    (RankCollectives, "oldest_open"): lambda redactor, value: value and redactor.log_digest(value),
+    (RankCollectives, "failure"): _removed,
+    (DumpBatch, "id"): _named("batch"),
+    (DumpBatch, "node"): _named("node"),
+    (DumpBatch, "job"): _named("job"),
+    (DumpBatch, "owner"): _named("owner"),
+    (DumpBatch, "launch"): _named("launch"),
+    (DumpBatch, "reason"): lambda _, value: value if value == _REASON else "order",
+    (Verdict, "job"): _named("job"),
+    (Verdict, "incident"): _only(_IDENT),
+    (Verdict, "summary"): _removed,
+    (Verdict, "waiting"): _RANKS,
+    (Verdict, "missing_evidence"): _all_removed,
+    (Verdict, "next_steps"): _all_removed,
+    (Verdict, "lasting_steps"): _all_removed,
+    (Verdict, "opened_at"): _only(_STAMP),
+    (Verdict, "diagnosed_at"): _only(_STAMP),
+    (Verdict, "progress_text"): _removed,
+    (Verdict, "hung_because"): _removed,
+    (Suspect, "node"): _named("node"),
+    (Suspect, "why"): _removed,
+    (Suspect, "where"): _unknown,
+    (Evidence, "source"): _of_text,
+    (Evidence, "text"): _removed,
+    (Evidence, "ranks"): _RANKS,
+    (Doubt, "kind"): _of_text,
+    (Doubt, "text"): _removed,
+    (SharedCause, "kind"): _of_text,
+    (SharedCause, "name"): _of_text,
+    (Aftermath, "at"): _only(_STAMP),
+    (Aftermath, "ranks"): _RANKS,
+    (Aftermath, "text"): _of_text,
+    (VerdictEntry, "at"): _only(_STAMP),
+    (VerdictEntry, "suspects"): _RANKS,
+    (VerdictEntry, "summary"): _removed,
+}
+"""The rule of each text, by class and field. `WHOLE` has classes that are replaced as a whole."""
+
+WHOLE: dict[type, Rule] = {
+    Stack: lambda redactor, value: redactor.stack(value),
+    ProcessGroup: lambda redactor, value: redactor.group(value),
+    GroupLog: lambda redactor, value: redactor.log(value),
+}
+
+FIRST = ("stacks", "groups", "group_logs")
+"""Fields that others refer to. They are redacted before the others, in this order."""
+
+
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    """Return the fields of a dataclass, in the order in which they are redacted."""
+    return tuple(sorted((each.name for each in fields(kind)), key=lambda name: name not in FIRST))
+
+
+def redact_value(redactor: Redactor, value: _T, rules: dict[tuple[type, str], Rule] = RULES) -> _T:
+    """Return a value without its names. Raises KeyError for a text that has no rule."""
+    kind: Any = type(value)
+    if kind in WHOLE:
+        return cast(_T, WHOLE[kind](redactor, value))
+    if kind is tuple or kind is list:
+        return cast(_T, kind(redact_value(redactor, each, rules) for each in cast(Any, value)))
+    if kind is str:
+        raise KeyError("a text has no rule")
+    if not hasattr(kind, "__dataclass_fields__"):
+        return value
+    changed = {}
+    for name in _names_of(kind):
+        old = getattr(value, name)
+        rule = rules.get((kind, name))
+        if rule is not None:
+            changed[name] = rule(redactor, old)
+        elif type(old) is str:
+            raise KeyError(f"{kind.__name__}.{name} has no rule")
+        else:
+            changed[name] = redact_value(redactor, old, rules)
+    # `dataclasses.replace` takes twice as long, and a job has thousands of ranks.
+    return cast(_T, kind(**changed))
