@@ -18,13 +18,15 @@ from watchtower.app import make_app
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
-from watchtower.tower.feedback import Calibration, FeedbackView
 from watchtower.tower.health import Health
-from watchtower.tower.incident_views import IncidentDetail, IncidentSummary
-from watchtower.tower.node_lists import NodeList
 from watchtower.tower.similar_incidents import SimilarList
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import AgentList, JobSummary, JobView, VerdictView
+from watchtower.views.fleet import JobSummary
+from watchtower.views.incident import IncidentDetail, IncidentSummary
+from watchtower.views.job import JobView
+from watchtower.views.node import AgentList, NodeList
+from watchtower.views.people import Calibration, FeedbackView
+from watchtower.views.verdict import VerdictView
 
 OPEN = ("GET /healthz", "GET /readyz")
 PAGES = ("/", "/nodes", "/incidents", "/login", "/logout")

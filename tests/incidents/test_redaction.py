@@ -17,10 +17,8 @@ from tests.properties import examples
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.incidents.redaction.words import Words
-from watchtower.tower.acks import AckView
-from watchtower.tower.export import BUNDLE_FORMAT, Bundle, StoredDumps
-from watchtower.tower.feedback import FeedbackView
-from watchtower.tower.redacted_export import redact_export
+from watchtower.tower.export import BUNDLE_FORMAT, Bundle, StoredDumps, redact_export
+from watchtower.views.people import AckView, FeedbackView
 from watchtower.wire.collectives import (
     CollectiveRecord,
     ProcessGroup,

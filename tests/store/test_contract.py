@@ -8,23 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.incidents.incident import Ack, Delivery
+from watchtower.incidents.incident import Ack, Delivery, Feedback, Silence, SilenceKind
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.protocol import Store
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import (
-    AlertRow,
-    Feedback,
-    GenerationRow,
-    PauseRow,
-    SeriesRow,
-    Silence,
-    SilenceKind,
-    read_case,
-)
+from watchtower.store.values import AlertRow, GenerationRow, PauseRow, SeriesRow, read_case
 from watchtower.wire.verdict import Cause, Status
 
 OpenStore = Callable[[], Store]

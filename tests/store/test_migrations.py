@@ -11,13 +11,12 @@ import msgspec
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
-from watchtower.incidents.incident import JobFacts
+from watchtower.incidents.incident import JobFacts, SilenceKind
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import SilenceKind
 
 SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 

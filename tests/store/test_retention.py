@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
+from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, PauseRow, SeriesRow, Silence, SilenceKind
+from watchtower.store.values import GenerationRow, PauseRow, SeriesRow
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S

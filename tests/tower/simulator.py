@@ -24,7 +24,7 @@ from watchtower.tower.incident_events import IncidentListener
 from watchtower.tower.inputs import unrecorded
 from watchtower.tower.recording import Header, RecordedClock, Recorder
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import live_verdict
+from watchtower.views.verdict import live_verdict
 from watchtower.wire.dumps import (
     DumpBatch,
     DumpReceipt,
@@ -140,7 +140,7 @@ class Simulation:
 
     @property
     def verdict(self) -> Verdict:
-        verdict = live_verdict(self.tower, JOB)
+        verdict = live_verdict(self.tower.moment(), JOB)
         assert verdict is not None
         return verdict
 

@@ -11,7 +11,7 @@ from tests.diagnosis.builders import FETCHING
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.condition import ConditionKind
-from watchtower.tower.incident_views import get_incident
+from watchtower.tower.stored_incidents import get_incident
 from watchtower.wire.report import EndingKind, ProcessState
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.verdict_text import render_text

@@ -13,8 +13,7 @@ from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
 from watchtower.service.calls import timeout
 from watchtower.tower import examination
-from watchtower.tower.examination import ExaminationRefusedError
-from watchtower.tower.stack_views import list_stacks
+from watchtower.tower.examination import ExaminationRefusedError, list_examined_stacks
 from watchtower.wire.verdict import Cause, Status
 
 
@@ -86,7 +85,7 @@ def test_ranks_without_dumps_do_not_block_for_ever(tell):
         await sim.report(examination.WAIT_S + 1)
         found = await task
         assert any("0-1" in gap for gap in found.verdict.missing_evidence)
-        stacks = list_stacks(found.evidence, None, all_threads=False)
+        stacks = list_examined_stacks(found.evidence, None, all_threads=False)
         assert [item.ranks for item in stacks.items] == ["2", "3"]
         assert stacks.missing_evidence == ["ranks 0-1: no dump arrived"]
 
@@ -115,7 +114,7 @@ def test_ranks_at_one_line_are_listed_apart_where_native_code_differs(tell):
         sim.natives[1] = a_native("device_wait", library="libcuda.so.1", running=True)
         task = await begin(sim)
         await sim.dump(behind=2)
-        answer = list_stacks((await task).evidence, None, all_threads=True)
+        answer = list_examined_stacks((await task).evidence, None, all_threads=True)
         assert [(item.ranks, item.native) for item in answer.items] == [
             ("0,3", ""),
             ("1", "polls for its device in libcuda.so.1"),
@@ -137,15 +136,15 @@ def test_stacks_are_merged_with_the_most_ranks_first(tell):
         task = await begin(sim)
         await sim.dump(behind=2)
         evidence = (await task).evidence
-        both = list_stacks(evidence, None, all_threads=False).items
+        both = list_examined_stacks(evidence, None, all_threads=False).items
         assert [(item.ranks, item.thread) for item in both] == [
             ("0-1,3", "MainThread"),
             ("2", "MainThread"),
         ]
         assert both[1].frames[0].function == FETCHING.split()[0]
-        (one,) = list_stacks(evidence, 2, all_threads=True).items
+        (one,) = list_examined_stacks(evidence, 2, all_threads=True).items
         assert one.ranks == "2"
-        none = list_stacks(evidence, 77, all_threads=False)
+        none = list_examined_stacks(evidence, 77, all_threads=False)
         assert (none.items, none.missing_evidence) == ([], [])
 
     tell(story)

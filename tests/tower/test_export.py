@@ -11,8 +11,7 @@ import pytest
 
 from tests.tower.simulator import Simulation, hang
 from watchtower.cli import main
-from watchtower.tower.export import Bundle, export_incident
-from watchtower.tower.redacted_export import redact_export
+from watchtower.tower.export import Bundle, export_incident, redact_export
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.pace import Pause
 from watchtower.store.values import read_case
 from watchtower.tower.health import check_health
-from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.silences import Subject
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.stored_incidents import get_incident, list_incidents
+from watchtower.views.people import Subject
 from watchtower.wire.verdict import Cause
 
 

@@ -19,7 +19,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
-from watchtower.tower.incident_ids import MAX_CANDIDATES, AmbiguousIdError, find_incident_id
+from watchtower.tower.stored_incidents import MAX_CANDIDATES, AmbiguousIdError, find_incident_id
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause, Status, Verdict
 

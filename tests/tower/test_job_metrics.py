@@ -28,8 +28,8 @@ from watchtower.service.metric_spec import MetricKind
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters, Durations
-from watchtower.tower.job_measures import PLACES
 from watchtower.tower.tower import Tower
+from watchtower.views.measures import PLACES
 from watchtower.wire.report import EndingKind, Report
 from watchtower.wire.verdict import Cause, Domain, Status, Suspect
 

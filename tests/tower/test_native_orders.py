@@ -16,8 +16,12 @@ from watchtower.evidence.case import Case
 from watchtower.jobs.incident_reads import AGAIN_S
 from watchtower.service.calls import timeout
 from watchtower.tower import examination
-from watchtower.tower.examination import ExaminationRefusedError, RankNotReportedError
-from watchtower.tower.stack_views import OLD_AGENT, list_stacks
+from watchtower.tower.examination import (
+    ExaminationRefusedError,
+    RankNotReportedError,
+    list_examined_stacks,
+)
+from watchtower.views.stacks import OLD_AGENT
 from watchtower.wire.dumps import NativeFrame, NativeFunctions
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE, Order
 
@@ -115,7 +119,9 @@ def test_an_operator_gets_the_functions_of_one_rank(tell):
         assert natives(await orders(sim)) == [("n1", (SUSPECT,))]
         sim.functions[SUSPECT] = READ
         await sim.dump(behind=SUSPECT, nodes=("n1",))
-        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        answer = list_examined_stacks(
+            (await task).evidence, SUSPECT, all_threads=False, native=True
+        )
         (item,) = answer.items
         assert item.functions == READ
         assert answer.missing_evidence == []
@@ -124,7 +130,7 @@ def test_an_operator_gets_the_functions_of_one_rank(tell):
             text = "\n".join(lines)
             assert "ncclGroupEnd (libnccl.so.2)" in text
             assert CALLERS_UNKNOWN in text
-        plain = list_stacks((await task).evidence, SUSPECT, all_threads=False)
+        plain = list_examined_stacks((await task).evidence, SUSPECT, all_threads=False)
         assert plain.items[0].functions is None
 
     tell(story)
@@ -140,7 +146,9 @@ def test_a_dump_that_was_under_way_is_no_answer(tell):
         assert not task.done()
         sim.functions[SUSPECT] = READ
         await sim.dump(behind=SUSPECT, rounds=1, nodes=("n1",))
-        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        answer = list_examined_stacks(
+            (await task).evidence, SUSPECT, all_threads=False, native=True
+        )
         assert answer.items[0].functions == READ
 
     tell(story)
@@ -159,7 +167,7 @@ def test_functions_of_a_rank_that_has_gone_on_are_shown_with_their_dump(tell):
         suspect = replace(suspect, dumps=(dump, replace(dump, functions=None)))
         evidence = msgspec.json.encode(replace(case, ranks=(suspect,)))
         for native, shown in ((True, READ), (False, None)):
-            answer = list_stacks(evidence, SUSPECT, all_threads=False, native=native)
+            answer = list_examined_stacks(evidence, SUSPECT, all_threads=False, native=native)
             assert answer.items[0].functions == shown
             assert answer.missing_evidence == []
 
@@ -188,7 +196,9 @@ def test_why_there_are_none(tell, read, why):
         await sim.dump(behind=SUSPECT)
         if read is None:
             sim.world.now += examination.WAIT_S
-        answer = list_stacks((await task).evidence, SUSPECT, all_threads=False, native=True)
+        answer = list_examined_stacks(
+            (await task).evidence, SUSPECT, all_threads=False, native=True
+        )
         assert answer.missing_evidence == [f"rank {SUSPECT}: no native functions: {why}"]
         assert len(answer.items) == 1
 

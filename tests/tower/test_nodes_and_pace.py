@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
-from watchtower.tower.views import view_job
+from watchtower.views.job import view_job
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import EndingKind
 from watchtower.wire.verdict import Cause
@@ -142,7 +142,7 @@ def test_a_rank_has_the_number_of_the_gpu_that_its_process_uses(tell):
             pid=sim.world.ranks[1].pid,
         )
         sim.tower.take_report(replace(report, observations=(working,)))
-        view = view_job(sim.tower, JOB)
+        view = view_job(sim.tower.moment(), JOB)
         assert view is not None
         assert [state.gpu for state in view.rank_states] == [None, 5, None, None]
 

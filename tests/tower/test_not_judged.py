@@ -13,8 +13,8 @@ from tests.ui.browsing import check_page, get
 from tests.ui.test_stories import app_of
 from watchtower.commands.asking import exit_code_for
 from watchtower.commands.client import DONE, NOT_JUDGED, TROUBLE
-from watchtower.tower.job_measures import measure_job
-from watchtower.tower.views import summarize_jobs
+from watchtower.views.fleet import summarize_jobs
+from watchtower.views.measures import measure_job
 from watchtower.wire.report import Ending, EndingKind
 from watchtower.wire.verdict import Progress
 from watchtower.writing.times import read_time
@@ -102,7 +102,7 @@ def test_ranks_that_were_not_found_are_named_in_every_form(tell):
         assert missing(sim) == ("3 of 4 ranks were found (not rank 3)", "no rank has made a step")
         assert 50 <= seconds_left(sim) <= 60
         texts = [render(sim.verdict) for render in (render_text, render_markdown, render_slack)]
-        (listed,) = summarize_jobs(sim.tower)
+        (listed,) = summarize_jobs(sim.tower.moment())
         assert listed.not_judged == sim.verdict.not_judged
         app = app_of(sim)
         pages = [check_page(await get(app, path)).text for path in ("/", f"/jobs/{JOB}")]
@@ -128,7 +128,7 @@ def test_the_first_steps_are_not_judged_and_a_known_step_time_is(tell):
         await sim.step(10)
         assert is_judged(sim)
         assert values(sim, "watchtower_job_state") == {JOB: 0}
-        assert measure_job(sim.tower, sim.live, ()).is_judged
+        assert measure_job(sim.tower.moment(), sim.tower.keepers[JOB], ()).is_judged
         assert code(sim) == DONE
 
     tell(story)

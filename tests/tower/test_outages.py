@@ -14,8 +14,8 @@ from watchtower.commands.texts import _incidents_text, write_outages
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.incidents.incident import Ack
 from watchtower.incidents.incident_filter import ALL_INCIDENTS
-from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.outage_views import list_outages
+from watchtower.tower.stored_incidents import get_incident, list_incidents
+from watchtower.views.outage import list_outages
 from watchtower.wire.verdict import Domain
 
 
@@ -23,7 +23,7 @@ def test_three_jobs_on_one_dead_mount_are_one_outage(tell):
     async def story(sim: Simulation) -> None:
         outage = Outage(sim, ["uid:1", "uid:2", "uid:3"])
         await outage.hang()
-        (found,) = list_outages(sim.tower, 100)
+        (found,) = list_outages(sim.tower.moment(), 100)
         assert (found.shared_cause, found.domain) == (MOUNT, Domain.STORAGE)
         assert (found.open_count, found.rank_count, found.closed_at) == (3, 24, None)
         assert {one.job for one in found.incidents} == {"job-0", "job-1", "job-2"}
@@ -36,7 +36,7 @@ def test_three_jobs_on_one_dead_mount_are_one_outage(tell):
         assert scrape(sim)["watchtower_outages"] == [({}, 1.0)]
         outage.jobs.hung_at = 0.0  # the server is back
         await outage.run(3)
-        (over,) = list_outages(sim.tower, 100)
+        (over,) = list_outages(sim.tower.moment(), 100)
         assert over.open_count == 0
         assert over.closed_at is not None
         assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
@@ -50,7 +50,7 @@ def test_an_outage_of_shadow_mode_is_listed_and_not_counted(tell):
         for live in sim.tower.live.values():
             assert live.incident is not None
             live.incident = replace(live.incident, shadow=True)
-        assert len(list_outages(sim.tower, 100)) == 1
+        assert len(list_outages(sim.tower.moment(), 100)) == 1
         assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
 
     tell(story)
@@ -62,7 +62,7 @@ def test_an_outage_shows_which_incidents_are_acknowledged(tell):
         live = sim.tower.live["job-1"]
         assert live.incident is not None
         live.incident = replace(live.incident, ack=Ack(at=1.0, by="ann"))
-        (found,) = list_outages(sim.tower, 100)
+        (found,) = list_outages(sim.tower.moment(), 100)
         assert {one.job: one.acknowledged for one in found.incidents} == {
             "job-0": False,
             "job-1": True,
@@ -74,7 +74,7 @@ def test_an_outage_shows_which_incidents_are_acknowledged(tell):
 def test_a_job_that_hangs_alone_is_no_outage(tell):
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1"]).hang()
-        assert list_outages(sim.tower, 100) == []
+        assert list_outages(sim.tower.moment(), 100) == []
         (one,) = (await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items
         assert one.outage == one.id
         assert scrape(sim)["watchtower_outages"] == [({}, 0.0)]
@@ -86,11 +86,11 @@ def test_an_outage_survives_a_restart_and_a_corrected_verdict(tell):
     async def story(sim: Simulation) -> None:
         outage = Outage(sim, ["uid:1"] * 3)
         await outage.hang()
-        (before,) = list_outages(sim.tower, 100)
+        (before,) = list_outages(sim.tower.moment(), 100)
         for again in (sim.restart_tower, sim.kill_tower):
             await again()
             await outage.run(3)
-            (after,) = list_outages(sim.tower, 100)
+            (after,) = list_outages(sim.tower.moment(), 100)
             assert replace(after, rank_count=24) == before
         live = sim.tower.live["job-0"]
         assert live.incident is not None
@@ -106,7 +106,7 @@ def test_drills_are_in_no_outage(tell, monkeypatch):
 
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1"] * 2).hang()
-        assert list_outages(sim.tower, 100) == []
+        assert list_outages(sim.tower.moment(), 100) == []
 
     tell(story)
 
@@ -114,7 +114,7 @@ def test_drills_are_in_no_outage(tell, monkeypatch):
 def test_the_commands_show_outages_and_which_incidents_belong_together(tell):
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1"] * 5).hang()
-        outages = msgspec.to_builtins(list_outages(sim.tower, 100))
+        outages = msgspec.to_builtins(list_outages(sim.tower.moment(), 100))
         lines = write_outages(outages, time.time()).splitlines()
         assert lines[0].split()[:3] == ["OUTAGE", "OPENED", "STATUS"]
         assert "5 of 5 open" in lines[1]

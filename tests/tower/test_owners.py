@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation
-from watchtower.tower.views import summarize_jobs, view_job
+from watchtower.views.fleet import summarize_jobs
+from watchtower.views.job import view_job
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Beat, RankVitals, Report
 
@@ -47,11 +48,11 @@ def test_a_hang_is_diagnosed_as_if_the_other_owner_s_job_were_not_there(tell):
         assert set(sim.tower.runner._brief._turns._places._use._used._used) == {USER}
         theirs = sim.tower.live[THEIRS]
         assert theirs.incident is None
-        assert [(job.job, job.owner) for job in summarize_jobs(sim.tower)] == [
+        assert [(job.job, job.owner) for job in summarize_jobs(sim.tower.moment())] == [
             (JOB, USER),
             (THEIRS, OTHER),
         ]
-        view = view_job(sim.tower, JOB)
+        view = view_job(sim.tower.moment(), JOB)
         assert view is not None
         assert (view.owner, view.rivals, view.world_size) == (USER, [], 4)
 

@@ -31,7 +31,7 @@ from watchtower.tower.feedback import Answer
 from watchtower.tower.inputs import DiagnosisAsked, Input, Ticked, Unsilenced
 from watchtower.tower.recording import Header, Recorder, Recording, RecordingError
 from watchtower.tower.replay import replay
-from watchtower.tower.silences import Subject
+from watchtower.views.people import Subject
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Verdict
 

@@ -14,7 +14,7 @@ from watchtower.api.security import Refusals
 from watchtower.incidents.incident import ShadowMode
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.effects import IncidentUpdated
-from watchtower.tower.incident_views import get_incident, list_incidents
+from watchtower.tower.stored_incidents import get_incident, list_incidents
 from watchtower.wire.verdict import Cause
 
 Tell = Callable[..., None]

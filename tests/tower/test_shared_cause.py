@@ -12,8 +12,8 @@ from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.incidents.incident_filter import ALL_INCIDENTS
 from watchtower.jobs.verdicts import DiagnosisResult
-from watchtower.tower.incident_views import list_incidents
-from watchtower.tower.views import live_verdict
+from watchtower.tower.stored_incidents import list_incidents
+from watchtower.views.verdict import live_verdict
 from watchtower.wire.dumps import Mount
 from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict
 from watchtower.writing.verdict_text import render_text
@@ -48,7 +48,7 @@ class Outage:
         await self.run(12)
 
     def verdict(self, name: str) -> Verdict:
-        verdict = live_verdict(self.sim.tower, name)
+        verdict = live_verdict(self.sim.tower.moment(), name)
         assert verdict is not None
         return verdict
 

@@ -12,9 +12,9 @@ from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.verdicts import find_only_node
-from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.silences import Subject, subject_of
-from watchtower.tower.views import view_job
+from watchtower.tower.stored_incidents import get_incident, list_incidents
+from watchtower.views.job import view_job
+from watchtower.views.people import Subject, subject_of
 from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
 
 Tell = Callable[..., None]
@@ -40,7 +40,7 @@ def test_a_silence_by_node_applies_if_all_suspects_are_on_it(tell: Tell):
         (listed,) = (await list_incidents(sim.tower, IncidentFilter(job=JOB), 10)).items
         assert (listed.silence.node, listed.silence.reason) == (node, "new switch")
         assert (await get_incident(sim.tower, listed.id)).silence == listed.silence
-        assert view_job(sim.tower, JOB).silence is None, "the job itself is not silenced"
+        assert view_job(sim.tower.moment(), JOB).silence is None, "the job itself is not silenced"
         await sim.restart_tower()
         await sim.report(5)
         assert is_silenced(sim)
@@ -52,7 +52,7 @@ def test_a_node_that_only_has_ranks_of_the_job_does_not_silence_it(tell: Tell):
     async def story(sim: Simulation) -> None:
         await hang(sim, rank=2)
         blamed = {suspect.node for suspect in sim.verdict.suspects}
-        others = {one.node for one in view_job(sim.tower, JOB).nodes} - blamed
+        others = {one.node for one in view_job(sim.tower.moment(), JOB).nodes} - blamed
         assert others
         for node in others:
             await sim.tower.silences.add(Subject(node=node), 600)
@@ -65,17 +65,17 @@ def test_a_silence_by_node_applies_to_a_job_that_this_node_slows_down(tell: Tell
     async def story(sim: Simulation) -> None:
         await sim.step(12)
         await sim.step(4, step_s=3.0)
-        nodes = [one.node for one in view_job(sim.tower, JOB).nodes]
+        nodes = [one.node for one in view_job(sim.tower.moment(), JOB).nodes]
         for node in nodes:
             await sim.tower.silences.add(Subject(node=node), 600)
-        assert view_job(sim.tower, JOB).silence is None, "no rank is named yet"
+        assert view_job(sim.tower.moment(), JOB).silence is None, "no rank is named yet"
         for _ in range(6):
             await sim.dump(behind=2)
             await sim.step(3, step_s=3.0)
         blamed = sim.verdict.suspects[0].node
-        assert view_job(sim.tower, JOB).silence.node == blamed
+        assert view_job(sim.tower.moment(), JOB).silence.node == blamed
         await sim.step(12)
-        assert view_job(sim.tower, JOB).silence is None
+        assert view_job(sim.tower.moment(), JOB).silence is None
 
     tell(story)
 
@@ -135,9 +135,9 @@ def test_the_silence_of_a_user_is_shown_with_the_jobs_of_this_user(tell: Tell):
         await sim.step(1)
         name_user(sim, "alice")
         await sim.tower.silences.add(Subject(user="alice"), 600)
-        assert view_job(sim.tower, JOB).silence.user == "alice"
+        assert view_job(sim.tower.moment(), JOB).silence.user == "alice"
         name_user(sim, "bob")
-        assert view_job(sim.tower, JOB).silence is None
+        assert view_job(sim.tower.moment(), JOB).silence is None
 
     tell(story)
 

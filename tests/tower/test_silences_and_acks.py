@@ -14,16 +14,17 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.app import make_app
+from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import Silence, SilenceKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change
-from watchtower.tower.incident_views import get_incident, list_incidents
-from watchtower.tower.silences import MAX_SILENCES, Subject
+from watchtower.tower.silences import MAX_SILENCES
+from watchtower.tower.stored_incidents import get_incident, list_incidents
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import view_job
+from watchtower.views.job import view_job
+from watchtower.views.people import Subject
 
 
 @pytest.fixture
@@ -171,10 +172,10 @@ def test_a_silence_ends_by_itself_and_changes_nothing_else(tmp_path):
         await sim.step(1)
         await sim.tower.silences.add(Subject(job=JOB), 60)
         await hang(sim)
-        assert view_job(sim.tower, JOB).silence is not None
+        assert view_job(sim.tower.moment(), JOB).silence is not None
         assert len(await sim.incidents()) == 1
         await sim.report(60)
-        assert view_job(sim.tower, JOB).silence is None
+        assert view_job(sim.tower.moment(), JOB).silence is None
         await sim.close()
 
     asyncio.run(story())

@@ -9,10 +9,8 @@ from starlette.testclient import TestClient
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation
 from watchtower.app import make_app
-from watchtower.tower import live_grids
-from watchtower.tower.incident_views import get_incident
-from watchtower.tower.stored_incidents import read_summary
-from watchtower.tower.summary_views import find_job_summary
+from watchtower.tower.stored_incidents import find_job_summary, get_incident, read_summary
+from watchtower.views import rank
 from watchtower.views.case_summary import CELL_BYTES, STATES, RankState
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -136,21 +134,21 @@ def test_an_incident_of_an_earlier_release_has_no_picture(tell):
 
 
 def test_the_grid_of_a_live_job_is_as_its_ranks_are_now(tell, monkeypatch):
-    monkeypatch.setattr(live_grids, "FRESH_S", 0.0)
+    monkeypatch.setattr(rank, "FRESH_S", 0.0)
 
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        grid = sim.tower.grids.find(JOB)
+        grid = sim.tower.grids.find(sim.tower.moment(), JOB)
         assert set(states_of(grid.cells)) == {RankState.STEPPING}
         await sim.report(6)
-        late = sim.tower.grids.find(JOB)
+        late = sim.tower.grids.find(sim.tower.moment(), JOB)
         assert set(states_of(late.cells)) == {RankState.LATE}
         await sim.dump(behind=2)
         sim.world.silent.add("n0")
         await sim.report(4)
-        found = states_of(sim.tower.grids.find(JOB).cells)
+        found = states_of(sim.tower.grids.find(sim.tower.moment(), JOB).cells)
         assert found[2:] == [RankState.SUSPECT, RankState.LATE]
-        assert sim.tower.grids.find("another") is None
+        assert sim.tower.grids.find(sim.tower.moment(), "another") is None
         await asyncio.to_thread(ask, sim)
 
     def ask(sim: Simulation) -> None:
@@ -167,9 +165,9 @@ def test_the_grid_of_a_live_job_is_as_its_ranks_are_now(tell, monkeypatch):
 def test_a_grid_is_made_once_in_two_seconds(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        grid = sim.tower.grids.find(JOB)
-        assert sim.tower.grids.find(JOB) is grid
+        grid = sim.tower.grids.find(sim.tower.moment(), JOB)
+        assert sim.tower.grids.find(sim.tower.moment(), JOB) is grid
         await sim.report(3)
-        assert sim.tower.grids.find(JOB) is not grid
+        assert sim.tower.grids.find(sim.tower.moment(), JOB) is not grid
 
     tell(story)

@@ -13,9 +13,9 @@ from watchtower.jobs.effects import SeriesWanted
 from watchtower.jobs.incident_reads import AGAIN_S, MAX_TRIES
 from watchtower.store.rows import MAX_MESSAGES
 from watchtower.store.values import SeriesRow
-from watchtower.tower.incident_series import IncidentSeries, find_series
-from watchtower.tower.incident_views import get_incident
-from watchtower.tower.job_steps import view_steps
+from watchtower.tower.stored_incidents import find_series, get_incident
+from watchtower.views.incident import IncidentSeries
+from watchtower.views.job import view_steps
 from watchtower.wire.series import (
     Lane,
     RankOutput,
@@ -236,7 +236,7 @@ def test_the_steps_of_a_job_are_kept_over_its_attempts(tell):
         await sim.step(60)
         sim.world.launch(pids_from=500)
         await sim.step(30)
-        steps = view_steps(sim.tower, JOB)
+        steps = view_steps(sim.tower.moment(), JOB)
         assert steps.generation == 2
         assert len(steps.recent.steps) >= 17
         assert max(step or 0 for step in steps.recent.steps) > 50

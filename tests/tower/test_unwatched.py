@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tower.simulator import Simulation
 from watchtower.tower.health import check_health
-from watchtower.tower.unwatched import MAX_REASONS, MAX_SHOWN, count_unwatched, list_unwatched
+from watchtower.views.node import MAX_REASONS, MAX_SHOWN, count_unwatched, list_unwatched
 from watchtower.wire.report import Beat, RankVitals, Report, Unwatched
 
 
@@ -31,7 +31,7 @@ def skipped(reason: str, count: int = 3, job: str = "", owner: str = "uid:2") ->
 def test_the_list_has_what_agents_skip_and_what_the_tower_skips(tell):
     async def story(sim: Simulation) -> None:
         take(sim, "n8", skipped("wrong_rank"), skipped("over_limit", 9, "mine-n8", "uid:1"))
-        found = list_unwatched(sim.tower)
+        found = list_unwatched(sim.tower.moment())
         assert found.rank_count == 13
         assert [(each.node, each.job, each.reason, each.count) for each in found.items] == [
             ("n8", "mine-n8", "over_limit", 9),
@@ -39,9 +39,13 @@ def test_the_list_has_what_agents_skip_and_what_the_tower_skips(tell):
             ("n8", "mine-n8", "second_claim", 1),
         ]
         assert found.items[2].pids == [8]
-        of_job = list_unwatched(sim.tower, "mine-n8")
+        of_job = list_unwatched(sim.tower.moment(), "mine-n8")
         assert [each.reason for each in of_job.items] == ["over_limit", "second_claim"]
-        assert count_unwatched(sim.tower) == {"over_limit": 9, "wrong_rank": 3, "second_claim": 1}
+        assert count_unwatched(sim.tower.moment()) == {
+            "over_limit": 9,
+            "wrong_rank": 3,
+            "second_claim": 1,
+        }
         assert check_health(sim.tower).unwatched == found
 
     tell(story)
@@ -50,9 +54,9 @@ def test_the_list_has_what_agents_skip_and_what_the_tower_skips(tell):
 def test_drills_are_listed_only_if_asked_for(tell):
     async def story(sim: Simulation) -> None:
         take(sim, "n8", skipped("over_limit", 9, "drill:x"))
-        assert list_unwatched(sim.tower).rank_count == 1
-        assert list_unwatched(sim.tower, drills=True).rank_count == 10
-        assert count_unwatched(sim.tower) == {"second_claim": 1}
+        assert list_unwatched(sim.tower.moment()).rank_count == 1
+        assert list_unwatched(sim.tower.moment(), drills=True).rank_count == 10
+        assert count_unwatched(sim.tower.moment()) == {"second_claim": 1}
 
     tell(story)
 
@@ -61,7 +65,7 @@ def test_a_silent_agent_s_counts_are_not_current(tell):
     async def story(sim: Simulation) -> None:
         take(sim, "n8", skipped("wrong_rank"))
         sim.world.now += 60
-        assert list_unwatched(sim.tower).items == []
+        assert list_unwatched(sim.tower.moment()).items == []
 
     tell(story)
 
@@ -71,11 +75,11 @@ def test_lists_and_reasons_are_bounded_and_owners_take_turns(tell):
         for number in range(40):
             many = (skipped(f"r{'x' * n}", 100, f"j{n}", "uid:666") for n in range(31))
             take(sim, f"n{number}", *many, skipped("Odd Reason!"))
-        found = list_unwatched(sim.tower)
+        found = list_unwatched(sim.tower.moment())
         assert len(found.items) == MAX_SHOWN
         assert found.rank_count == 40 * (3100 + 3 + 1)
         assert {each.owner for each in found.items} == {"uid:1", "uid:2", "uid:666"}
-        counts = count_unwatched(sim.tower)
+        counts = count_unwatched(sim.tower.moment())
         assert len(counts) <= MAX_REASONS + 1
         assert sum(counts.values()) == found.rank_count
 

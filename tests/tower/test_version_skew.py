@@ -24,7 +24,7 @@ from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import live_verdict
+from watchtower.views.verdict import live_verdict
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -122,7 +122,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
             replies.append(json.loads(msgspec.json.encode(reply)))
         await tick(tower)
         assert list(tower.live) == [JOB]
-        verdict = live_verdict(tower, JOB)
+        verdict = live_verdict(tower.moment(), JOB)
         assert verdict is not None
         return verdict, replies
     finally:

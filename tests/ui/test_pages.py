@@ -19,10 +19,10 @@ from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
-from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
 from watchtower.ui.job_page import show_job
 from watchtower.ui.lists import show_fleet
 from watchtower.ui.pages import HEADERS
+from watchtower.views.node import UnwatchedList, UnwatchedView
 
 UNKNOWN = "01KAPY3V7QH8M2T4W6Z9B1C5D7"
 PATHS = ("/", "/nodes", "/incidents", f"/incidents/{UNKNOWN}", "/jobs/unknown")

@@ -8,18 +8,17 @@ from tests.ui.browsing import Page
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
 from watchtower.incidents.incident import Ack, Identity, Incident, IncidentKind, JobFacts
-from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
-from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.job_overviews import JobOverview, NodeOfJob
-from watchtower.tower.node_overviews import NodeOverview
-from watchtower.tower.unwatched import ALL_WATCHED
 from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
 from watchtower.ui.lists import MAX_JOBS, show_fleet, show_nodes
 from watchtower.ui.pages import Reader
 from watchtower.ui.templates import make_environment, mark_sentence, mark_step
 from watchtower.ui.words import format_step_time, stamp
+from watchtower.views.fleet import FleetJob
+from watchtower.views.incident import IncidentOverview
+from watchtower.views.job import JobOverview, NodeOfJob
+from watchtower.views.node import ALL_WATCHED, NodeOverview
 from watchtower.wire.verdict import (
     Aftermath,
     Alternative,

@@ -11,12 +11,12 @@ from watchtower.alerts.labels import AlertLinks
 from watchtower.api.front import Front
 from watchtower.app import make_app
 from watchtower.jobs import dump_timing
-from watchtower.tower.incident_overviews import IncidentOverview
 from watchtower.tower.tower import Tower
 from watchtower.ui import routes
 from watchtower.ui.pages import Pages
 from watchtower.ui.parts import Part
 from watchtower.ui.settings import PageSettings
+from watchtower.views.incident import IncidentOverview
 from watchtower.wire.report import EndingKind, JobLabels
 
 LOGS = "https://logs.example/?job={job}&from={from}"
@@ -213,8 +213,7 @@ def test_a_part_is_on_the_page_with_its_values(tell):
 
     async def overview_of(sim: Simulation) -> IncidentOverview:
         (incident,) = await sim.incidents()
-        wall = routes.SteadyWall(sim.tower.clock)
-        overview = await routes.find_incident_overview(sim.tower, wall, incident.id)
+        overview = await routes.find_incident_overview(sim.tower, incident.id)
         assert overview is not None
         return overview
 

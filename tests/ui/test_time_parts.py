@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.browsing import Page
-from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
-from watchtower.tower.incident_views import IncidentSummary
-from watchtower.tower.job_steps import JobSteps, StepSpan
-from watchtower.tower.outputs import OutputView
 from watchtower.ui.steps_part import show_steps
 from watchtower.ui.templates import make_environment
 from watchtower.ui.traces_part import show_traces
+from watchtower.views.incident import (
+    IncidentSeries,
+    IncidentSummary,
+    LaneView,
+    OutputView,
+    SeriesView,
+)
+from watchtower.views.job import JobSteps, StepSpan
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.times import rfc3339
 

@@ -15,8 +15,8 @@ from watchtower.alerts.message import (
 )
 from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.kill_losses import gather_kill_facts
-from watchtower.tower.silences import Subject, subject_of
+from watchtower.views.people import Subject, subject_of
+from watchtower.views.verdict import gather_kill_facts
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 from watchtower.writing.printable import label
 from watchtower.writing.ranksets import parse_ranks

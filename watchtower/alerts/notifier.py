@@ -25,7 +25,7 @@ from watchtower.store.protocol import Store
 from watchtower.store.values import AlertRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.silences import Subject, subject_of
+from watchtower.views.people import Subject, subject_of
 from watchtower.wire.drills import is_drill
 
 log = logging.getLogger("watchtower.alerts")

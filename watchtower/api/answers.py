@@ -15,10 +15,9 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from watchtower.alerts.labels import AlertLinks
-from watchtower.tower.incident_ids import find_incident_id
-from watchtower.tower.owners import OwnedVerdict
+from watchtower.tower.stored_incidents import find_incident_id
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import VerdictView, view_verdict
+from watchtower.views.verdict import OwnedVerdict, VerdictView, view_verdict
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.documents import Document, write_html, write_markdown
 from watchtower.writing.verdict_blocks import make_message

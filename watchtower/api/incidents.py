@@ -31,19 +31,17 @@ from watchtower.api.answers import (
     write_for_people,
 )
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.tower import incident_views
-from watchtower.tower.acks import AckView, view_ack
+from watchtower.tower import stored_incidents
 from watchtower.tower.cursors import MAX_CURSOR, read_cursor
-from watchtower.tower.export import export_incident
-from watchtower.tower.incident_series import IncidentSeries, find_series
-from watchtower.tower.incident_verdicts import owned_verdict
-from watchtower.tower.incident_views import IncidentDetail, IncidentList
-from watchtower.tower.outage_views import OutageView
-from watchtower.tower.outage_views import list_outages as view_outages
+from watchtower.tower.export import export_incident, redact_export
 from watchtower.tower.postmortems import make_postmortem
-from watchtower.tower.redacted_export import redact_export
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
+from watchtower.tower.stored_incidents import find_series, owned_verdict
 from watchtower.tower.tower import Tower
+from watchtower.views.incident import IncidentDetail, IncidentList, IncidentSeries
+from watchtower.views.outage import OutageView
+from watchtower.views.outage import list_outages as view_outages
+from watchtower.views.people import AckView, view_ack
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.verdict import Cause, Domain, Status
 
@@ -145,7 +143,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         If there are more, the answer has a cursor for the next page. Incidents that open in the
         meantime do not change the pages that follow.
         """
-        return await incident_views.list_incidents(tower, asked.as_filter(), asked.limit)
+        return await stored_incidents.list_incidents(tower, asked.as_filter(), asked.limit)
 
     @router.get(
         "/{incident}",
@@ -160,7 +158,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         """Return an incident with its verdict and the stacks that it was made from."""
         ident = await find_known_id(tower, incident)
         if shape is VerdictFormat.JSON:
-            return known(await incident_views.get_incident(tower, ident), incident)
+            return known(await stored_incidents.get_incident(tower, ident), incident)
         verdict = await owned_verdict(tower, ident)
         return write_for_people(known(verdict, incident), shape, links)
 
@@ -258,6 +256,6 @@ def outage_routes(tower: Tower) -> APIRouter:
 
         An outage is two or more incidents with one shared cause that opened within two minutes.
         """
-        return OutageList(items=view_outages(tower, limit))
+        return OutageList(items=view_outages(tower.moment(), limit))
 
     return router

@@ -20,7 +20,7 @@ from watchtower.alerts.outbox import Outbox
 from watchtower.api import metric_table as table
 from watchtower.service.metric_spec import MetricKind, MetricSpec
 from watchtower.tower.counters import Durations
-from watchtower.tower.job_measures import JobMeasure
+from watchtower.views.measures import JobMeasure
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import NOT_JUDGED, Status
 from watchtower.writing.printable import label

@@ -26,19 +26,14 @@ from watchtower.tower.examination import (
     Examination,
     ExaminationRefusedError,
     RankNotReportedError,
+    list_examined_stacks,
 )
-from watchtower.tower.incident_verdicts import job_verdict
-from watchtower.tower.job_steps import JobSteps, view_steps
-from watchtower.tower.owners import OwnedVerdict, find_owner
-from watchtower.tower.stack_views import StackList, list_stacks
+from watchtower.tower.stored_incidents import job_verdict
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import (
-    JobSummary,
-    JobView,
-    VerdictView,
-    summarize_jobs,
-    view_job,
-)
+from watchtower.views.fleet import JobSummary, summarize_jobs
+from watchtower.views.job import JobSteps, JobView, view_job, view_steps
+from watchtower.views.stacks import StackList
+from watchtower.views.verdict import OwnedVerdict, VerdictView, find_owner
 from watchtower.wire.bounds import MAX_RANK
 from watchtower.wire.verdict import Status
 
@@ -106,7 +101,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         alert is sent. Those who ask for the same job at the same time get the same answer.
         """
         verdict = (await _examine(tower, job)).verdict
-        owned = OwnedVerdict(verdict=verdict, owner=find_owner(tower, job))
+        owned = OwnedVerdict(verdict=verdict, owner=find_owner(tower.moment(), job))
         return write_verdict(owned, shape, links)
 
     @router.post(
@@ -128,7 +123,7 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
             raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
         # The case of a large job is decoded in a thread, so that reports are not delayed.
         return await asyncio.to_thread(
-            list_stacks, evidence, rank, all_threads=all_threads, native=native
+            list_examined_stacks, evidence, rank, all_threads=all_threads, native=native
         )
 
     return router
@@ -169,7 +164,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
     async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
         """List the jobs that agents report."""
-        return JobList(items=summarize_jobs(tower, drills, status))
+        return JobList(items=summarize_jobs(tower.moment(), drills, status))
 
     @router.get(
         "/{job:job}/verdict",
@@ -192,7 +187,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get("/{job:job}/steps", responses=answer(examples.JOB_STEPS, "The step history"))
     async def get_steps(job: JobName) -> JobSteps:
         """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
-        steps = view_steps(tower, job)
+        steps = view_steps(tower.moment(), job)
         if steps is None:
             raise HTTPException(404, _unknown(job))
         return steps
@@ -200,7 +195,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
     async def get_job(job: JobName) -> JobView:
         """Return a live job with its ranks, nodes and verdict."""
-        view = view_job(tower, job)
+        view = view_job(tower.moment(), job)
         if view is None:
             raise HTTPException(404, _unknown(job))
         return view

@@ -52,11 +52,11 @@ from watchtower.service.sharing import (
     rank_fairly,
 )
 from watchtower.tower.counters import Durations
-from watchtower.tower.job_measures import JobMeasure, is_open, measure_job
 from watchtower.tower.node_incidents import WINDOWS
-from watchtower.tower.outage_views import count_open_outages
 from watchtower.tower.tower import Tower
-from watchtower.tower.unwatched import MAX_REASONS, count_unwatched
+from watchtower.views.measures import JobMeasure, is_open, measure_job
+from watchtower.views.node import MAX_REASONS, count_unwatched
+from watchtower.views.outage import count_open_outages
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OVER_LIMIT
 from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
@@ -162,10 +162,11 @@ class TowerCollector(Collector):
         measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
         for name in names:
             yield None
-            live = tower.live.get(name)
-            if live is None or name not in tower.fleet.jobs:
+            moment = tower.moment()
+            job = moment.find(name)
+            if job is None:
                 continue  # it was dropped since the scrape began
-            measure = measure_job(tower, live, self._phases.get(name, ()))
+            measure = measure_job(moment, job, self._phases.get(name, ()))
             measures.append(measure)
             phases[name] = measure.counts.known if measure.counts else ()
         self._phases = phases
@@ -197,7 +198,7 @@ class TowerCollector(Collector):
 
     def _count_unwatched(self) -> dict[str, int]:
         """Return the ranks that are not watched, by reason, and 0 for earlier reasons."""
-        counts = count_unwatched(self._tower)
+        counts = count_unwatched(self._tower.moment())
         self._reasons = dict.fromkeys([*counts, *self._reasons][:MAX_REASONS])
         return {reason: counts.get(reason, 0) for reason in self._reasons}
 
@@ -211,7 +212,7 @@ class TowerCollector(Collector):
         }
         queued, oldest_s = tower.store_writer.queue()
         values = {
-            table.OUTAGES: count_open_outages(tower),
+            table.OUTAGES: count_open_outages(tower.moment()),
             table.AGENTS: len(nodes),
             table.AGENTS_SILENT: len(silent),
             table.STORE_FAILING: float(tower.store_writer.failing_since is not None),

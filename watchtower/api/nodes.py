@@ -13,11 +13,9 @@ from watchtower.api import examples, openapi
 from watchtower.api.answers import Limit, WithDrills, answer
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
-from watchtower.tower.node_lists import NodeList, view_nodes
 from watchtower.tower.tower import Tower
-from watchtower.tower.unwatched import UnwatchedList, list_unwatched
-from watchtower.tower.views import AgentList
-from watchtower.tower.views import list_agents as view_agents
+from watchtower.views.node import AgentList, NodeList, UnwatchedList, list_unwatched, view_nodes
+from watchtower.views.node import list_agents as view_agents
 from watchtower.wire.bounds import MAX_NAME
 
 OfJob = Annotated[str | None, Query(description="Only processes of this job.", max_length=MAX_NAME)]
@@ -35,7 +33,8 @@ def node_routes(tower: Tower) -> APIRouter:
         verdict says to call those of nodes, GPUs or the network. Nodes without an agent are listed
         if they had such incidents.
         """
-        return view_nodes(tower, limit)
+        moment = tower.moment()
+        return view_nodes(moment, tower.node_incidents.of_30_days(moment.wall), limit)
 
     @router.get("/unwatched", responses=answer(examples.UNWATCHED, "What is not watched"))
     async def get_unwatched(job: OfJob = None, drills: WithDrills = False) -> UnwatchedList:
@@ -43,13 +42,13 @@ def node_routes(tower: Tower) -> APIRouter:
 
         Every process that an agent recognizes as a rank is either a rank of a job or listed here.
         """
-        return list_unwatched(tower, job, drills=drills)
+        return list_unwatched(tower.moment(), job, drills=drills)
 
     @router.get("/agents", responses=answer(examples.AGENTS, "Connected agents"), deprecated=True)
     async def list_agents(limit: Limit = 100) -> AgentList:
         """List the agents that report now, by node. Use /api/v1/nodes: the next release has only
         that one."""
-        return view_agents(tower, limit)
+        return view_agents(tower.moment(), limit)
 
     return router
 

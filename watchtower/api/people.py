@@ -10,12 +10,18 @@ from pydantic import Field
 
 from watchtower.api import examples, openapi
 from watchtower.api.answers import IncidentId, PersonName, answer
-from watchtower.tower.feedback import Answer, Calibration, FeedbackView, view_feedback
-from watchtower.tower.incident_ids import find_incident_id
-from watchtower.tower.incident_verdicts import verdict_of
-from watchtower.tower.silences import SilenceView, Subject, view_silence
-from watchtower.tower.stored_incidents import read_incident
+from watchtower.tower.feedback import Answer
+from watchtower.tower.stored_incidents import find_incident_id, read_incident
 from watchtower.tower.tower import Tower
+from watchtower.views.people import (
+    Calibration,
+    FeedbackView,
+    SilenceView,
+    Subject,
+    view_feedback,
+    view_silence,
+)
+from watchtower.views.verdict import verdict_of
 from watchtower.wire.bounds import MAX_RANK, MAX_SILENCE_S, MAX_TEXT
 from watchtower.wire.verdict import Cause
 
@@ -146,7 +152,9 @@ def feedback_routes(tower: Tower) -> APIRouter:
             by=given.by or "",
             note=given.note,
         )
-        return view_feedback(await tower.feedback.give(found, verdict_of(tower, found), answer))
+        return view_feedback(
+            await tower.feedback.give(found, verdict_of(tower.moment(), found), answer)
+        )
 
     @router.get(
         "/calibration",

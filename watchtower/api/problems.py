@@ -16,9 +16,9 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
-from watchtower.tower.incident_ids import AmbiguousIdError
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.stored_incidents import AmbiguousIdError
 
 _TITLES = {
     400: "Bad request",

@@ -10,10 +10,10 @@ from watchtower.api import examples, openapi
 from watchtower.api.answers import IncidentId, JobName, answer, answer_text, find_known_id
 from watchtower.api.jobs import JOBS
 from watchtower.tower.stored_incidents import read_summary
-from watchtower.tower.summary_views import EvidenceView, RanksView, view_evidence, view_grid
 from watchtower.tower.tower import Tower
 from watchtower.views.case_summary import CaseSummary, RankGrid
 from watchtower.views.graph_svg import draw_graph
+from watchtower.views.rank import EvidenceView, RanksView, view_evidence, view_grid
 
 BYTES, SVG = "application/octet-stream", "image/svg+xml"
 
@@ -35,7 +35,7 @@ def _job_routes(tower: Tower) -> APIRouter:
     router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
     def grid_of(job: str) -> RankGrid:
-        grid = tower.grids.find(job)
+        grid = tower.grids.find(tower.moment(), job)
         if grid is None:
             raise HTTPException(404, f"there is no live job {job!r}: no agent reports it")
         return grid

@@ -26,13 +26,17 @@ from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.calls import timeout
-from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
-from watchtower.tower.incident_verdicts import job_verdict
-from watchtower.tower.incident_views import IncidentSummary, list_incidents
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.tower.stored_incidents import (
+    AmbiguousIdError,
+    find_incident_id,
+    job_verdict,
+    list_incidents,
+)
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import JobSummary, summarize_jobs
+from watchtower.views.fleet import JobSummary, summarize_jobs
+from watchtower.views.incident import IncidentSummary
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.verdict import Status
 from watchtower.writing import slack_blocks
@@ -116,7 +120,7 @@ class SlackAnswers:
         return called[0] if len(called) == 1 and not is_known else name
 
     def _list_jobs(self) -> list[JobSummary]:
-        return sorted(summarize_jobs(self._tower), key=_urgency)
+        return sorted(summarize_jobs(self._tower.moment()), key=_urgency)
 
     def _jobs(self) -> slack_blocks.Block:
         jobs = self._list_jobs()

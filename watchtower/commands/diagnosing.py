@@ -17,7 +17,7 @@ from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_s
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
-from watchtower.tower.views import view_verdict
+from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import format_duration
 from watchtower.writing.times import format_moment, rfc3339

@@ -2,7 +2,7 @@
 
 What the type and the text of an exception show is in a table (`facts/error_texts.toml`). A message
 has several lines: those that carry its meaning, joined by `LINE_END` (see
-`watchtower_heartbeat.own_page`). They come from a process, so everything here is bounded and linear.
+`watchtower_heartbeat.own_page`). They come from a process, so all here is bounded and linear.
 """
 
 from __future__ import annotations

@@ -181,3 +181,45 @@ class ShadowMode:
 
 NO_SHADOW = ShadowMode()
 """Every incident has an alert."""
+
+
+class SilenceKind(Enum):
+    """The subject that a silence names."""
+
+    JOB = "job"
+    NODE = "node"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A job, node or user whose alerts do not fire until `until`. Jobs are monitored as before."""
+
+    id: str
+    kind: SilenceKind
+    name: str
+    since: float
+    until: float
+    reason: str = ""
+    by: str = ""
+    """The person who asked for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """The answer of a person to "was this right?" about the verdict of an incident."""
+
+    incident: str
+    job: str
+    at: float
+    right: bool
+    rank: int | None = None
+    """The rank that really held up the job; None if it was not given."""
+    cause: Cause | None = None
+    """The real cause; None if it was not given."""
+    by: str = ""
+    note: str = ""
+    verdict_cause: Cause
+    """Cause of the verdict that was judged."""
+    confidence: float
+    """Its confidence."""

@@ -11,16 +11,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
-from watchtower.incidents.incident import Ack, Delivery, Incident
+from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.store.values import (
     AlertRow,
     DumpRow,
-    Feedback,
     GenerationRow,
     PauseRow,
     SeriesRow,
-    Silence,
     StartupState,
 )
 from watchtower.wire.dumps import SentBatch

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from watchtower.incidents.incident import Delivery
+from watchtower.incidents.incident import Delivery, Feedback, Silence, SilenceKind
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
@@ -25,13 +25,10 @@ from watchtower.store.incident_rows import (
 from watchtower.store.values import (
     MAX_RECALLED,
     AlertRow,
-    Feedback,
     GenerationRow,
     Named,
     PauseRow,
     SeriesRow,
-    Silence,
-    SilenceKind,
     StartupState,
 )
 from watchtower.wire.drills import is_drill

@@ -18,7 +18,7 @@ from typing import TextIO
 
 import msgspec
 
-from watchtower.incidents.incident import Ack, Delivery, Incident
+from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.service.calls import DaemonExecutor, Executor, InlineExecutor
 from watchtower.service.sharing import TokenBucket
@@ -33,11 +33,9 @@ from watchtower.store.rows import read_deliveries, recall_state, save_feedback
 from watchtower.store.values import (
     AlertRow,
     DumpRow,
-    Feedback,
     GenerationRow,
     PauseRow,
     SeriesRow,
-    Silence,
     StartupState,
 )
 from watchtower.wire.dumps import SentBatch

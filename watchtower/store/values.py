@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 
 import msgspec
 
 from watchtower.evidence.case import Case
-from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident import Feedback, Incident, Silence
 from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.pace import Pause
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.series import SeriesBatch
-from watchtower.wire.verdict import Cause, Domain
+from watchtower.wire.verdict import Domain
 
 MAX_RECALLED = 10_000
 """Answers that a starting tower reads, the newest ones: one for each stored incident by default."""
 
 
 log = logging.getLogger("watchtower.store")
-
-
-class SilenceKind(Enum):
-    """The subject that a silence names."""
-
-    JOB = "job"
-    NODE = "node"
-    USER = "user"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
-    """A job, node or user whose alerts do not fire until `until`. Jobs are monitored as before."""
-
-    id: str
-    kind: SilenceKind
-    name: str
-    since: float
-    until: float
-    reason: str = ""
-    by: str = ""
-    """The person who asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,26 +82,6 @@ class Named:
     incident: str
     nodes: tuple[str, ...]
     opened_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feedback:
-    """The answer of a person to "was this right?" about the verdict of an incident."""
-
-    incident: str
-    job: str
-    at: float
-    right: bool
-    rank: int | None = None
-    """The rank that really held up the job; None if it was not given."""
-    cause: Cause | None = None
-    """The real cause; None if it was not given."""
-    by: str = ""
-    note: str = ""
-    verdict_cause: Cause
-    """Cause of the verdict that was judged."""
-    confidence: float
-    """Its confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

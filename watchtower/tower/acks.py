@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from watchtower.incidents.incident import Ack
 from watchtower.jobs.keeper import Keeper
@@ -13,16 +13,6 @@ from watchtower.tower.inputs import Acknowledged, Record
 from watchtower.tower.request_checks import check_texts
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.writing.times import rfc3339
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AckView:
-    """The acknowledgement of an incident, as the API returns it."""
-
-    at: str
-    by: str
-    note: str
 
 
 class Acks:
@@ -65,8 +55,3 @@ class Acks:
         for one in known:
             self._feed.publish(Change.ACKNOWLEDGED, replace(one, ack=ack))
         return ack
-
-
-def view_ack(ack: Ack) -> AckView:
-    """Return an acknowledgement as the API returns it."""
-    return AckView(at=rfc3339(ack.at), by=ack.by, note=ack.note)

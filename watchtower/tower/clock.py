@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -28,21 +29,19 @@ class Clock:
 
 
 class SteadyWall:
-    """Converts times of the monotonic clock to UNIX seconds, always with the same result.
+    """Finds the difference of the two clocks, always the same until the wall clock is set.
 
-    The two clocks are read one after the other, so that their difference varies by microseconds.
+    The clocks are read one after the other, so that their difference varies by microseconds.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset_s = clock.wall() - clock.now()
+    def __init__(self) -> None:
+        self._offset_s = math.inf
 
-    def of(self, at: float) -> float:
-        """Return the UNIX seconds of a time of the monotonic clock."""
-        offset_s = self._clock.wall() - self._clock.now()
-        if abs(offset_s - self._offset_s) >= STEADY_S:  # the wall clock was set
-            self._offset_s = offset_s
-        return at + self._offset_s
+    def offset_s(self, now: float, wall: float) -> float:
+        """Return UNIX seconds minus seconds of the monotonic clock."""
+        if abs(wall - now - self._offset_s) >= STEADY_S:
+            self._offset_s = wall - now
+        return self._offset_s
 
 
 def make_id(wall: float) -> str:

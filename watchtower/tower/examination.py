@@ -11,6 +11,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from math import ceil
 
+import msgspec
+
+from watchtower.evidence.case import Case
 from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand
@@ -25,6 +28,7 @@ from watchtower.tower.diagnosis_runner import Runner, run_diagnosis
 from watchtower.tower.effects import Effects
 from watchtower.tower.inputs import Examined, Record
 from watchtower.tower.turns import Turns
+from watchtower.views.stacks import StackList, list_stacks
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import clean
@@ -67,6 +71,9 @@ TOO_OFTEN = (
     "native functions of job {job!r} were ordered {most} times within a minute from the agent of "
     "rank {rank}, and an agent ignores further orders: try again in {wait_s:.0f} s"
 )
+
+
+_CASES = msgspec.json.Decoder(Case)
 
 
 class RankNotReportedError(Exception):
@@ -224,6 +231,13 @@ class Examinations:
             if all(_count_rounds(record, since, native) >= rounds for record in asked):
                 return
             await asyncio.sleep(POLL_S)
+
+
+def list_examined_stacks(
+    evidence: bytes, rank: int | None, *, all_threads: bool, native: bool = False
+) -> StackList:
+    """Return the stacks in the evidence of an examination. Raises msgspec.MsgspecError."""
+    return list_stacks(_CASES.decode(evidence), rank, all_threads=all_threads, native=native)
 
 
 def _count_rounds(record: RankRecord, since: float, native: int | None) -> int:

@@ -10,64 +10,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchtower.incidents.calibration import Band, Judged, calibrate
-from watchtower.incidents.incident import Incident
-from watchtower.store.values import MAX_RECALLED, Feedback
+from watchtower.incidents.calibration import Judged, calibrate
+from watchtower.incidents.incident import Feedback, Incident
+from watchtower.store.values import MAX_RECALLED
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Answered, Record
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
+from watchtower.views.people import Calibration, CauseCount
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_TEXT
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Verdict
-from watchtower.writing.times import rfc3339
 
 MAX_ANSWERS = MAX_RECALLED
 """Answers in memory. Above it the oldest is forgotten. The store has it as long as its incident."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackView:
-    """The answer of a person about the verdict of an incident."""
-
-    at: str
-    right: bool
-    """Whether the verdict was right."""
-    rank: int | None
-    """The rank that really held up the job; null if it was not given."""
-    cause: Cause | None
-    """The real cause; null if it was not given."""
-    by: str
-    note: str
-    verdict_cause: Cause
-    """Cause of the verdict that was judged."""
-    confidence: float
-    """Its confidence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseCount:
-    """How often verdicts with one cause were right."""
-
-    cause: Cause
-    right_count: int
-    """Number of right verdicts."""
-    wrong_count: int
-    """Number of wrong verdicts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """How often verdicts were right, by their confidence."""
-
-    items: list[Band]
-    """By confidence, lowest first."""
-    causes: list[CauseCount]
-    """Causes with an answer, those with the most wrong verdicts first."""
-    right_count: int
-    """Number of right verdicts."""
-    wrong_count: int
-    """Number of wrong verdicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +119,6 @@ class Feedbacks:
 
     def _counted(self) -> Iterable[Feedback]:
         return (each for each in self._given.values() if not is_drill(each.job))
-
-
-def view_feedback(given: Feedback) -> FeedbackView:
-    """Return an answer as the API returns it."""
-    return FeedbackView(
-        at=rfc3339(given.at),
-        right=given.right,
-        rank=given.rank,
-        cause=given.cause,
-        by=given.by,
-        note=given.note,
-        verdict_cause=given.verdict_cause,
-        confidence=given.confidence,
-    )
 
 
 def _check(answer: Answer, verdict: Verdict, ranks: int | None) -> None:

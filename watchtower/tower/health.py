@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from watchtower.tower.diagnosis_runner import BEHIND_S
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.tower.tower import Tower
-from watchtower.tower.unwatched import ALL_WATCHED, UnwatchedList, list_unwatched
+from watchtower.views.node import ALL_WATCHED, UnwatchedList, list_unwatched
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Status
 from watchtower.writing.text import format_count
@@ -73,7 +73,7 @@ def check_health(tower: Tower) -> Health:
             1 for node in nodes.values() if tower.detector.is_silent(node.reporter, now)
         ),
         limits=limits,
-        unwatched=list_unwatched(tower),
+        unwatched=list_unwatched(tower.moment()),
         notes=list(tower.notes),
     )
 

@@ -15,6 +15,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import places_of
 from watchtower.store.values import Blame, Named
 from watchtower.tower.incident_events import IncidentEvent
+from watchtower.views.node import NodeCounts
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Domain
 
@@ -69,6 +70,11 @@ class NodeIncidents:
         """Return the number of incidents of the window whose verdicts name ranks on a node."""
         recent = (each for each in self._named.values() if wall - each.opened_at < window_s)
         return Counter(node for each in recent for node in each.nodes)
+
+    def of_30_days(self, wall: float) -> NodeCounts:
+        """Return the incidents of the last 30 days, by node. `wall`: UNIX seconds."""
+        window_s = WINDOWS["30d"]
+        return NodeCounts(self.count(window_s, wall), self.count_named(window_s, wall))
 
     def count(self, window_s: float, wall: float) -> Counter[str]:
         """Return the number of incidents of each node that opened in the last `window_s` seconds.

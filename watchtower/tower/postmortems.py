@@ -16,14 +16,12 @@ from watchtower.incidents.postmortem.facts import (
 )
 from watchtower.incidents.postmortem.writer import write_postmortem
 from watchtower.store.values import read_case
-from watchtower.tower.incident_verdicts import verdict_of
-from watchtower.tower.kill_losses import gather_kill_facts
-from watchtower.tower.owners import owner_of_incident
-from watchtower.tower.stack_views import list_main_stacks
 from watchtower.tower.stored_incidents import read_incident, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.views.case_summary import WaitBoxes
 from watchtower.views.graph_svg import draw_graph
+from watchtower.views.stacks import list_main_stacks
+from watchtower.views.verdict import gather_kill_facts, owner_of_incident, verdict_of
 from watchtower.wire.verdict import Verdict
 from watchtower.writing.documents import Document
 
@@ -38,7 +36,7 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
         return None
     summary = await read_summary(tower, incident_id)
     sent = await tower.store_writer.deliveries(incident_id)
-    verdict, now = verdict_of(tower, incident), tower.clock.wall()
+    verdict, now = verdict_of(tower.moment(), incident), tower.clock.wall()
 
     def write() -> Document:
         facts = gather_facts(incident, verdict, read_case(incident), link, now)

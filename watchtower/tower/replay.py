@@ -36,7 +36,6 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.diagnosis_runner import DURATIONS_S, Freeze, NotDiagnosedError
 from watchtower.tower.feedback import Answer as PersonsAnswer
 from watchtower.tower.incident_events import IncidentEvent
-from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.inputs import (
     Acknowledged,
     Answered,
@@ -56,10 +55,11 @@ from watchtower.tower.inputs import (
     Unsilenced,
 )
 from watchtower.tower.recording import Header, Recording
-from watchtower.tower.silences import Subject
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
-from watchtower.tower.views import view_job
+from watchtower.views.job import view_job
+from watchtower.views.people import Subject
+from watchtower.views.verdict import verdict_of
 from watchtower.wire.dumps import DumpBatch, SentBatch
 from watchtower.wire.orders import ReportReply
 from watchtower.wire.report import Report
@@ -297,7 +297,7 @@ class _Player:
     def show(self, jobs: Iterable[str]) -> None:
         """Add what is shown of jobs, if they are live."""
         for name in sorted(jobs):
-            if (shown := view_job(self._tower, name)) is not None:
+            if (shown := view_job(self._tower.moment(), name)) is not None:
                 self._outcome.add(job=shown)
 
     async def close(self) -> None:
@@ -346,7 +346,7 @@ class _Player:
                     right=one.right, rank=one.rank, cause=one.cause, by=one.by, note=one.note
                 )
                 if judged := await read_incident(tower, one.incident):
-                    await tower.feedback.give(judged, verdict_of(tower, judged), answer)
+                    await tower.feedback.give(judged, verdict_of(tower.moment(), judged), answer)
             case Examined(job=job, rank=rank, native=native):
                 if found := await tower.examinations.examine(job, rank, native=native):
                     self._outcome.add(examination=found.verdict)

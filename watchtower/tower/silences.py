@@ -7,61 +7,18 @@ exclude it, and direct destinations receive nothing about it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from watchtower.incidents.incident import Incident
-from watchtower.jobs.keeper import Keeper
-from watchtower.store.values import Silence, SilenceKind
+from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.tower.clock import Clock
 from watchtower.tower.inputs import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
+from watchtower.views.people import Subject
 from watchtower.wire.bounds import MAX_NAME, MAX_SILENCE_S, MAX_TEXT
 from watchtower.writing.text import format_duration
-from watchtower.writing.times import rfc3339
 
 MAX_SILENCES = 1000
 """Silences at one time. For more, change the alert rules instead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SilenceView:
-    """A silence, as the API returns it. It names one job, one node or one user."""
-
-    id: str
-    job: str | None
-    node: str | None
-    user: str | None
-    since: str
-    until: str
-    by: str
-    """The person who asked for it; may be empty."""
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """Names that a silence may match. No silence applies to empty ones, which are not known."""
-
-    job: str = ""
-    node: str = ""
-    user: str = ""
-
-
-def subject_of(incident: Incident) -> Subject:
-    """Return what a silence of this incident may name.
-
-    Its user is frozen at the opening. Its node is the one node that every verdict so far has
-    blamed: a corrected verdict may end a silence, but never begins one.
-    """
-    user = incident.identity.user
-    return Subject(job=incident.job, node=incident.only_node, user=user)
-
-
-def job_subject(job: Keeper, slow_node: str) -> Subject:
-    """Return what a silence of this job may name. `slow_node` is the one node that slows it down;
-    empty if there is none. The node that an open incident blames is in `subject_of` only."""
-    return Subject(job=job.name, node=slow_node, user=job.labels.user if job.labels else "")
 
 
 class Silences:
@@ -161,18 +118,3 @@ def _find_named(named: Subject) -> tuple[SilenceKind, str]:
             f"`{kind.value}` has only spaces: give the name of a {kind.value}"
         )
     return kind, name
-
-
-def view_silence(silence: Silence) -> SilenceView:
-    """Return a silence as the API returns it."""
-    named = {kind.value: silence.name if kind is silence.kind else None for kind in SilenceKind}
-    return SilenceView(
-        id=silence.id,
-        job=named["job"],
-        node=named["node"],
-        user=named["user"],
-        since=rfc3339(silence.since),
-        until=rfc3339(silence.until),
-        by=silence.by,
-        reason=silence.reason,
-    )

@@ -14,13 +14,13 @@ from typing import TypeVar
 from msgspec import Raw
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.incidents.incident import Ack, Delivery, Incident
+from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pace import Pause
 from watchtower.store.protocol import Store
-from watchtower.store.values import DumpRow, Feedback, GenerationRow, PauseRow, SeriesRow, Silence
+from watchtower.store.values import DumpRow, GenerationRow, PauseRow, SeriesRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.inputs import Recalled, Record

@@ -1,15 +1,45 @@
-"""Reads incidents: from the store, and those that are not stored yet."""
+"""Reads incidents, from the store and those that are not stored yet, and makes their views."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 from watchtower.diagnoser.summaries import read_summary as read_summary_text
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter, accepts, position_of
+from watchtower.jobs.incident_reads import choose_suspects
+from watchtower.store.values import SeriesRow, read_case
+from watchtower.tower.cursors import write_cursor
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
-from watchtower.views.case_summary import CaseSummary
+from watchtower.views.case_summary import (
+    CaseSummary,
+)
+from watchtower.views.incident import (
+    IncidentDetail,
+    IncidentList,
+    IncidentOverview,
+    IncidentSeries,
+    OutputView,
+    Received,
+    StackView,
+    summarize_incident,
+    survey_incident,
+    view_incident,
+    view_outputs,
+    view_series,
+)
+from watchtower.views.people import view_feedback
+from watchtower.views.stacks import list_main_stacks, list_whole_stacks
+from watchtower.views.verdict import (
+    OwnedVerdict,
+    find_owner,
+    live_verdict,
+    owner_of_incident,
+    verdict_of,
+)
 
 
 async def read_incident(
@@ -64,3 +94,166 @@ async def read_summary(tower: Tower, incident_id: str) -> CaseSummary | None:
 
 def _find_unsaved(tower: Tower, incident_id: str) -> Incident | None:
     return next((one for one in tower.store_writer.unsaved(None) if one.id == incident_id), None)
+
+
+ID_LENGTH = 26
+"""Characters of an id (ULID)."""
+
+MAX_CANDIDATES = 5
+"""Incidents that the error of an ambiguous id lists."""
+
+
+class AmbiguousIdError(Exception):
+    """Several ids begin with the given text. The message lists some of them."""
+
+    def __init__(self, text: str, found: list[tuple[str, str]]) -> None:
+        """`found` has id and job of each candidate, and one more than `MAX_CANDIDATES` if there are
+        more."""
+        shown = found[:MAX_CANDIDATES]
+        self.candidates = [ident for ident, _ in shown]
+        names = ", ".join(f"{ident} (job {job})" for ident, job in shown)
+        more = " and more" if len(found) > len(shown) else ""
+        super().__init__(f"several incidents begin with {text!r}: {names}{more}")
+
+
+async def find_incident_id(tower: Tower, text: str) -> str | None:
+    """Return the id that is equal to `text` or uniquely begins with it; None if no id does.
+
+    Lower case is accepted. Raises AmbiguousIdError, StoreFailedError.
+    """
+    if not text or len(text) > ID_LENGTH:
+        return None
+    found: dict[str, str] = {}
+    for prefix in dict.fromkeys((text, text.upper())):
+        found |= await _find(tower, prefix)
+        if prefix in found:
+            return prefix
+    candidates = sorted(found.items())
+    if len(candidates) > 1:
+        raise AmbiguousIdError(text, candidates)
+    return candidates[0][0] if candidates else None
+
+
+async def _find(tower: Tower, prefix: str) -> dict[str, str]:
+    """Return the jobs of incidents whose id begins with `prefix`, by id, at most
+    `MAX_CANDIDATES` + 1."""
+    unsaved = {
+        one.id: one.job for one in tower.store_writer.unsaved(None) if one.id.startswith(prefix)
+    }
+    try:
+        stored = await tower.store_writer.incident_ids(prefix, MAX_CANDIDATES + 1)
+    except StoreFailedError:
+        if not unsaved:
+            raise
+        stored = []
+    return dict(sorted({**unsaved, **dict(stored)}.items())[: MAX_CANDIDATES + 1])
+
+
+async def owned_verdict(tower: Tower, incident_id: str) -> OwnedVerdict | None:
+    """Return the verdict of one incident and the owner of its job; None if the id is unknown."""
+    incident = await read_incident(tower, incident_id, with_case=False)
+    if incident is None:
+        return None
+    return OwnedVerdict(
+        verdict=verdict_of(tower.moment(), incident), owner=owner_of_incident(incident)
+    )
+
+
+async def job_verdict(tower: Tower, job: str) -> OwnedVerdict | None:
+    """Return the verdict of a live job, else of its latest incident; None without either."""
+    moment = tower.moment()
+    live = live_verdict(moment, job)
+    if live is not None:
+        return OwnedVerdict(verdict=live, owner=find_owner(moment, job))
+    for last in await read_incidents(tower, IncidentFilter(job=job), 1):
+        return OwnedVerdict(verdict=last.verdict, owner=owner_of_incident(last))
+    return None
+
+
+async def list_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> IncidentList:
+    """Return the newest incidents that meet the conditions."""
+    incidents = await read_incidents(tower, chosen, limit + 1)
+    shown, moment = incidents[:limit], tower.moment()
+    has_more = len(incidents) > limit
+    return IncidentList(
+        items=[summarize_incident(moment, incident) for incident in shown],
+        next_cursor=write_cursor(position_of(shown[-1])) if has_more else None,
+    )
+
+
+async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
+    """Return one incident; None if the id is unknown."""
+    incident = await read_incident(tower, incident_id)
+    if incident is None:
+        return None
+    feedback = tower.feedback.find(incident.id)
+    return view_incident(
+        tower.moment(),
+        incident,
+        stacks=await _read_stacks(tower, incident_id),
+        feedback=view_feedback(feedback) if feedback else None,
+        outputs=await list_outputs(tower, incident.id),
+    )
+
+
+async def _read_stacks(tower: Tower, incident_id: str) -> list[StackView]:
+    """Return the distinct main-thread stacks of the last dumps, rarest first."""
+    summary = await read_summary(tower, incident_id)
+    found = list_whole_stacks(summary.stacks) if summary is not None else None
+    if found is None:
+        incident = await read_incident(tower, incident_id, with_case=True)
+        # The case of a large job is decoded in a thread, so that reports are not delayed.
+        case = await asyncio.to_thread(read_case, incident) if incident is not None else None
+        found = list_main_stacks(case) if case is not None else ()
+    return [StackView(ranks=ranks, frames=list(frames)) for ranks, frames in found]
+
+
+async def find_incident_overview(tower: Tower, incident_id: str) -> IncidentOverview | None:
+    """Return what is known of one incident; None if the id is unknown. Raises StoreFailedError."""
+    incident = await read_incident(tower, incident_id, with_case=False)
+    return survey_incident(tower.moment(), incident) if incident is not None else None
+
+
+async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
+    """Return the series of an incident; None if the id is unknown. Raises StoreFailedError."""
+    incident = await read_incident(tower, incident_id, with_case=False)
+    if incident is None:
+        return None
+    received = decode_rows(await read_rows(tower, incident.id))
+    return view_series(incident.id, received, choose_suspects(incident.verdict))
+
+
+async def read_rows(tower: Tower, incident_id: str) -> list[SeriesRow]:
+    """Return the stored messages of an incident with its series. Raises StoreFailedError."""
+    return await tower.store_writer.series(incident_id)
+
+
+def decode_rows(rows: Iterable[SeriesRow]) -> list[Received]:
+    """Return stored messages with their contents. Unreadable ones are left out."""
+    return [
+        Received(row.node, row.taken_at, batch)
+        for row in rows
+        if (batch := row.batch()) is not None
+    ]
+
+
+async def list_outputs(tower: Tower, incident_id: str) -> list[OutputView]:
+    """Return the stored lines of an incident; none while the store cannot be read."""
+    try:
+        return list(view_outputs(decode_rows(await read_rows(tower, incident_id))))
+    except StoreFailedError:
+        return []
+
+
+async def find_job_summary(tower: Tower, name: str) -> CaseSummary | None:
+    """Return the summary of the current diagnosis of a live job; None without one.
+
+    After a restart of the tower, it is that of the open incident.
+    """
+    live = tower.live.get(name)
+    if live is None:
+        return None
+    if live.diagnoses.summary is not None:
+        return read_summary_text(live.diagnoses.summary)
+    incident = live.current_incident
+    return await read_summary(tower, incident.id) if incident is not None else None

@@ -25,7 +25,7 @@ from watchtower.policy import Policy
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.acks import Acks
-from watchtower.tower.clock import Clock
+from watchtower.tower.clock import Clock, SteadyWall
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import MakeRunner
@@ -34,13 +34,14 @@ from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, Traced, unrecorded
-from watchtower.tower.live_grids import LiveGrids
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.tower.turns import Turns
+from watchtower.views.moment import Moment
+from watchtower.views.rank import LiveGrids
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpReceipt, SentBatch
@@ -102,6 +103,7 @@ class Tower:
         self.feedback = Feedbacks(self.store_writer, startup.feedback, clock, record)
         self.acks = Acks(self.store_writer, self.feed, self.keepers, clock, record)
         self.clock = clock
+        self._steady = SteadyWall()
         self.troubles = Troubles(self.keepers)
         self.counters = Counters(last_tick_at=clock.now())
         self._started_at, self._faded_on = clock.now(), int(clock.wall() // DAY_S)
@@ -118,7 +120,7 @@ class Tower:
             self._recall_dumps,
         )
         self.examinations = Examinations(self.fleet, clock, self.effects, self.runner, record)
-        self.grids = LiveGrids(self.fleet, self.detector, clock, self.live)
+        self.grids = LiveGrids()
         self._recall(startup)
         self._dirty: list[Keeper] = []
         """Jobs to judge, in the order of their dumps: a replay judges them in the same order."""
@@ -148,6 +150,19 @@ class Tower:
     def live(self) -> Mapping[str, Attempt]:
         """The attempts that are watched, by job."""
         return _Attempts(self.keepers)
+
+    def moment(self) -> Moment:
+        """Return the live state now, for views."""
+        now, wall = self.clock.now(), self.clock.wall()
+        return Moment(
+            now=now,
+            wall=wall,
+            offset_s=self._steady.offset_s(now, wall),
+            keepers=self.keepers,
+            nodes=self.fleet.nodes,
+            detector=self.detector,
+            silence_of=self.silences.find,
+        )
 
     def count_changes(self) -> int:
         """Return how often people have changed something: acknowledgements, silences, answers."""

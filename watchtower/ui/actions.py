@@ -20,15 +20,18 @@ from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.security import STALE_FORM
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.feedback import Answer
-from watchtower.tower.incident_ids import AmbiguousIdError, find_incident_id
-from watchtower.tower.incident_verdicts import verdict_of
 from watchtower.tower.request_checks import RequestRefusedError
-from watchtower.tower.silences import Subject, subject_of
 from watchtower.tower.store_writer import StoreFailedError
-from watchtower.tower.stored_incidents import read_incident
+from watchtower.tower.stored_incidents import (
+    AmbiguousIdError,
+    find_incident_id,
+    read_incident,
+)
 from watchtower.tower.tower import Tower
 from watchtower.ui.pages import Pages, describe_error
 from watchtower.ui.templates import quote_segment
+from watchtower.views.people import Subject, subject_of
+from watchtower.views.verdict import verdict_of
 from watchtower.wire.verdict import Cause
 
 MAX_FORM_BYTES = 16 * 1024
@@ -129,7 +132,7 @@ class Actions:
             by=by,
             note=fields.get("note", ""),
         )
-        await self._tower.feedback.give(found, verdict_of(self._tower, found), answer)
+        await self._tower.feedback.give(found, verdict_of(self._tower.moment(), found), answer)
 
     async def _silence(self, incident: str, by: str, fields: Fields) -> None:
         found = await read_incident(self._tower, incident, with_case=False)

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from watchtower.evidence.frames import last_component, name_line
-from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.job_overviews import JobOverview
-from watchtower.tower.stored_incidents import read_summary
-from watchtower.tower.summary_views import find_job_summary
+from watchtower.tower.stored_incidents import find_job_summary, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.templates import quote_segment
 from watchtower.views.case_summary import (
@@ -34,6 +31,8 @@ from watchtower.views.case_summary import (
     WaitBoxes,
 )
 from watchtower.views.graph_svg import MAX_LABELS, describe_box
+from watchtower.views.incident import IncidentOverview
+from watchtower.views.job import JobOverview
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Status
 from watchtower.writing.text import count_ranks, format_count, join_words
@@ -326,7 +325,7 @@ async def collect_incident_ranks(tower: Tower, overview: IncidentOverview) -> Ra
 async def collect_job_ranks(tower: Tower, overview: JobOverview) -> RanksShown | None:
     """Return all ranks of a live job as they were last reported."""
     job = overview.summary.job
-    grid = tower.grids.find(job)
+    grid = tower.grids.find(tower.moment(), job)
     return show_ranks(f"jobs/{quote_segment(job)}", grid) if grid else None
 
 

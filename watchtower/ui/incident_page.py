@@ -19,9 +19,6 @@ from watchtower.alerts.message import (
     write_whom_to_call_again,
 )
 from watchtower.incidents.incident import IncidentKind, JobFacts
-from watchtower.tower.acks import AckView, view_ack
-from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.silences import SilenceView
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.settings import Link, LinkSubject, fill_links
 from watchtower.ui.words import (
@@ -33,6 +30,8 @@ from watchtower.ui.words import (
     stamp,
 )
 from watchtower.views.headline import write_headline, write_past_headline
+from watchtower.views.incident import IncidentOverview
+from watchtower.views.people import AckView, SilenceView, view_ack
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import Aftermath, Cause, KillLoss, Status, Verdict, VerdictEntry
 from watchtower.writing.cause_names import format_cause, write_candidate

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.tower.incident_views import IncidentSummary
-from watchtower.tower.job_overviews import JobOverview, NodeOfJob
-from watchtower.tower.silences import SilenceView
-from watchtower.tower.unwatched import UnwatchedList
 from watchtower.ui.lists import JobRow, show_row
 from watchtower.ui.words import (
     EvidenceShown,
@@ -18,6 +14,10 @@ from watchtower.ui.words import (
     show_suspects,
     stamp,
 )
+from watchtower.views.incident import IncidentSummary
+from watchtower.views.job import JobOverview, NodeOfJob
+from watchtower.views.node import UnwatchedList
+from watchtower.views.people import SilenceView
 from watchtower.wire.verdict import Progress, Status, Verdict
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import count_ranks, format_count

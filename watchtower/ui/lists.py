@@ -15,11 +15,7 @@ from watchtower.api.incidents import IncidentQuery
 from watchtower.api.problems import describe_mistake
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.sharing import by_turns
-from watchtower.tower.fleet_overviews import FleetJob
 from watchtower.tower.health import Health
-from watchtower.tower.incident_views import IncidentList, IncidentSummary
-from watchtower.tower.node_overviews import NodeOverview, sort_nodes
-from watchtower.tower.outage_views import OutageView
 from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.ui.words import (
     NO_TONE,
@@ -29,6 +25,10 @@ from watchtower.ui.words import (
     rank_severity,
     stamp,
 )
+from watchtower.views.fleet import FleetJob
+from watchtower.views.incident import IncidentList, IncidentSummary
+from watchtower.views.node import NodeOverview, sort_nodes
+from watchtower.views.outage import OutageView
 from watchtower.wire.verdict import Cause, Domain, Status
 from watchtower.writing.text import count_ranks
 

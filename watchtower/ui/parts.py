@@ -14,13 +14,8 @@ from typing import Any, Generic, TypeVar
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow
-from watchtower.tower.feedback import FeedbackView, view_feedback
-from watchtower.tower.incident_overviews import IncidentOverview
-from watchtower.tower.incident_series import read_rows, view_series
-from watchtower.tower.incident_views import list_incidents
-from watchtower.tower.job_overviews import JobOverview
-from watchtower.tower.job_steps import view_steps
 from watchtower.tower.similar_incidents import SimilarList, find_similar
+from watchtower.tower.stored_incidents import decode_rows, list_incidents, read_rows
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import (
     collect_contrast,
@@ -31,6 +26,9 @@ from watchtower.ui.case_parts import (
 )
 from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
+from watchtower.views.incident import IncidentOverview, view_series
+from watchtower.views.job import JobOverview, view_steps
+from watchtower.views.people import FeedbackView, view_feedback
 from watchtower.wire.verdict import Cause
 
 SHOWN = 5
@@ -72,7 +70,7 @@ async def collect_traces(tower: Tower, overview: IncidentOverview) -> TracesShow
     version = _digest(rows), suspects, stalled_at
     drawn: TracesShown | None = tower.drawings.find(ident, version)
     if drawn is None:
-        drawn = show_traces(view_series(ident, rows, suspects), stalled_at)
+        drawn = show_traces(view_series(ident, decode_rows(rows), suspects), stalled_at)
         tower.drawings.put(ident, version, drawn)
     return drawn
 
@@ -89,7 +87,7 @@ def _digest(rows: Sequence[SeriesRow]) -> bytes:
 async def collect_steps(tower: Tower, overview: JobOverview) -> StepsShown | None:
     """Return the steps of a live job; None before there are points."""
     name = overview.summary.job
-    steps = view_steps(tower, name)
+    steps = view_steps(tower.moment(), name)
     if steps is None:
         return None
     listed = await list_incidents(tower, IncidentFilter(job=name), MARKED)

@@ -13,15 +13,12 @@ from starlette.routing import Route
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api.jobs import PAGES
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.tower.clock import SteadyWall
-from watchtower.tower.fleet_overviews import list_fleet
 from watchtower.tower.health import check_health
-from watchtower.tower.incident_ids import find_incident_id
-from watchtower.tower.incident_overviews import find_incident_overview
-from watchtower.tower.incident_views import list_incidents
-from watchtower.tower.job_overviews import find_job_overview
-from watchtower.tower.node_overviews import list_nodes
-from watchtower.tower.outage_views import list_outages
+from watchtower.tower.stored_incidents import (
+    find_incident_id,
+    find_incident_overview,
+    list_incidents,
+)
 from watchtower.tower.tower import Tower
 from watchtower.ui.incident_page import show_incident
 from watchtower.ui.job_page import show_job
@@ -36,6 +33,10 @@ from watchtower.ui.lists import (
 from watchtower.ui.pages import Pages, Shown
 from watchtower.ui.parts import JOB_PARTS, PARTS, fill_parts
 from watchtower.ui.settings import PageSettings
+from watchtower.views.fleet import list_fleet
+from watchtower.views.job import find_job_overview
+from watchtower.views.node import list_nodes
+from watchtower.views.outage import list_outages
 
 DEFAULTS = PageSettings()
 
@@ -54,16 +55,17 @@ class _Collector:
 
     def __init__(self, tower: Tower, links: AlertLinks, settings: PageSettings) -> None:
         self._tower, self._links, self._settings = tower, links, settings
-        self._wall = SteadyWall(tower.clock)
 
     async def fleet(self) -> Shown:
-        tower = self._tower
-        outages = list_outages(tower, MAX_OUTAGES)
-        page = show_fleet(list_fleet(tower, self._wall), outages, check_health(tower))
+        moment = self._tower.moment()
+        outages = list_outages(moment, MAX_OUTAGES)
+        page = show_fleet(list_fleet(moment), outages, check_health(self._tower))
         return Shown(template="fleet.html", values={"page": page})
 
     async def nodes(self) -> Shown:
-        page = show_nodes(list_nodes(self._tower, self._wall))
+        moment = self._tower.moment()
+        incidents = self._tower.node_incidents.of_30_days(moment.wall)
+        page = show_nodes(list_nodes(moment, incidents))
         return Shown(template="nodes.html", values={"page": page})
 
     async def incidents(self, chosen: Mapping[str, str]) -> Shown:
@@ -71,7 +73,7 @@ class _Collector:
         return Shown(template="incidents.html", values={"page": show_incidents(found, chosen)})
 
     async def job(self, name: str) -> Shown:
-        overview = find_job_overview(self._tower, self._wall, name)
+        overview = find_job_overview(self._tower.moment(), name)
         chosen = IncidentFilter(job=name)
         incidents = (await list_incidents(self._tower, chosen, LISTED_OF_JOB)).items
         if overview is None:
@@ -86,7 +88,7 @@ class _Collector:
     async def incident(self, wanted: str) -> Shown:
         tower, before = self._tower, self._tower.feed.count
         ident = await find_incident_id(tower, wanted)
-        overview = await find_incident_overview(tower, self._wall, ident) if ident else None
+        overview = await find_incident_overview(tower, ident) if ident else None
         if overview is None:
             raise HTTPException(404, f"there is no incident {wanted!r}")
         page = show_incident(overview, self._links, self._settings.links, tower.clock.wall())

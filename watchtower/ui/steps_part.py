@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import fmean
 
 from watchtower.jobs.measures import FINE_POINTS
-from watchtower.tower.incident_views import IncidentSummary
-from watchtower.tower.job_steps import JobSteps, StepSpan
+from watchtower.views.incident import IncidentSummary
+from watchtower.views.job import JobSteps, StepSpan
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.cause_names import format_cause
 from watchtower.writing.text import format_duration

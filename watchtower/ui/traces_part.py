@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
-from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
-from watchtower.tower.outputs import OutputView
 from watchtower.ui.steps_part import WIDTH, Band, Line, draw_line, shrink
+from watchtower.views.incident import IncidentSeries, LaneView, OutputView, SeriesView
 from watchtower.wire.series import MAX_POINTS, POINT_S
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.times import read_time

@@ -13,8 +13,8 @@ from tests.synthesis.faults import FAULTS, OFFSETS, imagine, imagine_cut
 from tests.synthesis.layout import Layout
 from tests.views.summary.cases import GOLDENS, check, read_golden, states_of, summary_of
 from watchtower.diagnoser.summaries import MAX_BYTES, read_summary, write_summary
-from watchtower.tower.stack_views import list_main_stacks, list_whole_stacks
 from watchtower.views.case_summary import RankState
+from watchtower.views.stacks import list_main_stacks, list_whole_stacks
 from watchtower.views.summary.grid import cut_grid
 from watchtower.views.summary.stacks import MAX_STACKS
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from watchtower.api.examples.objects import JOB, NODE, plain
-from watchtower.tower.stack_views import StackList, ThreadStackView
-from watchtower.tower.summary_views import EvidenceView, RanksView
-from watchtower.tower.unwatched import UnwatchedList, UnwatchedView
 from watchtower.views.case_summary import (
     STATES,
     Contrast,
@@ -20,6 +17,9 @@ from watchtower.views.case_summary import (
     WaitBoxes,
     make_rank_set,
 )
+from watchtower.views.node import UnwatchedList, UnwatchedView
+from watchtower.views.rank import EvidenceView, RanksView
+from watchtower.views.stacks import StackList, ThreadStackView
 from watchtower.wire.stacks import Frame
 
 _ALL_REDUCE = "all_reduce, train.py:22 in train"

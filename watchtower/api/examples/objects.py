@@ -7,30 +7,21 @@ from typing import Any
 import msgspec
 
 from watchtower.incidents.calibration import Judged, calibrate
-from watchtower.tower.acks import AckView
-from watchtower.tower.feedback import Calibration, CauseCount, FeedbackView
 from watchtower.tower.health import Health
-from watchtower.tower.incident_views import (
+from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
+from watchtower.views.fleet import JobSummary
+from watchtower.views.incident import (
     IncidentDetail,
     IncidentSummary,
+    OutputView,
     StackView,
     VerdictEntryView,
 )
-from watchtower.tower.node_lists import NodeList, NodeSummary
-from watchtower.tower.outage_views import OutageIncident, OutageView
-from watchtower.tower.outputs import OutputView
-from watchtower.tower.silences import SilenceView
-from watchtower.tower.similar_incidents import NodeHistory, SimilarIncident, SimilarList
-from watchtower.tower.views import (
-    AgentList,
-    AgentView,
-    DumpsView,
-    JobSummary,
-    JobView,
-    NodeView,
-    RankView,
-    view_verdict,
-)
+from watchtower.views.job import DumpsView, JobView, NodeView, RankView
+from watchtower.views.node import AgentList, AgentView, NodeList, NodeSummary
+from watchtower.views.outage import OutageIncident, OutageView
+from watchtower.views.people import AckView, Calibration, CauseCount, FeedbackView, SilenceView
+from watchtower.views.verdict import view_verdict
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import (
     Alternative,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from watchtower.api.examples.objects import INCIDENT, JOB, NODE, OPENED_AT, OUTPUT, plain
-from watchtower.tower.incident_series import IncidentSeries, LaneView, SeriesView
-from watchtower.tower.job_steps import JobSteps, StepSpan
+from watchtower.views.incident import IncidentSeries, LaneView, SeriesView
+from watchtower.views.job import JobSteps, StepSpan
 
 INCIDENT_SERIES = plain(
     IncidentSeries(

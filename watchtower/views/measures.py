@@ -10,10 +10,11 @@ from typing import NamedTuple
 from watchtower.incidents.incident import Incident, IncidentKind
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.generation import Generation
+from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.measures import RankCounts, count_ranks, step_quantiles
 from watchtower.jobs.progress import is_judged
-from watchtower.tower.silences import job_subject, subject_of
-from watchtower.tower.tower import Tower
+from watchtower.views.moment import Moment
+from watchtower.views.people import subject_of
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
@@ -93,11 +94,11 @@ def has_died(incident: Incident | None, wall: float) -> bool:
     return is_end and abs(wall - incident.closed_at) < DIED_SHOWN_S
 
 
-def find_evidence(tower: Tower, live: Attempt, gen: Generation) -> dict[str, float]:
+def find_evidence(moment: Moment, job: Keeper) -> dict[str, float]:
     """Return the share of the ranks that each source of evidence covers."""
+    gen, live = job.generation, job.watched
     alive = list(gen.live())
-    now = tower.clock.now()
-    reporting = tower.detector.find_reporting(alive, tower.fleet.nodes, now)
+    reporting = moment.detector.find_reporting(alive, moment.nodes, moment.now)
     missing = len(alive) - len(reporting) + max(0, gen.world_size - len(gen.ranks))
     covered = {"process": (len(reporting), len(reporting) + missing)}
     beats = sum(record.vitals.beat is not None for record in reporting)
@@ -134,32 +135,32 @@ def measure_waits(live: Attempt) -> WaitShares:
     return WaitShares({0.5: median(shares.values())}, {rank: shares[rank] for rank in named})
 
 
-def measure_job(tower: Tower, live: Attempt, phases: tuple[str, ...]) -> JobMeasure:
-    """Return the values of a job. `phases` are those that have series already."""
-    job, watch = tower.fleet.jobs[live.name], live.watch
-    gen, has_ended = job.generation, watch.status is Status.ENDED
-    died = has_died(live.incident, tower.clock.wall())
+def measure_job(moment: Moment, job: Keeper, phases: tuple[str, ...]) -> JobMeasure:
+    """Return the values of a live job. `phases` are those that have series already."""
+    gen, live, watch = job.generation, job.watched, job.watched.watch
+    has_ended = watch.status is Status.ENDED
+    died = has_died(live.incident, moment.wall)
     incident = live.incident if is_open(live) or died else None
     totals, pace = job.totals, gen.pace("")
     return JobMeasure(
-        name=live.name,
+        name=job.name,
         labels=job.labels,
         status=watch.status,
-        is_judged=is_judged(gen, watch, tower.policy),
+        is_judged=is_judged(gen, watch, moment.detector.policy),
         attempt=gen.number,
         world_size=gen.world_size,
         step=gen.step(),
         typical_step_s=pace.typical_s,
         step_quantiles={} if has_ended else step_quantiles(pace),
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
-        is_silenced=tower.silences.find(job_subject(job, live.slow_node)) is not None,
-        is_incident_silenced=bool(incident and tower.silences.find(subject_of(incident))),
-        is_shadow=tower.shadow.covers(watch.diagnosis.cause if watch.diagnosis else None),
+        is_silenced=moment.find_silence(job) is not None,
+        is_incident_silenced=bool(incident and moment.silence_of(subject_of(incident))),
+        is_shadow=live.shadow_mode.covers(watch.diagnosis.cause if watch.diagnosis else None),
         totals=(totals.steps, totals.watched_s, totals.lost_s),
         counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
         incident=incident,
         has_died=died,
         places={} if has_ended else count_places(live, gen),
-        evidence={} if has_ended else find_evidence(tower, live, gen),
+        evidence={} if has_ended else find_evidence(moment, job),
         waits=measure_waits(live),
     )

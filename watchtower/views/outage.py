@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
 from watchtower.jobs.keeper import Keeper
-from watchtower.tower.tower import Tower
+from watchtower.views.moment import Moment
 from watchtower.wire.verdict import Domain, SharedCause, Status
 from watchtower.writing.times import rfc3339
 
@@ -51,25 +51,25 @@ class OutageView:
     """At most 512, oldest first."""
 
 
-def list_outages(tower: Tower, limit: int) -> list[OutageView]:
+def list_outages(moment: Moment, limit: int) -> list[OutageView]:
     """Return the newest outages of live jobs: those with at least two incidents."""
-    found = sorted(_group(tower).items(), reverse=True)
+    found = sorted(_group(moment).items(), reverse=True)
     return [_view(ident, members) for ident, members in found[:limit]]
 
 
-def count_open_outages(tower: Tower) -> int:
+def count_open_outages(moment: Moment) -> int:
     """Return the number of outages with an open incident that is not in shadow mode."""
     return sum(
         any(incident.closed_at is None and not incident.shadow for incident, _ in members)
-        for members in _group(tower).values()
+        for members in _group(moment).values()
     )
 
 
-def _group(tower: Tower) -> dict[str, list[tuple[Incident, Keeper]]]:
+def _group(moment: Moment) -> dict[str, list[tuple[Incident, Keeper]]]:
     groups: dict[str, list[tuple[Incident, Keeper]]] = {}
-    for name, live in tower.live.items():
-        incident, job = live.incident, tower.fleet.jobs.get(name)
-        if incident is not None and job is not None and incident.identity.outage:
+    for job in moment.live():
+        incident = job.watched.incident
+        if incident is not None and incident.identity.outage:
             groups.setdefault(incident.identity.outage, []).append((incident, job))
     return {ident: each for ident, each in groups.items() if len(each) >= LEAST_INCIDENTS}
 

@@ -1,5 +1,4 @@
-"""The facts about all live jobs now, for the page of the fleet. Nothing in it changes with time
-alone: a page that shows it is sent again only if something happened."""
+"""The live jobs as lists: for the API and commands, and for the page of the fleet."""
 
 from __future__ import annotations
 
@@ -8,13 +7,69 @@ from dataclasses import dataclass
 from watchtower.incidents.incident import Incident
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
-from watchtower.jobs.verdicts import find_not_judged
-from watchtower.tower.clock import SteadyWall
-from watchtower.tower.silences import job_subject, subject_of
-from watchtower.tower.tower import Tower
 from watchtower.views.headline import write_headline, write_not_judged
+from watchtower.views.moment import Moment, known_step
+from watchtower.views.people import subject_of
 from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Cause, Domain, NotJudged, Status
+from watchtower.wire.verdict import Cause, Domain, NotJudged, Progress, Status
+from watchtower.writing.times import rfc3339
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """A job in a list."""
+
+    job: str
+    labels: dict[str, str]
+    """Labels from the environment of its ranks: scheduler, scheduler_id, name, user, partition,
+    namespace. Unknown labels are left out."""
+    owner: str
+    """"uid:1000", "namespace:team-a"; empty if the agents do not know it."""
+    generation: int
+    status: Status
+    detail: str
+    world_size: int
+    step: int | None
+    progress: Progress | None
+    """Null if the job has ended or no agent reports it."""
+    progress_text: str
+    not_judged: NotJudged | None
+    incident: str | None
+    """The open incident, or the one that the job ended in or has just recovered from."""
+    silenced_until: str | None
+    """End of the silence of the job or its user; null if they are not silenced."""
+
+
+def summarize_jobs(
+    moment: Moment, with_drills: bool = False, status: Status | None = None
+) -> list[JobSummary]:
+    """Return a summary of every live job, by name. With `status`: of every job that has it."""
+    return [
+        _summarize(moment, job)
+        for job in moment.live()
+        if (with_drills or not is_drill(job.name)) and status in (None, job.watched.watch.status)
+    ]
+
+
+def _summarize(moment: Moment, job: Keeper) -> JobSummary:
+    gen, live, silence = job.generation, job.watched, moment.find_silence(job)
+    progress, incident = moment.find_progress(job), live.current_incident
+    return JobSummary(
+        job=job.name,
+        labels=job.labels.known() if job.labels else {},
+        owner=job.owner,
+        generation=gen.number,
+        status=live.watch.status,
+        detail=live.watch.reason,
+        world_size=gen.world_size,
+        step=known_step(gen.step()),
+        progress=progress.progress,
+        progress_text=progress.text,
+        not_judged=moment.find_not_judged(job),
+        incident=incident.id if incident else None,
+        silenced_until=rfc3339(silence.until) if silence else None,
+    )
+
 
 _OVER = (Status.ENDED, Status.RECOVERED)
 _IN_DOUBT = (Status.SUSPECT, Status.SLOW)
@@ -29,11 +84,11 @@ class FleetJob:
     """Key of the fair shares, as in `Job.sharer`."""
     is_drill: bool
     labels: dict[str, str]
-    """As in `views.JobSummary`."""
+    """As in `JobSummary`."""
     attempt: int
     status: Status
     not_judged: NotJudged | None
-    """As in `views.JobSummary`."""
+    """As in `JobSummary`."""
     sentence: str
     """The verdict, or the reason of the status; empty while the job is healthy."""
     since: float | None
@@ -44,7 +99,7 @@ class FleetJob:
     has_steps: bool
     """Whether a rank with heartbeats has made a step."""
     incident: str | None
-    """As in `views.JobSummary`."""
+    """As in `JobSummary`."""
     cause: Cause | None
     domain: Domain | None
     acked_by: str | None
@@ -54,36 +109,34 @@ class FleetJob:
     """Lowest step of all ranks with heartbeats, of a job that makes no steps now."""
 
 
-def list_fleet(tower: Tower, wall: SteadyWall) -> list[FleetJob]:
+def list_fleet(moment: Moment) -> list[FleetJob]:
     """Return all live jobs, by name."""
-    names = sorted(tower.live.keys() & tower.fleet.jobs.keys())
-    return [find_fleet_job(tower, wall, tower.live[name], tower.fleet.jobs[name]) for name in names]
+    return [find_fleet_job(moment, job) for job in moment.live()]
 
 
-def find_fleet_job(tower: Tower, wall: SteadyWall, live: Attempt, job: Keeper) -> FleetJob:
+def find_fleet_job(moment: Moment, job: Keeper) -> FleetJob:
     """Return what is known of one live job."""
-    gen, incident, status = job.generation, live.current_incident, live.watch.status
+    gen, live = job.generation, job.watched
+    incident, status = live.current_incident, live.watch.status
     diagnosis = live.watch.diagnosis if status in _IN_DOUBT else None
     cause, domain = (diagnosis.cause, diagnosis.domain) if diagnosis else (None, None)
     if incident is not None:
         cause, domain = incident.verdict.cause, incident.verdict.domain
     step = gen.step()
-    not_judged = find_not_judged(
-        gen, live.watch, tower.detector, tower.clock.now(), tower.clock.wall()
-    )
-    silence = tower.silences.find(job_subject(job, live.slow_node))
+    not_judged = moment.find_not_judged(job)
+    silence = moment.find_silence(job)
     if incident is not None and incident.closed_at is None:
-        silence = silence or tower.silences.find(subject_of(incident))
+        silence = silence or moment.silence_of(subject_of(incident))
     return FleetJob(
-        job=live.name,
+        job=job.name,
         sharer=job.sharer,
-        is_drill=is_drill(live.name),
+        is_drill=is_drill(job.name),
         labels=job.labels.known() if job.labels else {},
         attempt=gen.number,
         status=status,
         not_judged=not_judged,
         sentence=_find_sentence(live, incident, not_judged),
-        since=_find_since(live, incident, wall),
+        since=_find_since(moment, live, incident),
         world_size=gen.world_size,
         typical_step_s=gen.pace("").typical_s,
         has_steps=step >= 0,
@@ -108,12 +161,12 @@ def _find_sentence(live: Attempt, incident: Incident | None, not_judged: NotJudg
     return "" if status is Status.HEALTHY else live.watch.reason
 
 
-def _find_since(live: Attempt, incident: Incident | None, wall: SteadyWall) -> float | None:
+def _find_since(moment: Moment, live: Attempt, incident: Incident | None) -> float | None:
     """Return when the present state began, as far as it is known."""
     if live.watch.status in _OVER:
         if incident is not None and incident.closed_at is not None:
             return incident.closed_at
-        return None if live.ended_at is None else wall.of(live.ended_at)
+        return None if live.ended_at is None else moment.wall_of(live.ended_at)
     if live.watch.status is Status.MONITORING_LOST:
-        return None if live.lost_at is None else wall.of(live.lost_at)
-    return None if live.watch.stall is None else wall.of(live.watch.stall.since)
+        return None if live.lost_at is None else moment.wall_of(live.lost_at)
+    return None if live.watch.stall is None else moment.wall_of(live.watch.stall.since)

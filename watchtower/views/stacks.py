@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from watchtower.evidence.case import Case
 from watchtower.evidence.native import describe_native
 from watchtower.evidence.threads import index_stacks
@@ -22,8 +20,6 @@ MAX_ITEMS = 1024
 MAIN = "MainThread"
 
 OLD_AGENT = "its agent did not read them, or is of a release that cannot"
-
-_CASES = msgspec.json.Decoder(Case)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +52,11 @@ class StackList:
 
 
 def list_stacks(
-    evidence: bytes, rank: int | None, *, all_threads: bool, native: bool = False
+    case: Case, rank: int | None, *, all_threads: bool, native: bool = False
 ) -> StackList:
     """Return the stacks of the last dumps in a case. `rank`: only of this rank. `native`: with its
     native functions.
-
-    Raises msgspec.MsgspecError if the case cannot be read.
     """
-    case = _CASES.decode(evidence)
     known = index_stacks(case.stacks)
     groups: dict[tuple[str, str, str, NativeFunctions | None], list[int]] = {}
     without: dict[str, list[int]] = {}

@@ -1,0 +1,348 @@
+"""One incident: in a list, with its verdict and stacks, with its series, and for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
+from watchtower.jobs.keeper import Keeper
+from watchtower.views.moment import Moment
+from watchtower.views.people import (
+    AckView,
+    FeedbackView,
+    SilenceView,
+    subject_of,
+    view_ack,
+    view_silence,
+)
+from watchtower.views.verdict import (
+    VerdictView,
+    verdict_now,
+    verdict_of,
+    view_verdict,
+)
+from watchtower.wire.series import POINT_S, Lane, SeriesBatch
+from watchtower.wire.stacks import Frame
+from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
+from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.times import rfc3339
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentSummary:
+    """An incident in a list."""
+
+    id: str
+    job: str
+    generation: int
+    status: Status
+    cause: Cause | None
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+    opened_at: str
+    closed_at: str | None
+    ack: AckView | None
+    shared_cause: SharedCause | None
+    """Cause that other incidents may share; null if none is known."""
+    shadow: bool
+    """Whether no alert is sent, because the tower or the cause is in shadow mode."""
+    silence: SilenceView | None
+    """The silence of its job, user or node; null if it is closed or not silenced."""
+    outage: str | None
+    """Id of the first incident of its outage; null without a shared cause. Incidents with the same
+    one belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentList:
+    """Incidents, newest first."""
+
+    items: list[IncidentSummary]
+    next_cursor: str | None
+    """For the next page: the parameter `cursor` of the same list. Null on the last page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackView:
+    """One distinct main-thread stack and the ranks that have it."""
+
+    ranks: str
+    frames: list[Frame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictEntryView:
+    """One verdict in the history of an incident."""
+
+    at: str
+    cause: Cause
+    confidence: float
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentDetail:
+    """An incident with its verdict and its stacks."""
+
+    id: str
+    job: str
+    generation: int
+    status: Status
+    opened_at: str
+    closed_at: str | None
+    ack: AckView | None
+    shadow: bool
+    """As in `IncidentSummary`."""
+    silence: SilenceView | None
+    """As in `IncidentSummary`."""
+    outage: str | None
+    """As in `IncidentSummary`."""
+    verdict: VerdictView
+    verdicts: list[VerdictEntryView]
+    """All verdicts with their times, oldest first."""
+    stacks: list[StackView]
+    feedback: FeedbackView | None
+    """The answer of a person about the verdict; null without one."""
+    outputs: list[OutputView]
+    """The last lines of the suspects. Empty unless their agents may send them."""
+
+
+def _view_silence(moment: Moment, incident: Incident) -> SilenceView | None:
+    is_open = incident.closed_at is None
+    silence = moment.silence_of(subject_of(incident)) if is_open else None
+    return view_silence(silence) if silence else None
+
+
+def summarize_incident(moment: Moment, incident: Incident) -> IncidentSummary:
+    """Return an incident in a list."""
+    return IncidentSummary(
+        id=incident.id,
+        job=incident.job,
+        generation=incident.generation,
+        status=incident.status,
+        cause=incident.verdict.cause,
+        suspect_ranks=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
+        summary=incident.verdict.summary,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=_when(incident.closed_at),
+        ack=view_ack(incident.ack) if incident.ack else None,
+        shared_cause=incident.verdict.shared_cause,
+        shadow=incident.shadow,
+        silence=_view_silence(moment, incident),
+        outage=incident.identity.outage or None,
+    )
+
+
+def view_incident(
+    moment: Moment,
+    incident: Incident,
+    *,
+    stacks: list[StackView],
+    feedback: FeedbackView | None,
+    outputs: list[OutputView],
+) -> IncidentDetail:
+    """Return an incident with its verdict and what was read of it."""
+    return IncidentDetail(
+        id=incident.id,
+        job=incident.job,
+        generation=incident.generation,
+        status=incident.status,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=_when(incident.closed_at),
+        ack=view_ack(incident.ack) if incident.ack else None,
+        shadow=incident.shadow,
+        silence=_view_silence(moment, incident),
+        outage=incident.identity.outage or None,
+        verdict=view_verdict(verdict_of(moment, incident)),
+        verdicts=[_view_entry(entry) for entry in incident.verdicts],
+        stacks=stacks,
+        feedback=feedback,
+        outputs=outputs,
+    )
+
+
+def _view_entry(entry: VerdictEntry) -> VerdictEntryView:
+    return VerdictEntryView(
+        at=entry.at,
+        cause=entry.cause,
+        confidence=entry.confidence,
+        suspect_ranks=entry.suspects,
+        summary=entry.summary,
+    )
+
+
+def _when(wall: float | None) -> str | None:
+    return None if wall is None else rfc3339(wall)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentOverview:
+    """One incident and its job. Times are UNIX seconds."""
+
+    incident: Incident
+    """Without its case."""
+    verdict: Verdict
+    """The current verdict. `stalled_for_s` is the length of the stall at its end, 0 before."""
+    facts: JobFacts
+    """The facts about its job: now, or at the end of the incident."""
+    stalled_at: float | None
+    """When the stall began; None for the end of a job."""
+    silence: SilenceView | None
+    is_over: bool
+
+
+def survey_incident(moment: Moment, incident: Incident) -> IncidentOverview:
+    """Return what is known of one incident. Nothing in it changes with time alone."""
+    is_over, job = incident.closed_at is not None, _find_live(moment, incident)
+    verdict, facts, since = incident.verdict, incident.facts, None
+    if job is not None:
+        verdict, facts = verdict_now(moment, job), job.facts().or_before(facts)
+        stall = job.watched.watch.stall
+        since = moment.wall_of(stall.since) if stall else None
+    return IncidentOverview(
+        incident=replace(incident, evidence=None),
+        verdict=replace(
+            verdict,
+            stalled_for_s=verdict.stalled_for_s if is_over else 0.0,
+            progress_text="",
+            hung_in_s=None,
+        ),
+        facts=facts,
+        stalled_at=_find_start(incident) if since is None else since,
+        silence=_view_silence(moment, incident),
+        is_over=is_over,
+    )
+
+
+def _find_live(moment: Moment, incident: Incident) -> Keeper | None:
+    """Return the live job of an open incident; None if it is closed or its job is not reported."""
+    job = moment.find(incident.job)
+    own = job.watched.incident if job is not None else None
+    return job if own is not None and own.id == incident.id and incident.closed_at is None else None
+
+
+def _find_start(incident: Incident) -> float | None:
+    """Return when the stall of a stored incident began."""
+    if incident.identity.kind is IncidentKind.ENDED:
+        return None
+    return incident.updated_at - incident.verdict.stalled_for_s
+
+
+DECIMALS = 3
+
+
+class Received(NamedTuple):
+    """A stored message of a node with series, and when it was taken (UNIX seconds)."""
+
+    node: str
+    taken_at: float
+    batch: SeriesBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneView:
+    """One measured quantity."""
+
+    name: str
+    """"step", "cpu", "moved", "state", and of a GPU "utilization", "power", "tensor", ..."""
+    unit: str
+    """"cores", "B/s", "W", "MHz", "%"; empty for a count. "state": the code of the letter of a
+    process state."""
+    values: list[float | None]
+    """Oldest first; null where nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesView:
+    """The lanes of one rank's process, or of a GPU that the rank uses."""
+
+    rank: int
+    node: str
+    is_suspect: bool
+    """False for a healthy peer."""
+    gpu: int | None
+    """Number of the GPU in NVML; null for the process itself."""
+    gpu_address: str
+    """PCI address of the GPU; empty for the process itself."""
+    ends_at: str
+    """RFC 3339: time of the last value of each lane."""
+    interval_s: float
+    """Seconds between two values."""
+    lanes: list[LaneView]
+    """The measured quantities, each with its values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentSeries:
+    """Values of the suspects of an incident and of a few healthy ranks in the 15 minutes before."""
+
+    incident: str
+    items: list[SeriesView]
+    """Suspects first."""
+    outputs: list[OutputView]
+    """Empty unless the agents may send lines of the output."""
+
+
+def view_series(
+    incident: str, received: Sequence[Received], suspects: tuple[int, ...]
+) -> IncidentSeries:
+    """Return the series of an incident from the stored messages of its nodes."""
+    items = [view for each in received for view in _view_series(each, suspects)]
+    return IncidentSeries(
+        incident=incident,
+        items=sorted(items, key=lambda each: (not each.is_suspect, each.rank, each.gpu_address)),
+        outputs=list(view_outputs(received)),
+    )
+
+
+def _view_series(received: Received, suspects: tuple[int, ...]) -> list[SeriesView]:
+    return [
+        SeriesView(
+            rank=one.rank,
+            node=received.node,
+            is_suspect=one.rank in suspects,
+            gpu=one.gpu_index,
+            gpu_address=one.gpu.removeprefix("pci:"),
+            ends_at=rfc3339(received.taken_at),
+            interval_s=POINT_S,
+            lanes=[_view_lane(lane) for lane in one.lanes],
+        )
+        for one in received.batch.series
+    ]
+
+
+def _view_lane(lane: Lane) -> LaneView:
+    values = [None if each is None else round(each, DECIMALS) for each in lane.points()]
+    return LaneView(name=lane.name, unit=lane.unit, values=values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputView:
+    """The last lines that a suspect wrote before its series were sent."""
+
+    rank: int
+    node: str
+    stream: str
+    """"stdout", "stderr", or "output" if both go to one file."""
+    lines: list[str]
+    """The last lines, oldest first, cleaned and cut."""
+    written_at: str
+    """RFC 3339: time of the last write."""
+
+
+def view_outputs(received: Iterable[Received]) -> Iterator[OutputView]:
+    """Return the lines in these messages."""
+    for row in received:
+        for output in row.batch.outputs:
+            yield OutputView(
+                rank=output.rank,
+                node=row.node,
+                stream=output.stream,
+                lines=list(output.lines),
+                written_at=rfc3339(row.taken_at - output.age_s),
+            )

@@ -1,0 +1,150 @@
+"""The verdict of a live job, as everything shows it: with its progress, its owner and what a
+kill loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from watchtower.incidents.incident import Incident, JobFacts
+from watchtower.incidents.kill_text import KillFacts, find_kill_loss
+from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.verdicts import unjudged_verdict
+from watchtower.views.moment import Moment, known_step
+from watchtower.wire.verdict import Cause, KillLoss, SharedCause, Verdict
+from watchtower.writing.ranksets import format_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeView:
+    """A possible cause that was not chosen."""
+
+    cause: Cause
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView(Verdict):
+    """A verdict as the API returns it. A field name has the same type in all answers."""
+
+    alternatives: tuple[AlternativeView, ...] = ()  # type: ignore[assignment]
+
+
+def view_verdict(verdict: Verdict) -> VerdictView:
+    """Return a verdict as the API returns it."""
+    values: Mapping[str, Any] = {f.name: getattr(verdict, f.name) for f in fields(verdict)}
+    alternatives = tuple(
+        AlternativeView(
+            cause=other.cause,
+            suspect_ranks=format_ranks(other.suspects),
+            confidence=other.confidence,
+        )
+        for other in verdict.alternatives
+    )
+    return VerdictView(**{**values, "alternatives": alternatives})
+
+
+def live_verdict(moment: Moment, name: str) -> Verdict | None:
+    """Return the verdict of a live job; None if it is not live."""
+    keeper = moment.find(name)
+    return verdict_now(moment, keeper) if keeper is not None else None
+
+
+def verdict_now(moment: Moment, keeper: Keeper) -> Verdict:
+    """Return the verdict of a live job with its progress, and with what a kill loses."""
+    progress = moment.find_progress(keeper)
+    verdict = keeper.watched.verdict(known_step(keeper.generation.step()), moment.now)
+    verdict = unjudged_verdict(verdict, moment.find_not_judged(keeper))
+    return replace(
+        verdict,
+        progress=progress.progress,
+        progress_text=progress.text,
+        shared_with=_count_sharing(moment, keeper, verdict.shared_cause),
+        kill=_find_loss(keeper, verdict, moment.wall),
+    )
+
+
+def _count_sharing(moment: Moment, keeper: Keeper, cause: SharedCause | None) -> int:
+    """Count the open incidents of other jobs with a shared cause."""
+    if cause is None:
+        return 0
+    others = (each.watched.incident for each in moment.live() if each is not keeper)
+    return sum(
+        each is not None and each.closed_at is None and each.verdict.shared_cause == cause
+        for each in others
+    )
+
+
+def verdict_of(moment: Moment, incident: Incident) -> Verdict:
+    """Return the live verdict of an open incident, else the stored one."""
+    live = live_verdict(moment, incident.job)
+    return live if live is not None and live.incident == incident.id else incident.verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedVerdict:
+    """A verdict, and the owner of its job."""
+
+    verdict: Verdict
+    owner: str
+    """"alice (slurm 48213)", "uid:1000"; empty if it is not known."""
+
+
+def find_owner(moment: Moment, name: str) -> str:
+    """Return the owner of a live job; empty if the job is not live or its owner is not known."""
+    keeper = moment.keepers.get(name)
+    return owner_of_job(keeper) if keeper else ""
+
+
+def owner_of_job(job: Keeper) -> str:
+    """Return the owner of a job."""
+    labels = job.labels
+    if labels is None:
+        return job.owner
+    return _write_owner(labels.user or job.owner, labels.scheduler, labels.scheduler_id)
+
+
+def owner_of_incident(incident: Incident) -> str:
+    """Return the owner of the job of an incident."""
+    sharer = incident.sharer if incident.sharer != incident.job else ""
+    return _write_owner(
+        incident.identity.user or sharer, incident.facts.scheduler, incident.facts.scheduler_id
+    )
+
+
+def _write_owner(user: str, scheduler: str, number: str) -> str:
+    job = f"{scheduler} {number}".strip() if number else ""
+    return f"{user} ({job})" if user and job else user or job
+
+
+def _find_loss(keeper: Keeper, verdict: Verdict, wall: float) -> KillLoss | None:
+    """Return what a kill loses; None if no incident of the job is open. `wall`: UNIX seconds."""
+    incident = keeper.watched.current_incident
+    if incident is None or incident.closed_at is not None:
+        return None
+    facts = keeper.facts().or_before(incident.facts)
+    return find_kill_loss(gather_kill_facts(replace(incident, verdict=verdict), facts), wall)
+
+
+def gather_kill_facts(incident: Incident, job: JobFacts) -> KillFacts:
+    """Return the facts about an incident, and what is known of its job."""
+    verdict = incident.verdict
+    return KillFacts(
+        status=incident.identity.kind.value,
+        ranks=job.ranks,
+        dumps_in=job.dumps_in,
+        dumps_wanted=job.dumps_wanted,
+        step=verdict.step,
+        checkpoint_step=job.checkpoint_step,
+        step_s=job.step_s,
+        rank=verdict.suspects[0].rank if verdict.suspects else None,
+        suspects=len(verdict.suspects),
+        cause=verdict.cause.value if verdict.cause else "",
+        domain=(verdict.domain or incident.identity.domain).value,
+        timeout_s=verdict.collective_timeout_s,
+        timeout_at=incident.facts.timeout_at,
+    )
