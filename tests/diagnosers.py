@@ -4,7 +4,7 @@ from watchtower.diagnoser.messages import Answer, Request, read_answer
 from watchtower.diagnoser.work import answer
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
-from watchtower.tower.inputs import Record
+from watchtower.tower.recording import Record
 
 
 class InThread:

@@ -56,8 +56,14 @@ from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state
-from watchtower.tower.inputs import Record, unrecorded
-from watchtower.tower.recording import Header, RecordedClock, Recorder, RecordingError
+from watchtower.tower.recording import (
+    Header,
+    Record,
+    RecordedClock,
+    Recorder,
+    RecordingError,
+    unrecorded,
+)
 from watchtower.tower.tower import Tower
 from watchtower.ui.actions import Actions
 from watchtower.ui.login import Logins

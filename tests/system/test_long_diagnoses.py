@@ -17,7 +17,7 @@ from watchtower.diagnoser.process import DiagnoserProcess, GaveUpError
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
-from watchtower.tower.inputs import unrecorded
+from watchtower.tower.recording import unrecorded
 from watchtower.wire.dumps import DumpBatch
 
 STACKS, BODIES, RANKS = 2000, 60, 100

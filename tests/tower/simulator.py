@@ -21,8 +21,7 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
 from watchtower.tower.incident_events import IncidentListener
-from watchtower.tower.inputs import unrecorded
-from watchtower.tower.recording import Header, RecordedClock, Recorder
+from watchtower.tower.recording import Header, RecordedClock, Recorder, unrecorded
 from watchtower.tower.tower import Tower
 from watchtower.views.verdict import live_verdict
 from watchtower.wire.dumps import (

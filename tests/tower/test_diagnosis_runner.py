@@ -22,7 +22,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
 from watchtower.tower.health import check_health
-from watchtower.tower.inputs import unrecorded
+from watchtower.tower.recording import unrecorded
 from watchtower.wire.verdict import Cause
 
 NOTHING = Answer(diagnosis=None, evidence=None)

@@ -28,8 +28,16 @@ from watchtower.tower import tower as tower_module
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.feedback import Answer
-from watchtower.tower.inputs import DiagnosisAsked, Input, Ticked, Unsilenced
-from watchtower.tower.recording import Header, Recorder, Recording, RecordingError
+from watchtower.tower.recording import (
+    DiagnosisAsked,
+    Header,
+    Input,
+    Recorder,
+    Recording,
+    RecordingError,
+    Ticked,
+    Unsilenced,
+)
 from watchtower.tower.replay import replay
 from watchtower.views.people import Subject
 from watchtower.wire.report import Report

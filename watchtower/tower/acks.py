@@ -9,7 +9,7 @@ from watchtower.incidents.incident import Ack
 from watchtower.jobs.keeper import Keeper
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentFeed
-from watchtower.tower.inputs import Acknowledged, Record
+from watchtower.tower.recording import Acknowledged, Record
 from watchtower.tower.request_checks import check_texts
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT

@@ -25,7 +25,7 @@ from watchtower.jobs.verdicts import DiagnosisResult, Tries
 from watchtower.service.calls import DaemonExecutor
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
-from watchtower.tower.inputs import Diagnosed, DiagnosisAsked, Record
+from watchtower.tower.recording import Diagnosed, DiagnosisAsked, Record
 from watchtower.tower.turns import Turns
 
 log = logging.getLogger("watchtower.tower")

@@ -26,7 +26,7 @@ from watchtower.service.sharing import Quota
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Runner, run_diagnosis
 from watchtower.tower.effects import Effects
-from watchtower.tower.inputs import Examined, Record
+from watchtower.tower.recording import Examined, Record
 from watchtower.tower.turns import Turns
 from watchtower.views.stacks import StackList, list_stacks
 from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE

@@ -14,7 +14,7 @@ from watchtower.incidents.calibration import Judged, calibrate
 from watchtower.incidents.incident import Feedback, Incident
 from watchtower.store.values import MAX_RECALLED
 from watchtower.tower.clock import Clock
-from watchtower.tower.inputs import Answered, Record
+from watchtower.tower.recording import Answered, Record
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.views.people import Calibration, CauseCount

@@ -36,7 +36,7 @@ from watchtower.tower.counters import Durations
 from watchtower.tower.diagnosis_runner import DURATIONS_S, Freeze, NotDiagnosedError
 from watchtower.tower.feedback import Answer as PersonsAnswer
 from watchtower.tower.incident_events import IncidentEvent
-from watchtower.tower.inputs import (
+from watchtower.tower.recording import (
     Acknowledged,
     Answered,
     Diagnosed,
@@ -44,9 +44,11 @@ from watchtower.tower.inputs import (
     Drawn,
     Dumped,
     Examined,
+    Header,
     Input,
     Recalled,
     Record,
+    Recording,
     Reported,
     Silenced,
     Stopped,
@@ -54,7 +56,6 @@ from watchtower.tower.inputs import (
     Traced,
     Unsilenced,
 )
-from watchtower.tower.recording import Header, Recording
 from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.views.job import view_job

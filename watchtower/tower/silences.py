@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.tower.clock import Clock
-from watchtower.tower.inputs import Record, Silenced, Unsilenced
+from watchtower.tower.recording import Record, Silenced, Unsilenced
 from watchtower.tower.request_checks import RequestRefusedError, check_texts
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.views.people import Subject

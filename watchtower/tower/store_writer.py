@@ -23,7 +23,7 @@ from watchtower.store.protocol import Store
 from watchtower.store.values import DumpRow, GenerationRow, PauseRow, SeriesRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.inputs import Recalled, Record
+from watchtower.tower.recording import Recalled, Record
 from watchtower.tower.waiting_writes import (
     STORE_HANGS_S,
     STORE_WAIT_S,

@@ -33,9 +33,9 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
 from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
-from watchtower.tower.inputs import Dumped, Record, Reported, Ticked, Traced, unrecorded
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
+from watchtower.tower.recording import Dumped, Record, Reported, Ticked, Traced, unrecorded
 from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
