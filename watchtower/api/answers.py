@@ -5,9 +5,7 @@ that a path names.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 from fastapi import HTTPException, Path, Query
@@ -22,8 +20,6 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.documents import Document, write_html, write_markdown
 from watchtower.writing.verdict_blocks import make_message
 from watchtower.writing.verdict_text import About, render_markdown, render_slack, render_text
-
-NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 JobName = Annotated[str, Path(description="Name of the job, as /api/v1/jobs lists it.")]
 
@@ -52,22 +48,9 @@ WithDrills = Annotated[
 ]
 
 
-def answer(example: Any, description: str, texts: Mapping[str, str] = NO_TEXTS) -> dict[Any, Any]:
-    """Return the `responses` of a route: its successful answer with an example.
-
-    `texts` are examples of the same answer as text, by media type.
-    """
-    made = answer_text(texts, description)
-    made[200]["content"]["application/json"] = {"example": example}
-    return made
-
-
-def answer_text(texts: Mapping[str, str], description: str) -> dict[Any, Any]:
-    """Return the `responses` of a route whose successful answer is text: examples by media type."""
-    content = {
-        kind: {"schema": {"type": "string"}, "example": text} for kind, text in texts.items()
-    }
-    return {200: {"description": description, "content": content}}
+def text_of(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a route that answers with text of these media types."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}} for kind in kinds}}}
 
 
 class VerdictFormat(Enum):

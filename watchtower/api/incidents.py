@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi
+from watchtower.api import openapi
 from watchtower.api.answers import (
     DocumentFormat,
     DocumentShape,
@@ -23,10 +23,9 @@ from watchtower.api.answers import (
     Limit,
     PersonName,
     VerdictFormat,
-    answer,
-    answer_text,
     find_known_id,
     known,
+    text_of,
     write_document,
     write_for_people,
 )
@@ -136,7 +135,7 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/incidents", tags=[openapi.INCIDENTS])
 
-    @router.get("", responses=answer(examples.INCIDENTS, "Incidents, newest first"))
+    @router.get("")
     async def list_incidents(asked: Annotated[IncidentQuery, Query()]) -> IncidentList:
         """List incidents that meet all given conditions, newest first.
 
@@ -148,9 +147,6 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{incident}",
         response_model=IncidentDetail,
-        responses=answer(
-            examples.INCIDENT_DETAIL, "The incident, in the format asked for", examples.TEXTS
-        ),
     )
     async def get_incident(
         incident: IncidentId, shape: Format = VerdictFormat.JSON
@@ -164,7 +160,6 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 
     @router.get(
         "/{incident}/similar",
-        responses=answer(examples.SIMILAR, "Earlier incidents with the same node, line or cause"),
     )
     async def list_similar(incident: IncidentId, limit: SimilarLimit = 10) -> SimilarList:
         """List earlier incidents with the same node, line or cause, newest first.
@@ -177,14 +172,13 @@ def incident_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 
     @router.get(
         "/{incident}/series",
-        responses=answer(examples.INCIDENT_SERIES, "The series, suspects first"),
     )
     async def get_series(incident: IncidentId) -> IncidentSeries:
         """Return what the suspects and a few healthy ranks did in the 15 minutes before."""
         ident = await find_known_id(tower, incident)
         return known(await find_series(tower, ident), incident)
 
-    @router.post("/{incident}/ack", responses=answer(examples.ACK, "The acknowledgement"))
+    @router.post("/{incident}/ack")
     async def ack_incident(incident: IncidentId, request: AckRequest) -> AckView:
         """Acknowledge an incident: its alert ends, the incident stays open."""
         ident = await find_known_id(tower, incident)
@@ -208,7 +202,6 @@ def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{incident}/export",
         response_model=dict[str, Any],
-        responses=answer(examples.EXPORT, "The incident with its case and its dumps"),
     )
     async def export(incident: IncidentId, redact: Redact = False) -> Response:
         """Return everything that the verdict was made from. `watchtower replay` reads it."""
@@ -223,7 +216,7 @@ def document_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{incident}/postmortem",
         response_class=Response,
-        responses=answer_text(examples.POSTMORTEM, "The post-mortem"),
+        responses=text_of("text/markdown", "text/html"),
     )
     async def get_postmortem(
         incident: IncidentId, shape: DocumentFormat = DocumentShape.MARKDOWN
@@ -250,7 +243,7 @@ def outage_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/outages", tags=[openapi.INCIDENTS])
 
-    @router.get("", responses=answer(examples.OUTAGES, "Outages, newest first"))
+    @router.get("")
     async def list_outages(limit: Limit = 100) -> OutageList:
         """List the outages of live jobs, newest first.
 

@@ -20,8 +20,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
-from watchtower.api import examples, openapi
-from watchtower.api.answers import Format, JobName, VerdictFormat, WithDrills, answer, write_verdict
+from watchtower.api import openapi
+from watchtower.api.answers import Format, JobName, VerdictFormat, WithDrills, write_verdict
 from watchtower.tower.examination import (
     Examination,
     ExaminationRefusedError,
@@ -90,7 +90,6 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.post(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def diagnose_now(
         job: JobName, shape: Format = VerdictFormat.JSON
@@ -106,7 +105,6 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
 
     @router.post(
         "/{job:job}/stacks",
-        responses=answer(examples.STACKS, "The stacks, merged over ranks"),
     )
     async def list_stacks_now(
         job: JobName, rank: Rank = None, all_threads: AllThreads = False, native: Native = False
@@ -161,7 +159,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     """Routes of one tower. Longer paths come first, because a job's name may contain slashes."""
     router = APIRouter(prefix=JOBS, tags=[openapi.JOBS])
 
-    @router.get("", responses=answer(examples.JOBS, "Live jobs, by name"))
+    @router.get("")
     async def list_jobs(drills: WithDrills = False, status: OfStatus = None) -> JobList:
         """List the jobs that agents report."""
         return JobList(items=summarize_jobs(tower.moment(), drills, status))
@@ -169,7 +167,6 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
     @router.get(
         "/{job:job}/verdict",
         response_model=VerdictView,
-        responses=answer(examples.VERDICT, "The verdict, in the format asked for", examples.TEXTS),
     )
     async def get_verdict(
         job: JobName, shape: Format = VerdictFormat.JSON
@@ -184,7 +181,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
             raise HTTPException(404, _unknown(job))
         return write_verdict(found, shape, links)
 
-    @router.get("/{job:job}/steps", responses=answer(examples.JOB_STEPS, "The step history"))
+    @router.get("/{job:job}/steps")
     async def get_steps(job: JobName) -> JobSteps:
         """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
         steps = view_steps(tower.moment(), job)
@@ -192,7 +189,7 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
             raise HTTPException(404, _unknown(job))
         return steps
 
-    @router.get("/{job:job}", responses=answer(examples.JOB_VIEW, "The job"))
+    @router.get("/{job:job}")
     async def get_job(job: JobName) -> JobView:
         """Return a live job with its ranks, nodes and verdict."""
         view = view_job(tower.moment(), job)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from watchtower.api import examples, openapi
-from watchtower.api.answers import Limit, WithDrills, answer
+from watchtower.api import openapi
+from watchtower.api.answers import Limit, WithDrills
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
 from watchtower.tower.tower import Tower
@@ -25,7 +25,7 @@ def node_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1", tags=[openapi.NODES])
 
-    @router.get("/nodes", responses=answer(examples.NODES, "Nodes, the worst first"))
+    @router.get("/nodes")
     async def list_nodes(limit: Limit = 100) -> NodeList:
         """List the nodes with their agents and their incidents of the last 30 days, worst first.
 
@@ -36,7 +36,7 @@ def node_routes(tower: Tower) -> APIRouter:
         moment = tower.moment()
         return view_nodes(moment, tower.node_incidents.of_30_days(moment.wall), limit)
 
-    @router.get("/unwatched", responses=answer(examples.UNWATCHED, "What is not watched"))
+    @router.get("/unwatched")
     async def get_unwatched(job: OfJob = None, drills: WithDrills = False) -> UnwatchedList:
         """List the processes that seem to be ranks and are not watched, with the reason.
 
@@ -44,7 +44,7 @@ def node_routes(tower: Tower) -> APIRouter:
         """
         return list_unwatched(tower.moment(), job, drills=drills)
 
-    @router.get("/agents", responses=answer(examples.AGENTS, "Connected agents"), deprecated=True)
+    @router.get("/agents", deprecated=True)
     async def list_agents(limit: Limit = 100) -> AgentList:
         """List the agents that report now, by node. Use /api/v1/nodes: the next release has only
         that one."""
@@ -57,15 +57,14 @@ def health_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(tags=[openapi.TOWER])
 
-    @router.get("/healthz", responses=answer(examples.ALIVE, "The process answers"))
+    @router.get("/healthz")
     async def get_healthz() -> dict[str, str]:
         """Return that the process answers. Needs no token."""
         return {"status": "alive"}
 
-    able = answer(examples.HEALTH, "The tower can decide")
     unable = {"model": Health, "description": "The tower cannot decide; `detail` has the reason"}
 
-    @router.get("/readyz", responses={**able, 503: unable})
+    @router.get("/readyz", responses={503: unable})
     async def get_readyz(request: Request, response: Response) -> Health:
         """Return whether the tower can decide, and for readers what agents cannot do.
 

@@ -16,8 +16,10 @@ import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -134,7 +136,13 @@ def read_field_texts(kind: type) -> dict[str, str]:
     return found
 
 
-PROBLEM = "application/problem+json"
+JSON, PROBLEM = "application/json", "application/problem+json"
+
+EXAMPLES: dict[str, Any] = json.loads(
+    files(__package__).joinpath("examples.json").read_text("utf-8")
+)
+"""Examples of answers by their type, without fields that have their default. Answers without a type
+of their own have one by the name of their route."""
 
 JOBS, INCIDENTS, NODES, SILENCES, TOWER = "Jobs", "Incidents", "Nodes", "Silences", "Tower"
 
@@ -277,6 +285,9 @@ def describe_api(app: FastAPI, *, needs_token: bool) -> None:
                 routes=app.routes,
                 tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
             )
+            for route in app.routes:
+                if isinstance(route, APIRoute):
+                    _describe_answer(document["paths"], route)
             _complete(document, needs_token=needs_token)
             describe_fields(document, app.routes)
             app.openapi_schema = document
@@ -299,15 +310,41 @@ def _complete(schema: dict[str, Any], *, needs_token: bool) -> None:
                 operation["security"] = []
             responses = operation["responses"]
             if any(FORMAT in json.dumps(each) for each in operation.get("parameters", ())):
-                _add_slack_message(responses["200"]["content"]["application/json"])
+                _add_formats(responses["200"]["content"])
             responses.pop("422", None)
             for status in sorted(_find_errors(path, method, operation)):
                 responses.setdefault(str(status), _describe_error(status))
 
 
-def _add_slack_message(content: dict[str, Any]) -> None:
-    """Describe that `format=slack-blocks` answers with a message in place of the usual JSON."""
-    content["schema"] = {"anyOf": [content["schema"], _SLACK_MESSAGE]}
+def _describe_answer(paths: dict[str, Any], route: APIRoute) -> None:
+    """Describe the successful answer of a route by its type, and add an example.
+
+    An answer that has no type of its own has the description and an example of its route.
+    """
+    (operation,) = (paths[route.path_format][each.lower()] for each in route.methods or ())
+    answer = operation["responses"]["200"]
+    kind = route.response_model
+    is_own = isinstance(kind, type) and is_dataclass(kind)
+    answer["description"] = _first_paragraph(kind if is_own else route.endpoint)
+    example = EXAMPLES[kind.__name__ if is_own else route.name]
+    if is_own:  # with the defaults of its fields
+        example = msgspec.to_builtins(msgspec.convert(example, kind))
+    for media_type, content in answer["content"].items():
+        content["example"] = example if media_type == JSON else example[media_type]
+
+
+def _first_paragraph(described: object) -> str:
+    return " ".join((inspect.getdoc(described) or "").partition("\n\n")[0].split())
+
+
+def _add_formats(content: dict[str, Any]) -> None:
+    """Describe the other formats of a verdict.
+
+    `format=slack-blocks` answers with a message in place of the usual JSON.
+    """
+    for media_type, text in EXAMPLES["verdict_texts"].items():
+        content[media_type] = {"schema": _TEXT, "example": text}
+    content[JSON]["schema"] = {"anyOf": [content[JSON]["schema"], _SLACK_MESSAGE]}
 
 
 def _find_errors(path: str, method: str, operation: dict[str, Any]) -> set[int]:

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import Field
 
-from watchtower.api import examples, openapi
-from watchtower.api.answers import IncidentId, PersonName, answer
+from watchtower.api import openapi
+from watchtower.api.answers import IncidentId, PersonName
 from watchtower.tower.feedback import Answer
 from watchtower.tower.stored_incidents import find_incident_id, read_incident
 from watchtower.tower.tower import Tower
@@ -70,12 +70,12 @@ def silence_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1/silences", tags=[openapi.SILENCES])
 
-    @router.get("", responses=answer(examples.SILENCES, "Silences in force"))
+    @router.get("")
     async def list_silences() -> SilenceList:
         """List the jobs, nodes and users whose alerts are silenced now."""
         return SilenceList(items=[view_silence(silence) for silence in tower.silences.all()])
 
-    @router.post("", responses=answer(examples.SILENCE, "The silence"))
+    @router.post("")
     async def add_silence(asked: SilenceRequest) -> SilenceView:
         """Silence the alerts of a job, node or user for a while.
 
@@ -86,7 +86,7 @@ def silence_routes(tower: Tower) -> APIRouter:
         added = await tower.silences.add(named, asked.for_s, asked.reason, asked.by or "")
         return view_silence(added)
 
-    @router.delete("/{silence}", responses=answer(examples.SILENCE, "The silence that ended"))
+    @router.delete("/{silence}")
     async def remove_silence(silence: SilenceId) -> SilenceView:
         """End a silence: alerts of open incidents fire again."""
         removed = await tower.silences.remove(silence)
@@ -133,9 +133,7 @@ def feedback_routes(tower: Tower) -> APIRouter:
     """Routes of one tower."""
     router = APIRouter(prefix="/api/v1", tags=[openapi.INCIDENTS])
 
-    @router.post(
-        "/incidents/{incident}/feedback", responses=answer(examples.FEEDBACK, "The answer")
-    )
+    @router.post("/incidents/{incident}/feedback")
     async def give_feedback(incident: IncidentId, given: FeedbackRequest) -> FeedbackView:
         """Judge whether the verdict of an incident was right.
 
@@ -158,7 +156,6 @@ def feedback_routes(tower: Tower) -> APIRouter:
 
     @router.get(
         "/calibration",
-        responses=answer(examples.CALIBRATION, "Right and wrong verdicts by confidence"),
     )
     async def get_calibration() -> Calibration:
         """Return how often verdicts were right, by their confidence, as people answered.

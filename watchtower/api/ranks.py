@@ -6,8 +6,8 @@ from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from watchtower.api import examples, openapi
-from watchtower.api.answers import IncidentId, JobName, answer, answer_text, find_known_id
+from watchtower.api import openapi
+from watchtower.api.answers import IncidentId, JobName, find_known_id, text_of
 from watchtower.api.jobs import JOBS
 from watchtower.tower.stored_incidents import read_summary
 from watchtower.tower.tower import Tower
@@ -43,7 +43,7 @@ def _job_routes(tower: Tower) -> APIRouter:
     @router.get(
         "/{job:job}/ranks.bin",
         response_class=Response,
-        responses=answer_text({BYTES: "\x09\x00\x00"}, "Three bytes for each rank"),
+        responses=text_of(BYTES),
     )
     async def get_job_ranks(job: JobName) -> Response:
         """Return every rank of a live job in three bytes: state, steps behind, phase.
@@ -52,7 +52,7 @@ def _job_routes(tower: Tower) -> APIRouter:
         """
         return Response(grid_of(job).cells, media_type=BYTES)
 
-    @router.get("/{job:job}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
+    @router.get("/{job:job}/ranks")
     async def describe_job_ranks(job: JobName) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of a live job in groups."""
         return view_grid(grid_of(job))
@@ -72,7 +72,7 @@ def _incident_routes(tower: Tower) -> APIRouter:
     @router.get(
         "/{incident}/ranks.bin",
         response_class=Response,
-        responses=answer_text({BYTES: "\x01\x00\x00"}, "Three bytes for each rank"),
+        responses=text_of(BYTES),
     )
     async def get_incident_ranks(incident: IncidentId) -> Response:
         """Return every rank in three bytes, as the evidence of an incident shows it.
@@ -81,14 +81,13 @@ def _incident_routes(tower: Tower) -> APIRouter:
         """
         return Response((await summary_of(incident)).ranks.cells, media_type=BYTES)
 
-    @router.get("/{incident}/ranks", responses=answer(examples.RANKS, "Nodes, states and groups"))
+    @router.get("/{incident}/ranks")
     async def describe_incident_ranks(incident: IncidentId) -> RanksView:
         """Return what the bytes of `/ranks.bin` mean, and the ranks of an incident in groups."""
         return view_grid((await summary_of(incident)).ranks)
 
     @router.get(
         "/{incident}/evidence",
-        responses=answer(examples.EVIDENCE, "Waits, stacks and differences"),
     )
     async def get_evidence(incident: IncidentId) -> EvidenceView:
         """Return which ranks wait for which, all stacks as a tree, and how the suspect differs."""
@@ -97,7 +96,7 @@ def _incident_routes(tower: Tower) -> APIRouter:
     @router.get(
         "/{incident}/graph.svg",
         response_class=Response,
-        responses=answer_text({SVG: "<svg ...></svg>"}, "The picture"),
+        responses=text_of(SVG),
     )
     async def get_graph(incident: IncidentId) -> Response:
         """Return a picture of which ranks wait for which. Its description is the same in words."""

@@ -26,7 +26,7 @@ MAX_LIMITS_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The answer of /readyz."""
+    """Whether the tower can decide, and what agents cannot do."""
 
     ready: bool
     detail: str

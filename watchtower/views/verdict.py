@@ -29,7 +29,7 @@ class AlternativeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictView(Verdict):
-    """A verdict as the API returns it. A field name has the same type in all answers."""
+    """A verdict, in the format asked for. A field name has the same type in all answers."""
 
     alternatives: tuple[AlternativeView, ...] = ()  # type: ignore[assignment]
 
