@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from watchtower.incidents.shadow import NO_SHADOW
 
 from tests.jobs.scenes import JOB, World
 from tests.jobs.story import a_diagnosis
-from watchtower.incidents.incident import Ack
+from watchtower.incidents.incident import NO_SHADOW, Ack
 from watchtower.jobs.effects import (
     AttemptBegun,
     DiagnosisWanted,
