@@ -83,7 +83,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.evidence.frames.PATTERNS",
         "watchtower.evidence.kernel._WAITS",
         "watchtower.evidence.kernel._TARGETS",
-        "watchtower.evidence.wait_places._CALLED",
+        "watchtower.evidence.threads._CALLED",
         "watchtower.diagnosis.bystanders.FROM_PROCESSES",
         "watchtower.evidence.exits._ENTRIES",
         "watchtower.evidence.collective_log._SHAPE.sub",

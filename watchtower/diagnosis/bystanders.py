@@ -19,8 +19,7 @@ from watchtower.evidence.frames import (
     read_stack,
 )
 from watchtower.evidence.kernel import classify_wait
-from watchtower.evidence.threads import KnownStack, find_thread
-from watchtower.evidence.wait_places import called_by_user, find_called
+from watchtower.evidence.threads import KnownStack, called_by_user, find_called, find_thread
 from watchtower.wire.dumps import ChildDump, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame

@@ -22,11 +22,15 @@ from watchtower.diagnosis.nothing_found import (
     advise_by_hand,
     explain_without_fault,
     prefer_events,
-    show_bad_losses,
     show_ranks,
     summarise_unknown,
 )
-from watchtower.diagnosis.observed import find_unread, show_functions, show_observations
+from watchtower.diagnosis.observed import (
+    find_unread,
+    show_bad_losses,
+    show_functions,
+    show_observations,
+)
 from watchtower.diagnosis.picture import Picture, take_picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.waits.collective_logs import find_own_timeout

@@ -190,15 +190,6 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     return (check, Step(otherwise, lasts=False))
 
 
-def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
-    """Return evidence of losses that became NaN or infinite. It explains no wait: no weight."""
-    bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
-    if not bad:
-        return ()
-    text = f"{name_ranks(bad)} reported a NaN or infinite loss"
-    return (Evidence(source="heartbeat", text=text, ranks=format_ranks(bad), weight=0.0),)
-
-
 def _quote(
     source: str, positions: Sequence[Position], write: Callable[[Position], str]
 ) -> Iterator[Evidence]:

@@ -9,10 +9,11 @@ from itertools import islice
 
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
+from watchtower.diagnosis.reasons import ranks_of
 from watchtower.evidence.native import describe_functions, find_functions
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
-from watchtower.writing.ranksets import format_ranks
+from watchtower.writing.ranksets import format_ranks, name_ranks
 from watchtower.writing.text import clean, format_duration
 
 SOURCES = {
@@ -120,3 +121,12 @@ def find_unread(accused: Sequence[Position], stalled_for_s: float) -> tuple[int,
         for item in accused
         if item.waits_for_device and find_functions(item.evidence.dumps, stalled_for_s) is None
     )
+
+
+def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:
+    """Return evidence of losses that became NaN or infinite. It explains no wait: no weight."""
+    bad = ranks_of(item for item in picture.by_rank.values() if item.has_bad_loss)
+    if not bad:
+        return ()
+    text = f"{name_ranks(bad)} reported a NaN or infinite loss"
+    return (Evidence(source="heartbeat", text=text, ranks=format_ranks(bad), weight=0.0),)

@@ -13,8 +13,7 @@ from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.diagnosis.position import Position, take_position
 from watchtower.diagnosis.separation import Separation, find_separations
 from watchtower.diagnosis.waits.graph import EndKind
-from watchtower.diagnosis.waits.messages import MissingSend, find_missing_sends
-from watchtower.diagnosis.waits.mismatches import Split, find_split
+from watchtower.diagnosis.waits.mismatches import MissingSend, Split, find_missing_sends, find_split
 from watchtower.diagnosis.waits.odd_rank import OddRank, find_odd_rank
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.diagnosis.waits.sinks import Sinks, find_sinks
@@ -186,6 +185,11 @@ class Picture(Positions):
     def split(self) -> Split | None:
         """Ranks that are in another call than the rest of their group."""
         return find_split(self, self.odd_rank)
+
+    @cached_property
+    def observed_ranks(self) -> tuple[Position, ...]:
+        """Live ranks on nodes of which collectors observed something."""
+        return tuple(item for item in self.live if item.evidence.node in self._observed)
 
     def observed(self, rank: int, *families: str) -> tuple[Observation, ...]:
         """Return what collectors observed about a rank's process and its devices.

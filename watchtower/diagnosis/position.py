@@ -24,12 +24,13 @@ from watchtower.evidence.native import at_training_thread, rests, waits_for_devi
 from watchtower.evidence.threads import (
     CommThreads,
     KnownStack,
+    WaitPlace,
     find_thread,
+    find_wait_place,
     kernel_wait_of,
     serves_clients,
     waits_beside,
 )
-from watchtower.evidence.wait_places import WaitPlace, find_wait_place
 from watchtower.wire.dumps import KernelWait, NativePlace, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.sockets import read_unanswered

@@ -174,12 +174,13 @@ def _by_call(waiting: Sequence[Position]) -> dict[str, list[Position]]:
     by_call: dict[str, list[Position]] = {}
     names: dict[tuple[StackReading, bool], str] = {}
     for item in waiting:
-        if item.place is Place.CALL_UNKNOWN and item.waits_for_device:
+        is_unknown = item.place is Place.CALL_UNKNOWN
+        if is_unknown and item.waits_for_device:
             by_call.setdefault(DEVICE_WAIT, []).append(item)
             continue
         if item.reading is None:
             continue
-        key = item.reading, item.presumed
+        key = item.reading, is_unknown
         name = names.get(key) or names.setdefault(key, _name_call(*key))
         by_call.setdefault(name, []).append(item)
     return by_call

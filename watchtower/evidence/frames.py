@@ -47,10 +47,8 @@ class FrameClass(Enum):
     USER = "user"
     NONE = "none"
 
-    @property
-    def traits(self) -> ClassTraits:
-        """What a stack of this class shows about a rank."""
-        return TRAITS[self]
+    traits: ClassTraits
+    """What a stack of this class shows about a rank: its row of `TRAITS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +180,8 @@ TRAITS: Mapping[FrameClass, ClassTraits] = {
         is_often_idle=True,
     ),
 }
+for _frame_class, _row in TRAITS.items():
+    _frame_class.traits = _row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

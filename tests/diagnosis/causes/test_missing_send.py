@@ -8,8 +8,8 @@ from tests.diagnosis.builders import FETCHING, a_rank, ranks_in, with_loops, wit
 from tests.diagnosis.recording import a_recorded_case, calls, peer
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
-from watchtower.diagnosis.waits import messages as module
-from watchtower.diagnosis.waits.messages import find_missing_sends
+from watchtower.diagnosis.waits import mismatches as module
+from watchtower.diagnosis.waits.mismatches import find_missing_sends
 
 INSIDE = calls("all_reduce", before=3, open=1)
 RECEIVING = (

@@ -35,7 +35,6 @@ from watchtower.diagnosis.causes import (
     held,
     missing_send,
     node_lost,
-    odd_gpu,
     set_up,
     splits,
     straggler,
@@ -60,7 +59,7 @@ def find_gpu_fault(picture: Picture) -> Accusation | None:
     one that something else separates from the others."""
     return (
         gpu_fault.find_error(picture)
-        or odd_gpu.find_failed(picture)
+        or gpu_fault.find_failed(picture)
         or symmetric_hang.find_separated(picture, Cause.GPU_FAULT)
     )
 
@@ -70,7 +69,7 @@ def find_behind(picture: Picture) -> Accusation | None:
     else separates from the others."""
     return (
         behind_collective.find(picture)
-        or odd_gpu.find_working(picture)
+        or gpu_fault.find_working(picture)
         or symmetric_hang.find_separated(picture, Cause.BEHIND_COLLECTIVE)
     )
 

@@ -1,18 +1,25 @@
-"""A GPU reported an error that can explain why its rank does not continue, or its driver does not
-answer.
+"""A GPU reported an error, its driver does not answer, or it does what no other GPU does.
 
-The kernel log names the GPU, and often the process. Errors for which the program is to blame, and
-errors that follow another one, accuse no GPU (`watchtower/service/xids.toml`).
+Errors that can explain why a rank does not continue: the kernel log names the GPU, and often the
+process. Errors for which the program is to blame, and errors that follow another one, accuse no GPU
+(`watchtower/service/xids.toml`).
 
-A call of the driver that does not return is one of the agent's own: the rank probably gets no
-answer either. These calls are made for one GPU each, and name it. Where a lock of the driver blocks
-the calls for all GPUs, the one that was blocked first is named.
+Driver: a call that does not return is one of the agent's own: the rank probably gets no answer
+either. These calls are made for one GPU each, and name it. Where a lock of the driver blocks the
+calls for all GPUs, the one that was blocked first is named.
+
+Odd GPU: all hosts wait for their GPUs, so that nothing else can name the rank. The GPUs of the
+others only wait: a kernel is resident, and hardly uses memory or power. A GPU that works may still
+finish: its rank is behind the others. A GPU without work, of which the host waits for the end of
+work, has failed. A GPU whose counters stand still may have failed, or only its counters: that is a
+doubt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from watchtower.diagnosis.accusation import (
     CANDIDATE,
@@ -31,12 +38,15 @@ from watchtower.evidence.gpus import (
     FAMILIES,
     NEEDS_RESET_MEANS,
     STUCK_FAMILY,
+    WORKING,
     ActionSource,
     GpuError,
+    GpuPattern,
+    GpuUse,
     find_gpu_errors,
 )
 from watchtower.wire.verdict import Cause, Domain
-from watchtower.writing.text import clean, format_duration, join_words
+from watchtower.writing.text import clean, count_ranks, format_duration, join_words
 
 WHOM = (Line(Domain.GPU),)
 
@@ -132,7 +142,7 @@ def find_error(picture: Picture) -> Accusation | None:
 
 def _find_faulty(picture: Picture) -> Iterator[FaultyGpu]:
     oldest_s = picture.case.stalled_for_s + BEFORE_S
-    for item in picture.live:
+    for item in picture.observed_ranks:
         errors = find_gpu_errors(picture.observed(item.rank, *FAMILIES))
         errors = tuple(error for error in errors if error.age_s <= oldest_s)
         if errors:
@@ -175,7 +185,7 @@ def find_stuck_driver(picture: Picture) -> Accusation | None:
     """Accuse the rank whose GPU was blocked first."""
     calls = [
         (item, call)
-        for item in picture.live
+        for item in picture.observed_ranks
         for call in picture.observed(item.rank, STUCK_FAMILY)
         if call.age_s >= LEAST_S
     ]
@@ -196,4 +206,101 @@ def find_stuck_driver(picture: Picture) -> Accusation | None:
         doubts=(GPU_ERROR_BESIDE,) if others and suspect.waits else (),
         why=lambda _: f"uses a GPU whose driver does not answer: {text}",
         advice=(REBOOT_STUCK_DRIVER, RESTART_BEFORE_STEP),
+    )
+
+
+LOAD_WEIGHT = 0.8
+
+LEAST_WAITING = 2
+"""GPUs that must wait. If two GPUs differ, either may be the odd one."""
+
+GPUS_UNKNOWN = Doubt("gpus_unknown", 0.6, "it is not known what the GPUs of all ranks do")
+GPU_FROZEN = Doubt(
+    "gpu_frozen", 0.6, "counters that stand still may be a fault of the counters alone"
+)
+
+ODD_GPU_WORKS = (
+    "find the kernel that does not end on GPU {device} of {node}: check the last operations that "
+    "rank {rank} queued, and custom kernels first"
+)
+ODD_GPU_FROZEN = (
+    "check GPU {device} of {node}: does its power in `nvidia-smi -q -d POWER` still change? If "
+    "not, drain the node and reset the GPU"
+)
+ODD_GPU_IDLE = (
+    "read the kernel log of {node} and check GPU {device}: its host waits for it, and it has no "
+    "work"
+)
+
+_DOES = {
+    GpuPattern.WORKING: "still works",
+    GpuPattern.THROTTLED: "still works, with reduced clocks,",
+    GpuPattern.IDLE: "has no work",
+    GpuPattern.FROZEN: "no longer changes any of its counters",
+    GpuPattern.LOST: "is lost",
+}
+
+
+class OddGpu(NamedTuple):
+    """A rank whose GPU does what those of the others do not."""
+
+    position: Position
+    use: GpuUse
+    waiting: int
+    """How many ranks have GPUs that wait."""
+
+
+def find_working(picture: Picture) -> Accusation | None:
+    """Accuse the one rank whose GPU works while the GPUs of all others wait."""
+    odd = _find_odd(picture)
+    if odd is None or odd.use.pattern not in WORKING:
+        return None
+    return _accuse(picture, odd, Cause.BEHIND_COLLECTIVE, ODD_GPU_WORKS)
+
+
+def find_failed(picture: Picture) -> Accusation | None:
+    """Accuse the one rank whose GPU has no work, is frozen or lost while all others wait."""
+    odd = _find_odd(picture)
+    if odd is None or odd.use.pattern in WORKING:
+        return None
+    is_frozen = odd.use.pattern is GpuPattern.FROZEN
+    return _accuse(picture, odd, Cause.GPU_FAULT, ODD_GPU_FROZEN if is_frozen else ODD_GPU_IDLE)
+
+
+def _find_odd(picture: Picture) -> OddGpu | None:
+    live = picture.live
+    if len(picture.waiting) < len(live) or not all(item.waits_for_device for item in live):
+        return None
+    uses = [(item, use) for item in live if (use := picture.gpu_use(item.rank)) is not None]
+    odd = [(item, use) for item, use in uses if use.pattern is not GpuPattern.SPINNING]
+    waiting = len(uses) - len(odd)
+    if len(odd) != 1 or waiting < LEAST_WAITING:
+        return None
+    return OddGpu(*odd[0], waiting)
+
+
+def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusation:
+    suspect, use = odd.position, odd.use
+    device, load = clean(use.device, 32), f" ({clean(use.load, 96)})" if use.load else ""
+    text = (
+        f"GPU {device} {_DOES[use.pattern]}{load}, and the GPUs of {count_ranks(odd.waiting)} only "
+        "wait in a kernel"
+    )
+    named = (
+        (GPUS_UNKNOWN, odd.waiting + 1 < len(picture.live)),
+        (GPU_FROZEN, use.pattern is GpuPattern.FROZEN),
+    )
+    return Accusation(
+        cause=cause,
+        tier=Tier.PROGRESS,
+        suspects=(suspect,),
+        reasons=(
+            of_rank("gpu", LOAD_WEIGHT, suspect, text),
+            *step_reason(picture, suspect),
+        ),
+        doubts=tuple(doubt for doubt, holds in named if holds),
+        why=lambda _: f"waits for its device, but {text}",
+        advice=(advice, RESTART_BEFORE_STEP),
+        names={"device": device},
+        is_shown_by_gpus=True,
     )

@@ -16,15 +16,15 @@ from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import LOG_WEIGHT, stack_reason
-from watchtower.diagnosis.waits.messages import (
+from watchtower.diagnosis.waits.mismatches import (
     AheadOfExchange,
     FurtherStep,
     GoneOn,
+    Ground,
     MissingSend,
     ReceivedMore,
     WaitsIn,
 )
-from watchtower.diagnosis.waits.mismatches import Ground
 from watchtower.diagnosis.words import name_rank
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import count_ranks, format_duration, join_sentences, join_words
