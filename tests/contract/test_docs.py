@@ -100,6 +100,17 @@ def test_every_file_that_the_documents_name_exists():
             assert (folder / link).exists(), f"{page} links to {link}"
 
 
+def test_every_module_that_maintainers_are_sent_to_exists():
+    """A path such as `jobs/keeper.py` is the end of the path of a file; NAME stands for any."""
+    trees = ("agent", "benchmarks", "dashboards", "deploy", "docs", "heartbeat", "tests")
+    files = [path for tree in (*trees, "watchtower") for path in (ROOT / tree).rglob("*.*")]
+    known = "\n".join(f"/{path.relative_to(ROOT).as_posix()}" for path in files) + "\n"
+    records = sorted((ROOT / "docs/decisions").glob("*.md"))
+    for page in [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *records]:
+        for path in re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|toml|sql))`", page.read_text()):
+            assert "NAME" in path or f"/{path}\n" in known, f"{page.name} names {path}"
+
+
 @pytest.mark.parametrize(
     "tree", ["watchtower", "agent", "heartbeat", "tests", "benchmarks", "dashboards", "examples"]
 )
