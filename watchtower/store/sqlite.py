@@ -56,7 +56,7 @@ PAGE_BYTES = 16 * MB
 
 
 class SqliteStore(Store):
-    """The store. Its methods return futures, and the writer thread executes the calls in order."""
+    """The store. The writer thread executes the calls in order. What each does: see `Store`."""
 
     def __init__(self, path: Path, keep: Retention | None = None, *, inline: bool = False) -> None:
         """Open the file, create it, or migrate an older one. Raises StoreError.
@@ -150,7 +150,6 @@ class SqliteStore(Store):
             self._lock.close()
 
     def recall(self) -> StartupState:
-        """Return the stored state that a starting tower needs. Raises StoreError."""
         if self.failure is not None:
             return self._thread.submit(self._recall_without_room).result()
         try:
@@ -162,17 +161,11 @@ class SqliteStore(Store):
             ) from error
 
     def save_incident(self, incident: Incident) -> Future[None]:
-        """Insert or update an incident. An update without a case does not remove a stored case."""
         return self._write(lambda db: incident_rows.save_incident(db, incident))
 
     def save_dumps(
         self, job: str, sent: SentBatch, received_at: float, sharer: str = ""
     ) -> Future[None]:
-        """Insert a batch of a job. A batch that is stored already does not change.
-
-        `job` is the tower's label of the job. The agent's name for it is not unique: another owner
-        may have a job of that name. `sharer` is the owner whose share of the store it uses.
-        """
         future = self._writes.insert(rows.insert_dumps(job, sharer, sent, received_at))
         self._unpruned_bytes += len(sent.body)
         if self._unpruned_bytes > PRUNE_AFTER_BYTES:
@@ -181,11 +174,9 @@ class SqliteStore(Store):
         return future
 
     def save_series(self, row: SeriesRow) -> Future[None]:
-        """Store the series of one launch for an incident, in place of earlier ones."""
         return self._write(lambda db: rows.save_series(db, row))
 
     def series(self, incident: str) -> Future[list[SeriesRow]]:
-        """Read the series of an incident, by node."""
         return self._thread.submit(lambda: rows.read_series(self._db, incident))
 
     def dumps(
@@ -210,45 +201,36 @@ class SqliteStore(Store):
         return self._thread.submit(read)
 
     def save_rows(self, learned: Sequence[GenerationRow | PauseRow]) -> Future[None]:
-        """Store last attempts and longest pauses of jobs, all in one transaction."""
         return self._write(lambda db: rows.save_learned(db, learned))
 
     def fade_pauses(self, share: float) -> Future[None]:
-        """Multiply the length of every pause by `share`."""
         fade = "UPDATE pauses SET length_s = length_s * ?"
         return self._write(lambda db: db.execute(fade, (share,)))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
-        """Store the acknowledgement of an incident. The result is False if the id is unknown."""
         row = (ack.at, ack.by, ack.note, incident_id)
         query = "UPDATE incidents SET acked_at = ?, acked_by = ?, ack_note = ? WHERE id = ?"
 
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
     def save_feedback(self, given: Feedback) -> Future[None]:
-        """Store an answer about an incident, in place of an earlier one."""
         return self._write(lambda db: save_feedback(db, given))
 
     def save_alert(self, row: AlertRow) -> Future[None]:
-        """Store what a destination must show about an incident, and what it has received."""
         return self._write(lambda db: rows.save_alert(db, row))
 
     def remove_alert(
         self, destination: str, incident: str, delivered_at: float | None = None
     ) -> Future[None]:
-        """Remove an alert: its end was delivered at this time, or it is given up."""
         return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
 
     def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
-        """Read the first message to each destination about an incident, earliest first."""
         return self._thread.submit(lambda: read_deliveries(self._db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
-        """Store a silence, in place of an earlier one of the same job, node or user."""
         return self._write(lambda db: rows.save_silence(db, silence))
 
     def remove_silence(self, ident: str) -> Future[None]:
-        """Remove a silence."""
         return self._write(lambda db: db.execute("DELETE FROM silences WHERE id = ?", (ident,)))
 
     def prune(self, wall: float) -> Future[None]:
@@ -264,7 +246,6 @@ class SqliteStore(Store):
         return self._thread.submit(prune_batch)
 
     def probe(self) -> Future[None]:
-        """Write a value that does not change, to check that the disk accepts writes."""
 
         def probe() -> None:
             with self._find_file() as db:
@@ -273,7 +254,6 @@ class SqliteStore(Store):
         return self._thread.submit(probe)
 
     def check_file(self) -> Future[None]:
-        """Check that the file still exists, without a write."""
 
         def check() -> None:
             self._find_file()
@@ -283,7 +263,6 @@ class SqliteStore(Store):
     def incidents(
         self, chosen: IncidentFilter = ALL_INCIDENTS, limit: int = 100
     ) -> Future[list[Incident]]:
-        """Read incidents, newest first, without their cases."""
         where, values = as_sql(chosen)
         order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
         query = f"SELECT {incident_rows.INCIDENT}, NULL FROM incidents {where} {order}"
@@ -295,7 +274,6 @@ class SqliteStore(Store):
         )
 
     def incident(self, incident_id: str, *, with_case: bool = True) -> Future[Incident | None]:
-        """Read one incident, with its case if wanted; None if the id is unknown."""
         query = (
             incident_rows.INCIDENT_WITH_CASE if with_case else incident_rows.INCIDENT_WITHOUT_CASE
         )
@@ -307,11 +285,9 @@ class SqliteStore(Store):
         return self._thread.submit(read)
 
     def summary(self, incident_id: str) -> Future[bytes | None]:
-        """Read the summary of an incident's case; None without one."""
         return self._thread.submit(lambda: incident_rows.read_summary(self._db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
-        """Read id and job of incidents whose id begins with `prefix`, in the order of ids."""
         query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
         row = (prefix, f"{prefix}\U0010ffff", limit)
         return self._thread.submit(lambda: self._db.execute(query, row).fetchall())
