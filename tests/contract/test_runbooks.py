@@ -87,7 +87,8 @@ def test_every_alert_has_its_page():
 
 @pytest.mark.parametrize("page", CAUSES, ids=lambda page: page.stem)
 def test_a_page_says_so_if_no_rule_produces_its_cause(page: Path):
-    assert (NO_RULE in " ".join(read(page).split())) is (page.stem not in PRODUCED)
+    says_so = NO_RULE in " ".join(read(page).split())
+    assert says_so is (page.stem not in PRODUCED), f"{page.name} must have or lose: {NO_RULE}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

