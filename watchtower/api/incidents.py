@@ -31,11 +31,10 @@ from watchtower.api.answers import (
 )
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower import stored_incidents
-from watchtower.tower.cursors import MAX_CURSOR, read_cursor
 from watchtower.tower.export import export_incident, redact_export
 from watchtower.tower.postmortems import make_postmortem
 from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
-from watchtower.tower.stored_incidents import find_series, owned_verdict
+from watchtower.tower.stored_incidents import MAX_CURSOR, find_series, owned_verdict, read_cursor
 from watchtower.tower.tower import Tower
 from watchtower.views.incident import IncidentDetail, IncidentList, IncidentSeries
 from watchtower.views.outage import OutageView

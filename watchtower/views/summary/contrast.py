@@ -11,7 +11,7 @@ from watchtower.diagnosis.position import Position, Shape
 from watchtower.evidence.frames import last_component, name_line
 from watchtower.evidence.native import describe_native
 from watchtower.views.case_summary import STATE_WORDS, Contrast, Difference
-from watchtower.views.summary.states import MAX_NODE, MAX_PLACE, Places, find_state
+from watchtower.views.summary.grid import MAX_NODE, MAX_PLACE, Places, find_state
 from watchtower.wire.report import ProcessState
 from watchtower.writing.text import clean, format_duration
 

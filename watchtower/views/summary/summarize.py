@@ -6,9 +6,8 @@ from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.picture import Picture
 from watchtower.views.case_summary import CaseSummary
 from watchtower.views.summary.contrast import contrast_suspect
-from watchtower.views.summary.grid import draw_grid
+from watchtower.views.summary.grid import Places, draw_grid, find_states
 from watchtower.views.summary.stacks import merge_main_stacks
-from watchtower.views.summary.states import Places, find_states
 from watchtower.views.summary.waits import draw_waits
 
 
