@@ -112,11 +112,8 @@ def a_job(name: str, status: Status, **changes) -> FleetJob:
         typical_step_s=1.0,
         has_steps=True,
         incident=None,
-        cause=None,
-        domain=None,
         acked_by=None,
         is_silenced=False,
-        step=None,
         not_judged=None,
     )
     return FleetJob(**(values | changes))
@@ -346,7 +343,6 @@ def test_silent_nodes_are_first():
             has_agent=True,
             release="0.1.0",
             silent_since=silent_since,
-            report_interval_s=1.0,
             rank_count=8,
             jobs=["llama"],
             limits=[],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watchtower.ui.lists import JobRow, show_row
 from watchtower.ui.words import (
     EvidenceShown,
     SuspectShown,
@@ -14,6 +13,7 @@ from watchtower.ui.words import (
     show_suspects,
     stamp,
 )
+from watchtower.views.fleet import FleetJob
 from watchtower.views.incident import IncidentSummary
 from watchtower.views.job import JobOverview, NodeOfJob
 from watchtower.views.node import UnwatchedList
@@ -60,7 +60,7 @@ class NodeRow:
 class JobShown:
     """The content of the page besides its parts."""
 
-    row: JobRow
+    row: FleetJob
     began_at: str | None
     progress: str
     step: int | None
@@ -104,7 +104,7 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
     rows.sort(key=lambda row: (row.node not in accused, -len(row.trouble), row.node))
     has_ended = summary.status is Status.ENDED
     return JobShown(
-        row=show_row(summary),
+        row=summary,
         began_at=stamp(overview.began_at),
         progress="" if has_ended else _write_progress(overview),
         step=overview.step,

@@ -20,17 +20,13 @@ from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.ui.words import (
     NO_TONE,
     find_tone,
-    format_step_time,
-    list_labels,
     rank_severity,
-    stamp,
 )
 from watchtower.views.fleet import FleetJob
 from watchtower.views.incident import IncidentList, IncidentSummary
 from watchtower.views.node import NodeOverview, sort_nodes
 from watchtower.views.outage import OutageView
 from watchtower.wire.verdict import Cause, Domain, Status
-from watchtower.writing.text import count_ranks
 
 MAX_JOBS = 200
 """Jobs on the page: about 100 kB. If there are more, owners take turns, so that nobody can push
@@ -38,29 +34,6 @@ the hung job of another owner off the page. The others are counted."""
 
 MAX_OUTAGES = 10
 """Outages on the page. A person works on the newest ones."""
-
-MAX_SENTENCE = 280
-"""Characters of the sentence about a job. Its own page has the whole one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
-    """One job in the table."""
-
-    job: str
-    state: str
-    """The status as people read it: "hung", "starting, not judged yet"."""
-    tone: str
-    about: list[str]
-    """Labels, "512 ranks", "attempt 2"."""
-    sentence: str
-    since: str | None
-    pace: str
-    """"1.2 s a step"; empty if it is not known."""
-    incident: str | None
-    acked_by: str | None
-    """As in `FleetJob`."""
-    is_silenced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +46,8 @@ class FleetShown:
     """Ranks of hung jobs."""
     counts: list[tuple[str, int, str]]
     """State, number of jobs and tone, the worst state first."""
-    jobs: list[JobRow]
-    drills: list[JobRow]
+    jobs: list[FleetJob]
+    drills: list[FleetJob]
     hidden: int
     """Jobs that are not shown."""
     outages: list[OutageView]
@@ -98,8 +71,8 @@ def show_fleet(
         hung=statuses[Status.HUNG],
         hung_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
         counts=counts,
-        jobs=[show_row(each) for each in choose_jobs(real)],
-        drills=[show_row(each) for each in choose_jobs(set_apart(jobs))],
+        jobs=choose_jobs(real),
+        drills=choose_jobs(each for each in jobs if each.is_drill),
         hidden=max(0, len(real) - MAX_JOBS),
         outages=list(outages[:MAX_OUTAGES]),
         health=health,
@@ -114,11 +87,6 @@ def _describe_agents(health: Health) -> str:
     if reporting == 1:
         return "1 agent reports, and it has found no rank."
     return f"{reporting} agents report, and they have found no rank."
-
-
-def set_apart(jobs: Iterable[FleetJob]) -> list[FleetJob]:
-    """Return the jobs of drills."""
-    return [each for each in jobs if each.is_drill]
 
 
 def choose_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
@@ -139,50 +107,8 @@ def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
     return sorted(jobs, key=key)
 
 
-def _find_tone(job: FleetJob) -> str:
-    if job.not_judged is not None:
-        return NO_TONE
-    return find_tone(job.status) if job.acked_by is None else "warn"
-
-
-def show_row(job: FleetJob) -> JobRow:
-    """Return one row of the table."""
-    about = [*list_labels(job.labels), count_ranks(job.world_size)]
-    if job.attempt > 1:
-        about.append(f"attempt {job.attempt}")
-    return JobRow(
-        job=job.job,
-        state=job.status.value if job.not_judged is None else job.not_judged.text,
-        tone=_find_tone(job),
-        about=about,
-        sentence=job.sentence[:MAX_SENTENCE],
-        since=stamp(job.since),
-        pace=format_step_time(job.typical_step_s) if job.has_steps else "",
-        incident=job.incident,
-        acked_by=job.acked_by,
-        is_silenced=job.is_silenced,
-    )
-
-
 MAX_NODES = 300
 """Nodes on the page, those with trouble first: about 100 kB. The others are counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShown:
-    """One node."""
-
-    node: str
-    has_agent: bool
-    release: str
-    silent_since: str | None
-    ranks: int
-    jobs: list[str]
-    limits: list[str]
-    incidents: int
-    """Incidents that the node is to blame for."""
-    named: int
-    """Incidents that name its ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +119,7 @@ class NodesShown:
     silent: int
     limited: int
     """Reporting agents that cannot observe everything."""
-    nodes: list[NodeShown]
+    nodes: list[NodeOverview]
     hidden: int
 
 
@@ -204,22 +130,8 @@ def show_nodes(nodes: Sequence[NodeOverview]) -> NodesShown:
         reporting=sum(each.has_agent for each in nodes) - silent,
         silent=silent,
         limited=sum(each.silent_since is None and bool(each.limits) for each in nodes),
-        nodes=[_show(each) for each in sort_nodes(nodes)[:MAX_NODES]],
+        nodes=sort_nodes(nodes)[:MAX_NODES],
         hidden=max(0, len(nodes) - MAX_NODES),
-    )
-
-
-def _show(node: NodeOverview) -> NodeShown:
-    return NodeShown(
-        node=node.node,
-        has_agent=node.has_agent,
-        release=node.release,
-        silent_since=stamp(node.silent_since),
-        ranks=node.rank_count,
-        jobs=node.jobs,
-        limits=node.limits,
-        incidents=node.incidents,
-        named=node.named,
     )
 
 

@@ -17,7 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from watchtower.ui.words import find_tone, format_name
+from watchtower.ui.words import (
+    describe_job,
+    find_job_tone,
+    find_tone,
+    format_name,
+    name_state,
+    stamp,
+    write_pace,
+)
 from watchtower.views.case_summary import WaitBoxes
 from watchtower.views.graph_svg import draw_graph
 from watchtower.writing.cause_names import format_cause
@@ -98,6 +106,11 @@ def make_environment() -> Environment:
         "words": format_name,
         "upper_first": capitalise,
         "tone": find_tone,
+        "stamp": stamp,
+        "state": name_state,
+        "job_tone": find_job_tone,
+        "about": describe_job,
+        "pace": write_pace,
         "duration": format_duration,
         "percent": format_percent,
         "ranks": count_ranks,

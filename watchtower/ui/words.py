@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from watchtower.views.fleet import FleetJob
 from watchtower.wire.verdict import Evidence, Status, Suspect, Verdict
-from watchtower.writing.text import clean
+from watchtower.writing.text import clean, count_ranks
 from watchtower.writing.verdict_text import SOURCES
 
 _TONES = {
@@ -55,7 +56,7 @@ def stamp(wall: float | None) -> str | None:
 
 
 def format_step_time(seconds: float) -> str:
-    """Return "1.2 s a step"; empty if it is not known. Two digits, so that it seldom changes."""
+    """Return "1.2 s a step"; empty if it is not known."""
     if seconds <= 0:
         return ""
     return f"{seconds:.2g} s a step" if seconds < 100 else f"{seconds:.0f} s a step"
@@ -64,6 +65,29 @@ def format_step_time(seconds: float) -> str:
 def format_name(name: str) -> str:
     """Return the name of a status as words: "monitoring lost"."""
     return clean(name, 64).replace("_", " ")
+
+
+def name_state(job: FleetJob) -> str:
+    """Return the status of a job as people read it: "hung", "starting, not judged yet"."""
+    return job.status.value if job.not_judged is None else job.not_judged.text
+
+
+def find_job_tone(job: FleetJob) -> str:
+    """Return the class of the colour of a job."""
+    if job.not_judged is not None:
+        return NO_TONE
+    return find_tone(job.status) if job.acked_by is None else "warn"
+
+
+def describe_job(job: FleetJob) -> list[str]:
+    """Return the labels of a job, "512 ranks", "attempt 2"."""
+    about = [*list_labels(job.labels), count_ranks(job.world_size)]
+    return [*about, f"attempt {job.attempt}"] if job.attempt > 1 else about
+
+
+def write_pace(job: FleetJob) -> str:
+    """Return "1.2 s a step"; empty if it is not known."""
+    return format_step_time(job.typical_step_s) if job.has_steps else ""
 
 
 def list_labels(labels: Mapping[str, str]) -> list[str]:

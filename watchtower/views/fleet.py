@@ -11,7 +11,7 @@ from watchtower.views.headline import write_headline, write_not_judged
 from watchtower.views.moment import Moment, known_step
 from watchtower.views.people import subject_of
 from watchtower.wire.drills import is_drill
-from watchtower.wire.verdict import Cause, Domain, NotJudged, Progress, Status
+from watchtower.wire.verdict import NotJudged, Progress, Status
 from watchtower.writing.times import rfc3339
 
 
@@ -71,6 +71,9 @@ def _summarize(moment: Moment, job: Keeper) -> JobSummary:
     )
 
 
+MAX_SENTENCE = 280
+"""Characters of the sentence about a job. The page of its incident has the whole one."""
+
 _OVER = (Status.ENDED, Status.RECOVERED)
 _IN_DOUBT = (Status.SUSPECT, Status.SLOW)
 
@@ -95,18 +98,14 @@ class FleetJob:
     """When the stall, the end or the loss began; None while the job is healthy."""
     world_size: int
     typical_step_s: float
-    """0 until it is known."""
+    """In two digits, so that it seldom changes; 0 until it is known."""
     has_steps: bool
     """Whether a rank with heartbeats has made a step."""
     incident: str | None
     """As in `JobSummary`."""
-    cause: Cause | None
-    domain: Domain | None
     acked_by: str | None
     """Empty if the person gave no name; None if the incident is not acknowledged."""
     is_silenced: bool
-    step: int | None
-    """Lowest step of all ranks with heartbeats, of a job that makes no steps now."""
 
 
 def list_fleet(moment: Moment) -> list[FleetJob]:
@@ -118,11 +117,6 @@ def find_fleet_job(moment: Moment, job: Keeper) -> FleetJob:
     """Return what is known of one live job."""
     gen, live = job.generation, job.watched
     incident, status = live.current_incident, live.watch.status
-    diagnosis = live.watch.diagnosis if status in _IN_DOUBT else None
-    cause, domain = (diagnosis.cause, diagnosis.domain) if diagnosis else (None, None)
-    if incident is not None:
-        cause, domain = incident.verdict.cause, incident.verdict.domain
-    step = gen.step()
     not_judged = moment.find_not_judged(job)
     silence = moment.find_silence(job)
     if incident is not None and incident.closed_at is None:
@@ -135,18 +129,19 @@ def find_fleet_job(moment: Moment, job: Keeper) -> FleetJob:
         attempt=gen.number,
         status=status,
         not_judged=not_judged,
-        sentence=_find_sentence(live, incident, not_judged),
+        sentence=_find_sentence(live, incident, not_judged)[:MAX_SENTENCE],
         since=_find_since(moment, live, incident),
         world_size=gen.world_size,
-        typical_step_s=gen.pace("").typical_s,
-        has_steps=step >= 0,
+        typical_step_s=_in_two_digits(gen.pace("").typical_s),
+        has_steps=gen.step() >= 0,
         incident=incident.id if incident else None,
-        cause=cause,
-        domain=domain,
         acked_by=incident.ack.by if incident and incident.ack else None,
         is_silenced=silence is not None,
-        step=step if live.watch.stall is not None and step >= 0 else None,
     )
+
+
+def _in_two_digits(seconds: float) -> float:
+    return float(f"{seconds:.2g}") if seconds < 100 else round(seconds)
 
 
 def _find_sentence(live: Attempt, incident: Incident | None, not_judged: NotJudged | None) -> str:

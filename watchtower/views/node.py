@@ -37,7 +37,6 @@ class NodeOverview:
     """Release of its agent; empty if it is not known."""
     silent_since: float | None
     """UNIX seconds of the last report of a silent agent; None while it reports."""
-    report_interval_s: float
     rank_count: int
     jobs: list[str]
     """The jobs of its ranks, by name, at most `MAX_JOBS_OF_NODE`."""
@@ -67,7 +66,6 @@ def list_nodes(moment: Moment, incidents: NodeCounts) -> list[NodeOverview]:
                 has_agent=True,
                 release=node.release,
                 silent_since=moment.wall_of(node.seen_at) if is_silent else None,
-                report_interval_s=node.reporter.interval_s,
                 rank_count=len(node.ranks),
                 jobs=jobs[:MAX_JOBS_OF_NODE],
                 limits=list(node.gaps.sentences()),
@@ -88,7 +86,6 @@ def _without_agent(name: str, incidents: int, named: int) -> NodeOverview:
         has_agent=False,
         release="",
         silent_since=None,
-        report_interval_s=0.0,
         rank_count=0,
         jobs=[],
         limits=[],
