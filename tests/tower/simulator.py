@@ -131,7 +131,7 @@ class Simulation:
 
     @property
     def live(self) -> Attempt:
-        return self.tower.live[JOB]
+        return self.tower.keepers[JOB].watched
 
     @property
     def generation(self) -> Generation:

@@ -160,7 +160,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
         sim.tower.tick()
         for name, family in collect(sim).items():
             assert not [s for s in family.samples if "training_job" in s.labels], name
-        assert JOB not in sim.tower.live
+        assert JOB not in sim.tower.keepers
 
     tell(story)
 

@@ -141,7 +141,8 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
         assert found["watchtower_jobs_hidden"] == [({}, 2.0)]
         assert found["watchtower_incidents_hidden"] == [({}, 1.0)]
 
-        tower.live["zzz"].incident = replace(tower.live["zzz"].incident, closed_at=3.0)
+        last = tower.keepers["zzz"].watched
+        last.incident = replace(last.incident, closed_at=3.0)
         found = scrape(collector)
         now_open = {labels["incident"]: v for labels, v in found["watchtower_incident_open"]}
         assert now_open == {"of-aaa": 1, sim.live.incident.id: 1, "of-zzz": 0}
@@ -213,13 +214,13 @@ def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
                 Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=ranks)
             )
         await sim.step(8)
-        flood = len(sim.tower.live) - 1
+        flood = len(sim.tower.keepers) - 1
         assert flood > metrics.MAX_JOBS_SHOWN
         collector = collector_of(sim)
         for is_troubled in (False, True):
-            for name, live in sim.tower.live.items():
+            for name, keeper in sim.tower.keepers.items():
                 if name != JOB and is_troubled:
-                    live.watch.status = Status.SUSPECT
+                    keeper.watched.watch.status = Status.SUSPECT
             found = scrape(collector)
             shown = {labels["training_job"] for labels, _ in found["watchtower_job_step"]}
             assert JOB in shown

@@ -150,7 +150,7 @@ class TowerCollector(Collector):
         """Read the values of a scrape on the event loop. Yields None before each job, and last the
         snapshot."""
         jobs, tower = self._ranked(), self._tower
-        names, hidden = [live.name for live in jobs[:MAX_JOBS_SHOWN]], jobs[MAX_JOBS_SHOWN:]
+        names, hidden = [job.name for job in jobs[:MAX_JOBS_SHOWN]], jobs[MAX_JOBS_SHOWN:]
         others = [
             *self._self(),
             *collect_outboxes(self._outboxes, tower.clock.now()),
@@ -158,7 +158,8 @@ class TowerCollector(Collector):
             single(table.JOBS_HIDDEN, len(hidden)),
             single(table.INCIDENTS_HIDDEN, sum(map(_has_alert, hidden))),
         ]
-        open_ids = {live.incident.id for live in jobs if live.incident and is_open(live)}
+        attempts = [job.watched for job in jobs]
+        open_ids = {each.incident.id for each in attempts if each.incident and is_open(each)}
         measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
         for name in names:
             yield None
@@ -181,20 +182,19 @@ class TowerCollector(Collector):
         yield from self._incidents.collect(snapshot.jobs, snapshot.open_ids, snapshot.now)
         yield from snapshot.others
 
-    def _ranked(self) -> list[Attempt]:
+    def _ranked(self) -> list[Keeper]:
         """Return all jobs except drills. The first ones get their own series."""
-        tower = self._tower
+        jobs = [job for job in self._tower.moment().live() if not is_drill(job.name)]
         ranked = rank_fairly(
             Contender(
-                owner=_key_of(tower.fleet.jobs[live.name]),
-                urgency=_urgency(live),
-                since=live.incident.opened_at if live.incident and is_open(live) else 0.0,
-                name=live.name,
+                owner=job.owner or job.founder,
+                urgency=_urgency(job.watched),
+                since=_open_since(job.watched),
+                name=job.name,
             )
-            for live in tower.live.values()
-            if not is_drill(live.name)
+            for job in jobs
         )
-        return [tower.live[each.name] for each in ranked]
+        return [self._tower.keepers[each.name] for each in ranked]
 
     def _count_unwatched(self) -> dict[str, int]:
         """Return the ranks that are not watched, by reason, and 0 for earlier reasons."""
@@ -254,13 +254,13 @@ class TowerCollector(Collector):
         yield histogram_of(table.REPLY, {(path,): each for path, each in self._replies.items()})
 
 
-def _count_by_status(tower: Tower, jobs: Sequence[Attempt]) -> Metric:
-    family, fleet = family_of(table.JOBS), tower.fleet.jobs
+def _count_by_status(tower: Tower, jobs: Sequence[Keeper]) -> Metric:
+    family = family_of(table.JOBS)
     counts = Counter(
-        live.watch.status.value
-        if is_judged(fleet[live.name].generation, live.watch, tower.policy)
+        job.watched.watch.status.value
+        if is_judged(job.generation, job.watched.watch, tower.policy)
         else NOT_JUDGED
-        for live in jobs
+        for job in jobs
     )
     for status in STATUSES:
         family.add_metric([status], counts[status])
@@ -285,13 +285,13 @@ def _count_feedback(tower: Tower) -> Metric:
     return family
 
 
-def _key_of(job: Keeper) -> str:
-    """Return the owner, or else the founding node, whose share of the places a job uses."""
-    return job.owner or job.founder
+def _has_alert(job: Keeper) -> bool:
+    incident = job.watched.incident
+    return is_open(job.watched) and incident is not None and not incident.shadow
 
 
-def _has_alert(live: Attempt) -> bool:
-    return is_open(live) and live.incident is not None and not live.incident.shadow
+def _open_since(live: Attempt) -> float:
+    return live.incident.opened_at if live.incident and is_open(live) else 0.0
 
 
 def _urgency(live: Attempt) -> int:

@@ -88,10 +88,9 @@ def _find_trouble(tower: Tower, now: float) -> str:
 
 def describe_state(tower: Tower) -> str:
     """Return one line for `systemctl status`."""
-    live_jobs = {name: live for name, live in tower.live.items() if not is_drill(name)}
-    jobs, nodes = len(live_jobs), len(tower.fleet.nodes)
-    hung = sorted(name for name, live in live_jobs.items() if live.watch.status is Status.HUNG)
-    counts = f"{format_count(jobs, 'job')} on {format_count(nodes, 'node')}"
+    jobs = [job for job in tower.moment().live() if not is_drill(job.name)]
+    hung = [job.name for job in jobs if job.watched.watch.status is Status.HUNG]
+    counts = f"{format_count(len(jobs), 'job')} on {format_count(len(tower.fleet.nodes), 'node')}"
     return f"{counts}; hung: {', '.join(hung)}" if hung else counts
 
 

@@ -115,7 +115,7 @@ async def _replay(
             player.play(one)
         if recorded.torn:
             outcome.add(log=f"the recording ends here: {recorded.torn}")
-        player.show(tower.live)
+        player.show(tower.keepers)
     finally:
         await player.close()
         await tower.close()

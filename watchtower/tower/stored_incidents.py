@@ -286,9 +286,10 @@ async def find_job_summary(tower: Tower, name: str) -> CaseSummary | None:
 
     After a restart of the tower, it is that of the open incident.
     """
-    live = tower.live.get(name)
-    if live is None:
+    keeper = tower.moment().find(name)
+    if keeper is None:
         return None
+    live = keeper.watched
     if live.diagnoses.summary is not None:
         return read_summary_text(live.diagnoses.summary)
     incident = live.current_incident

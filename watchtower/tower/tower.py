@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from msgspec import Raw
 from watchtower.fleet.fleet import CASES, STEPS, Fleet
 from watchtower.fleet.report_interval import report_interval_s
 from watchtower.incidents.incident import NO_SHADOW, Incident, ShadowMode
-from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pace import FADE_A_DAY
 from watchtower.jobs.verdicts import close
@@ -145,11 +144,6 @@ class Tower:
         await self.effects.close()
         self.runner.stop()
         self.store_writer.close()
-
-    @property
-    def live(self) -> Mapping[str, Attempt]:
-        """The attempts that are watched, by job."""
-        return _Attempts(self.keepers)
 
     def moment(self) -> Moment:
         """Return the live state now, for views."""
@@ -348,20 +342,3 @@ class Tower:
         self.feed.publish(Change.CLOSED, closed, facts)
         self.fleet.forget(keeper.name)
         self.store_writer.forget(keeper.name, self.fleet.past[keeper.name])
-
-
-class _Attempts(Mapping[str, Attempt]):
-    def __init__(self, keepers: Mapping[str, Keeper]) -> None:
-        self._keepers = keepers
-
-    def __getitem__(self, name: str) -> Attempt:
-        attempt = self._keepers[name].attempt
-        if attempt is None:
-            raise KeyError(name)
-        return attempt
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, each in self._keepers.items() if each.attempt is not None)
-
-    def __len__(self) -> int:
-        return sum(each.attempt is not None for each in self._keepers.values())
