@@ -15,7 +15,7 @@ from watchtower.incidents.incident import Incident, JobFacts
 from watchtower.policy import Policy
 from watchtower.store.retention import DAY_S, Retention
 from watchtower.store.sqlite import SqliteStore
-from watchtower.tower import feedback
+from watchtower.tower import acts
 from watchtower.tower.clock import Clock
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause
@@ -118,7 +118,7 @@ def test_answers_are_counted_by_confidence_and_cause_but_not_those_of_drills(cli
 
 
 def test_the_number_of_answers_in_memory_is_bounded(client, tower, monkeypatch):
-    monkeypatch.setattr(feedback, "MAX_ANSWERS", 2)
+    monkeypatch.setattr(acts, "MAX_ANSWERS", 2)
     for ident in ("01A", "01B", "01C"):
         save(tower, judged(ident, Cause.GPU_FAULT, 0.9))
         client.post(f"/api/v1/incidents/{ident}/feedback", json={"right": True})

@@ -11,8 +11,8 @@ from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import Position
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.tower.stored_incidents import read_cursor, write_cursor
 from watchtower.tower.tower import Tower
 from watchtower.wire.verdict import Cause, Status

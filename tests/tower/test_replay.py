@@ -25,9 +25,9 @@ from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower import recording
 from watchtower.tower import tower as tower_module
+from watchtower.tower.acts import Answer
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
-from watchtower.tower.feedback import Answer
 from watchtower.tower.recording import (
     DiagnosisAsked,
     Header,

@@ -18,9 +18,9 @@ from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
+from watchtower.tower.acts import MAX_SILENCES
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change
-from watchtower.tower.silences import MAX_SILENCES
 from watchtower.tower.stored_incidents import get_incident, list_incidents
 from watchtower.tower.tower import Tower
 from watchtower.views.job import view_job

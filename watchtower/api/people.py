@@ -10,7 +10,7 @@ from pydantic import Field
 
 from watchtower.api import openapi
 from watchtower.api.answers import IncidentId, PersonName
-from watchtower.tower.feedback import Answer
+from watchtower.tower.acts import Answer
 from watchtower.tower.stored_incidents import find_incident_id, read_incident
 from watchtower.tower.tower import Tower
 from watchtower.views.people import (

@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from watchtower.access.tower_connection import NO_SUCH_ADDRESS
-from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.stored_incidents import AmbiguousIdError
 

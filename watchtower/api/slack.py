@@ -26,7 +26,7 @@ from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.calls import timeout
-from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.stored_incidents import (
     AmbiguousIdError,

@@ -31,10 +31,10 @@ from watchtower.incidents.incident import Incident
 from watchtower.jobs.verdicts import Tries
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
+from watchtower.tower.acts import Answer as PersonsAnswer
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Durations
 from watchtower.tower.diagnosis_runner import DURATIONS_S, Freeze, NotDiagnosedError
-from watchtower.tower.feedback import Answer as PersonsAnswer
 from watchtower.tower.incident_events import IncidentEvent
 from watchtower.tower.recording import (
     Acknowledged,

@@ -18,7 +18,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.incidents.incident_filter import IncidentFilter, Position, accepts, position_of
 from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow, read_case
-from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.tower import Tower
 from watchtower.views.case_summary import (

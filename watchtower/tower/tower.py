@@ -23,19 +23,17 @@ from watchtower.jobs.verdicts import close
 from watchtower.policy import Policy
 from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
-from watchtower.tower.acks import Acks
+from watchtower.tower.acts import Acks, Feedbacks, Silences
 from watchtower.tower.clock import Clock, SteadyWall
 from watchtower.tower.counters import Counters
 from watchtower.tower.deadlines import find_deadlines
 from watchtower.tower.diagnosis_runner import MakeRunner
 from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
-from watchtower.tower.feedback import Feedbacks
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.node_incidents import NodeIncidents
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.recording import Dumped, Record, Reported, Ticked, Traced, unrecorded
-from watchtower.tower.silences import Silences
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
 from watchtower.tower.troubles import Troubles
 from watchtower.tower.turns import Turns

@@ -19,8 +19,7 @@ from watchtower.api.browsers import redirect
 from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.security import STALE_FORM
 from watchtower.api.visitors import visitor_of
-from watchtower.tower.feedback import Answer
-from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.acts import Answer, RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.stored_incidents import (
     AmbiguousIdError,

@@ -15,8 +15,8 @@ from watchtower.api.incidents import IncidentQuery
 from watchtower.api.problems import describe_mistake
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.sharing import by_turns
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.health import Health
-from watchtower.tower.request_checks import RequestRefusedError
 from watchtower.ui.words import (
     NO_TONE,
     find_tone,

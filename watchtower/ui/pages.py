@@ -25,7 +25,7 @@ from starlette.types import Scope
 from watchtower import __version__
 from watchtower.api.browsers import address_of, find_root
 from watchtower.api.visitors import Visitor, Way, visitor_of
-from watchtower.tower.request_checks import RequestRefusedError
+from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.tower.stored_incidents import AmbiguousIdError
 from watchtower.ui.templates import StaticFiles, make_environment
