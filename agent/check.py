@@ -15,7 +15,6 @@ from agent.collectors.node import make_collectors
 from agent.delivery.shipping import REPLIES, REPLY_LIMITS, REPORT_PATH
 from agent.delivery.spool import Spool
 from agent.dumpers.python_stacks import (
-    MAX_PY_SPY_OUTPUT_BYTES,
     PY_SPY_DEADLINE_S,
     PythonStacks,
     find_py_spy,
@@ -108,7 +107,7 @@ def _check_stacks(py_spy: str, limit: str) -> Finding:
     """Dump ourselves: a py-spy that is blocked, or older than this Python, has a version too."""
     if limit:
         return Finding(what="Python stacks", text=limit, limited=True)
-    dump = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy).dump(os.getpid())
+    dump = PythonStacks(ChildRunner(), py_spy).dump(os.getpid())
     text = f"{py_spy}, {_version_of(py_spy)}"
     if dump.threads is None and dump.failure is not None:
         text += f", gives none of this process: {dump.failure.help_text}"
@@ -138,7 +137,7 @@ def _version_of(py_spy: str) -> str:
     if not py_spy:
         return ""
     try:
-        outcome = ChildRunner(4096).run([py_spy, "--version"], PY_SPY_DEADLINE_S)
+        outcome = ChildRunner().run([py_spy, "--version"], PY_SPY_DEADLINE_S)
     except OSError as error:
         return f"which cannot be run: {error.strerror}"
     return printable(outcome.output.decode("utf-8", "replace"), MAX_VERSION) or "no version"

@@ -19,11 +19,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
 
 from watchtower.service.sharing import has_share
 
@@ -69,16 +72,21 @@ def _warn_once(error: str) -> None:
     log.warning("cannot limit the memory of tools: %s", error)
 
 
-_PACKAGES = str(Path(__file__).parents[1])
+PACKAGES = str(Path(__file__).parents[1])
 _START = (
-    "import importlib, sys; sys.path.append(sys.argv.pop(1)); "
+    "import importlib, sys; sys.path += sys.argv.pop(1).split('\\n'); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
 
 
-def child_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that calls `main` of a module. It finds the arguments in `sys.argv`."""
-    return [sys.executable, "-I", "-S", "-c", _START, _PACKAGES, module, *arguments]
+def child_command(module: str, *arguments: str, folders: Sequence[str] = ()) -> list[str]:
+    """Return the command that calls `main` of a module. It finds the arguments in `sys.argv`.
+
+    Only the standard library comes before our own packages and these folders, and no file of a user
+    is imported.
+    """
+    path = "\n".join((*folders, PACKAGES))
+    return [sys.executable, "-I", "-S", "-c", _START, path, module, *arguments]
 
 
 REAP_S = 0.5
@@ -88,13 +96,71 @@ CHUNK_BYTES = 65536
 """Bytes of one read: a pipe holds as many by default."""
 
 MAX_LEFT_BEHIND = 8
-"""Killed tools that still hang in the kernel. Owners share this number: an owner that has used its
-share gets no further tool; other owners do.
-"""
+"""Killed children of one kind that still hang in the kernel."""
 
 
 class ToolsHang(OSError):
-    """Too many killed tools on an owner's processes still hang, so no further tool starts."""
+    """Too many killed children on an owner's processes still hang, so no further one starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A kind of child. However many of one kind hang, another kind still starts."""
+
+    name: str = ""
+    max_output_bytes: int = 1 << 20
+    memory_bytes: int = MAX_TOOL_MEMORY_BYTES
+    """Private memory that it may have."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Tool, Generic[T]):
+    """A module of ours whose `main` prints a line of JSON for each answer. `name` is the module."""
+
+    answers: msgspec.json.Decoder[T]
+    purpose: str
+    """What it cannot do if it cannot be started, for the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers(Generic[T]):
+    """What a program answered until it ended."""
+
+    found: tuple[T, ...] = ()
+    is_late: bool = False
+    """It was killed at its deadline."""
+
+
+class Abandoned(Generic[T]):
+    """What hangs and cannot be ended. Owners share the places: an owner that has used its share may
+    start nothing more; other owners may. Thread-safe.
+    """
+
+    def __init__(self, places: int, is_alive: Callable[[T], bool]) -> None:
+        self._places, self._is_alive = places, is_alive
+        self._owners: dict[T, str] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return how much hung when this was last asked."""
+        return len(self._owners)
+
+    def add(self, each: T, owner: str) -> None:
+        """Count something that hangs until it ends."""
+        with self._lock:
+            self._owners[each] = owner
+
+    def has_room(self, owner: str) -> bool:
+        """Return whether an owner may start something that might hang."""
+        with self._lock:
+            self._owners = {each: of for each, of in self._owners.items() if self._is_alive(each)}
+            return has_share(Counter(self._owners.values()), owner, self._places)
+
+
+ANY_TOOL = Tool()
 
 
 class Ended(Enum):
@@ -126,29 +192,49 @@ class Outcome:
 
 
 class ChildRunner:
-    """Starts tools, and kills all that still run when the agent stops."""
+    """Starts children, and kills all that still run when the agent stops."""
 
-    def __init__(self, max_output_bytes: int) -> None:
-        self._max_output_bytes = max_output_bytes
+    def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._left_behind: dict[subprocess.Popen[bytes], str] = {}
-        """The owner of the process that each tool worked on."""
+        self._abandoned: dict[str, Abandoned[subprocess.Popen[bytes]]] = {}
+        """By name of the tool."""
         self._lock = threading.Lock()
         self._stopped = False
 
+    def ask(
+        self, program: Program[T], arguments: Iterable[str], deadline_s: float, owner: str = ""
+    ) -> Answers[T]:
+        """Return what a program of ours answers in time about processes of this owner.
+
+        Only whole lines count, up to the first one that is not valid. Trouble is logged.
+        """
+        try:
+            outcome = self.run(child_command(program.name, *arguments), deadline_s, owner, program)
+        except OSError as error:
+            log.warning("%s: %s", program.purpose, error)
+            return Answers()
+        found: list[T] = []
+        trouble = outcome.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        for line in outcome.output.split(b"\n")[:-1]:
+            try:
+                found.append(program.answers.decode(line))
+            except msgspec.MsgspecError as error:
+                trouble = trouble or str(error)
+                break
+        if trouble:
+            log.warning("%s: %s", program.purpose, trouble)
+        return Answers(found=tuple(found), is_late=outcome.ended is Ended.DEADLINE)
+
     def run(
-        self,
-        command: Sequence[str],
-        deadline_s: float,
-        owner: str = "",
-        memory_bytes: int = MAX_TOOL_MEMORY_BYTES,
+        self, command: Sequence[str], deadline_s: float, owner: str = "", tool: Tool = ANY_TOOL
     ) -> Outcome:
         """Run a tool on a process of this owner; kill the tool and its children at the deadline.
 
-        `memory_bytes`: private memory that it may have.
         Raises OSError if it cannot be started.
         """
-        self._check_left_behind(owner)
+        abandoned = self._find_abandoned(tool)
+        if not abandoned.has_room(owner):
+            raise ToolsHang(f"{len(abandoned)} earlier tools hang and cannot be killed")
         deadline = time.monotonic() + deadline_s
         child = subprocess.Popen(
             command,
@@ -158,13 +244,13 @@ class ChildRunner:
             env={"PATH": os.environ.get("PATH", os.defpath), "RUST_BACKTRACE": "0"},
             start_new_session=True,
         )
-        confine(child.pid, memory_bytes)
+        confine(child.pid, tool.memory_bytes)
         with self._lock:
             self._running.add(child)
             if self._stopped:
                 _kill(child)
         try:
-            output, errors, too_much = self._read(child, deadline)
+            output, errors, too_much = _read(child, deadline, tool.max_output_bytes)
             code, ended = _reap(child, deadline)
             if too_much:
                 code, ended = None, Ended.OUTPUT
@@ -174,8 +260,8 @@ class ChildRunner:
         finally:
             with self._lock:
                 self._running.discard(child)
-                if child.returncode is None:
-                    self._left_behind[child] = owner
+            if child.returncode is None:
+                abandoned.add(child, owner)
             for pipe in (child.stdout, child.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -187,32 +273,33 @@ class ChildRunner:
             for child in self._running:
                 _kill(child)
 
-    def _check_left_behind(self, owner: str) -> None:
+    def _find_abandoned(self, tool: Tool) -> Abandoned[subprocess.Popen[bytes]]:
         with self._lock:
-            hanging = {each: of for each, of in self._left_behind.items() if each.poll() is None}
-            self._left_behind = hanging
-            held = Counter(hanging.values())
-            if not has_share(held, owner, MAX_LEFT_BEHIND):
-                raise ToolsHang(f"{held.total()} earlier tools hang and cannot be killed")
+            return self._abandoned.setdefault(
+                tool.name, Abandoned(MAX_LEFT_BEHIND, lambda child: child.poll() is None)
+            )
 
-    def _read(self, child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
-        """Read both pipes until they end, the deadline passes or the output is too long."""
-        assert child.stdout is not None
-        assert child.stderr is not None
-        output, errors = bytearray(), bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ, output)
-            selector.register(child.stderr, selectors.EVENT_READ, errors)
-            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    part = os.read(key.fd, CHUNK_BYTES)
-                    key.data.extend(part)
-                    if not part:
-                        selector.unregister(key.fileobj)
-                if len(output) + len(errors) > self._max_output_bytes:
-                    _kill(child)
-                    return bytes(output), bytes(errors), True
-        return bytes(output), bytes(errors), False
+
+def _read(
+    child: subprocess.Popen[bytes], deadline: float, max_bytes: int
+) -> tuple[bytes, bytes, bool]:
+    """Read both pipes until they end, the deadline passes or the output is too long."""
+    assert child.stdout is not None
+    assert child.stderr is not None
+    output, errors = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ, output)
+        selector.register(child.stderr, selectors.EVENT_READ, errors)
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                part = os.read(key.fd, CHUNK_BYTES)
+                key.data.extend(part)
+                if not part:
+                    selector.unregister(key.fileobj)
+            if len(output) + len(errors) > max_bytes:
+                _kill(child)
+                return bytes(output), bytes(errors), True
+    return bytes(output), bytes(errors), False
 
 
 def _reap(child: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, Ended | None]:

@@ -22,10 +22,10 @@ from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool import SpoolKeeper
 from agent.dumpers.native_functions import NativeFunctionReader
-from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
-from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
-from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
-from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
+from agent.dumpers.native_places import NativePlaces
+from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.dump import Dumping, DumpRequest
 from agent.dumps.round import RoundTaker
 from agent.dumps.starter import DumpStarter
@@ -115,10 +115,7 @@ class Agent:
         self._gaps = AgentGaps()
         self._gaps_at = float("-inf")
         self._deadlines, self._orders = DeadlineWatch(random.random()), OrderInbox()
-        self._runner = ChildRunner(MAX_PY_SPY_OUTPUT_BYTES)
-        self._source_runner = ChildRunner(MAX_SOURCE_OUTPUT_BYTES)
-        self._native_runner = ChildRunner(MAX_NATIVE_OUTPUT_BYTES)
-        self._watched_runner = ChildRunner(MAX_WATCHED_OUTPUT_BYTES)
+        self._children = ChildRunner()
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
         self._reports = ReportSender(
             TowerConnection(address, REPLY_LIMITS),
@@ -135,30 +132,31 @@ class Agent:
             proc=self._proc,
             deliver=self._dumps.put,
             output_lines=settings.output_lines,
+            runner=self._children,
         )
         self._keeper = (
             SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
             if settings.spool_dir
             else None
         )
-        self._stacks = PythonStacks(self._runner, self._py_spy)
-        places = NativePlaces(self._proc, self._native_runner)
+        self._stacks = PythonStacks(self._children, self._py_spy)
+        places = NativePlaces(self._proc, self._children)
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
                 self._proc,
                 self._stacks,
                 self._metrics.count_dump,
-                SourceLoops(self._proc, self._source_runner) if settings.read_source else None,
+                SourceLoops(self._proc, self._children) if settings.read_source else None,
                 places,
                 NativeFunctionReader(
                     self._proc,
-                    self._runner,
+                    self._children,
                     self._py_spy,
                     places=places,
                     is_allowed=settings.read_native_functions,
                 ),
-                WatchedDescriptors(self._proc, self._watched_runner),
+                WatchedDescriptors(self._proc, self._children),
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
@@ -192,14 +190,7 @@ class Agent:
         self._loop()
         self._notifier.stopping()
         self._dumping.stop()
-        for tools in (
-            self._runner,
-            self._source_runner,
-            self._native_runner,
-            self._watched_runner,
-            self._series,
-        ):
-            tools.stop()
+        self._children.stop()
         self._observer.stop()
         if self._keeper is not None:
             self._keeper.flush(STOP_FLUSH_S)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from agent.children import ChildRunner, child_command
-from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import find_py_spy
 from agent.procfs import Proc
 
@@ -189,7 +189,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     ranks = arguments.ranks
-    places = NativePlaces(Proc(), ChildRunner(MAX_NATIVE_OUTPUT_BYTES))
+    places = NativePlaces(Proc(), ChildRunner())
     for name, code in (("blocked", BLOCKED), ("spinning", SPINNING)):
         cpu, took, found = measure_cost(places, code, ranks, arguments.rounds)
         print(f"{name}: {found} of {ranks} ranks, {cpu:.0f} ms CPU and {took:.0f} ms per round")

@@ -21,7 +21,14 @@ from agent.children import MAX_SYMBOLS_MEMORY_BYTES, ChildRunner, Ended, Outcome
 from agent.dumpers.canonical import BadDump, decode_threads, find_main
 from agent.dumpers.kernel_state import is_frozen
 from agent.dumpers.native_places import NativePlaces
-from agent.dumpers.python_stacks import GONE_HELP, MISSING_HELP, ProcessId, ToolBackoff, explain
+from agent.dumpers.python_stacks import (
+    GONE_HELP,
+    MISSING_HELP,
+    PY_SPY,
+    ProcessId,
+    ToolBackoff,
+    explain,
+)
 from agent.procfs import Proc, find_tracer, parse_stat
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import (
@@ -36,6 +43,8 @@ from watchtower.writing.printable import printable
 FUNCTIONS_DEADLINE_S = 5.0
 """Seconds until py-spy is killed. It needs 0.1 to 0.7 s, most of it for the symbols of torch. The
 process may be stopped for all of this time."""
+
+PY_SPY_NATIVE = replace(PY_SPY, memory_bytes=MAX_SYMBOLS_MEMORY_BYTES)
 
 VERSION_DEADLINE_S = 3.0
 """`py-spy --version` takes milliseconds."""
@@ -210,9 +219,7 @@ class NativeFunctionReader:
     def _read(self, pid: int, start_time: int, owner: str) -> NativeFunctions:
         command = [self._tool, "dump", "--json", "--native", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(
-                command, FUNCTIONS_DEADLINE_S, owner, MAX_SYMBOLS_MEMORY_BYTES
-            )
+            outcome = self._runner.run(command, FUNCTIONS_DEADLINE_S, owner, PY_SPY_NATIVE)
         except OSError as error:
             return failed(f"py-spy cannot be started: {error}")
         ended = outcome.ended
@@ -251,7 +258,8 @@ class NativeFunctionReader:
         """Return why this py-spy is not used; empty if its release is new enough."""
         if not self._version:
             try:
-                outcome = self._runner.run([self._tool, "--version"], VERSION_DEADLINE_S, owner)
+                command = [self._tool, "--version"]
+                outcome = self._runner.run(command, VERSION_DEADLINE_S, owner, PY_SPY)
             except OSError as error:
                 return VERSION_HELP.format(reason=error)
             if reason := _explain_version(outcome):

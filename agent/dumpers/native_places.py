@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.children import ChildRunner, Ended, child_command
+from agent.children import ChildRunner, Program
 from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
 from agent.dumpers.native_libraries import (
     COMPILER,
@@ -85,14 +85,18 @@ class ProcessSamples(msgspec.Struct):
     threads: list[ThreadSamples] | None = None
 
 
-_ANSWERS = msgspec.json.Decoder(ProcessSamples)
+NATIVE_CHILD = Program(
+    name="agent.dumpers.native_child",
+    answers=msgspec.json.Decoder(ProcessSamples),
+    purpose="native places cannot be sampled",
+    max_output_bytes=MAX_NATIVE_OUTPUT_BYTES,
+)
 
 
 class NativePlaces:
     """Samples the ranks of a round."""
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
-        """`runner` must not be shared: a child that hangs in a memory map must not stop others."""
         self._proc, self._runner = proc, runner
 
     def sample(self, pids: Sequence[int], owner: str) -> dict[int, NativePlace]:
@@ -134,35 +138,16 @@ class NativePlaces:
             limit_s = min(CHILD_DEADLINE_S, deadline - time.monotonic())
             if not left or limit_s <= 0:
                 break
-            command = child_command("agent.dumpers.native_child", self._proc.path, *left.values())
-            try:
-                outcome = self._runner.run(command, limit_s, owner)
-            except OSError as error:
-                log.warning("native places cannot be sampled: %s", error)
-                break
-            answers, begun = _read_answers(outcome.output)
-            found |= {pid: threads for pid, threads in answers.items() if pid in left}
-            if outcome.ended is not Ended.DEADLINE or begun not in left:
+            words_left = [self._proc.path, *left.values()]
+            answers = self._runner.ask(NATIVE_CHILD, words_left, limit_s, owner)
+            read = {each.pid: each.threads for each in answers.found if each.threads is not None}
+            found |= {pid: threads for pid, threads in read.items() if pid in left}
+            begun = next((each.pid for each in answers.found[-1:] if each.threads is None), None)
+            if not answers.is_late or begun not in left:
                 break
             # This process may have hung the child. Those that were not answered may be read.
-            left = {pid: word for pid, word in left.items() if pid not in answers and pid != begun}
+            left = {pid: word for pid, word in left.items() if pid not in read and pid != begun}
         return found
-
-
-def _read_answers(output: bytes) -> tuple[dict[int, list[ThreadSamples]], int | None]:
-    """Return the threads of each process in the output of a child, and the process that it was
-    reading when it ended."""
-    answers: dict[int, list[ThreadSamples]] = {}
-    begun = None
-    for line in output.splitlines():
-        try:
-            answer = _ANSWERS.decode(line)
-        except msgspec.MsgspecError:
-            continue
-        begun = answer.pid if answer.threads is None else None
-        if answer.threads is not None:
-            answers[answer.pid] = answer.threads
-    return answers, begun
 
 
 def find_place(threads: Sequence[ThreadSamples]) -> NativePlace | None:
@@ -276,7 +261,12 @@ class Run(msgspec.Struct):
     ran_python: bool
 
 
-_RUNS = msgspec.json.Decoder(Run)
+RUNS_CHILD = Program(
+    name="agent.dumpers.python_runs_child",
+    answers=msgspec.json.Decoder(Run),
+    purpose="it is not known which ranks run Python",
+    max_output_bytes=MAX_RUNS_OUTPUT_BYTES,
+)
 
 
 class PythonRuns:
@@ -288,28 +278,10 @@ class PythonRuns:
     """
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
-        """`runner` must not be shared: a child that hangs in a memory map must not stop others."""
         self._proc, self._runner = proc, runner
 
     def find(self, pids: Sequence[int], seconds: float, owner: str) -> dict[int, bool]:
         """Return which of these processes ran Python within the next seconds, as far as known."""
-        command = child_command(
-            "agent.dumpers.python_runs_child",
-            self._proc.path,
-            f"{seconds:.3f}",
-            *map(str, pids),
-        )
-        try:
-            output = self._runner.run(command, seconds + RUNS_GRACE_S, owner).output
-        except OSError as error:
-            log.warning("it is not known which ranks run Python: %s", error)
-            return {}
-        runs, asked = {}, frozenset(pids)
-        for line in output.splitlines():
-            try:
-                run = _RUNS.decode(line)
-            except msgspec.MsgspecError:
-                continue
-            if run.pid in asked:
-                runs[run.pid] = run.ran_python
-        return runs
+        words = [self._proc.path, f"{seconds:.3f}", *map(str, pids)]
+        answers = self._runner.ask(RUNS_CHILD, words, seconds + RUNS_GRACE_S, owner)
+        return {run.pid: run.ran_python for run in answers.found if run.pid in frozenset(pids)}

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Ended, Outcome, quiet_child
+from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Ended, Outcome, Tool, quiet_child
 from agent.dumpers.canonical import BadDump, Threads, parse_dump
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind, KernelWait, NativePlace
@@ -196,8 +196,8 @@ PY_SPY_DEADLINE_S = 3.0
 PY_SPY_TRIES = 3
 """About 4 % of the dumps of a busy process are torn, because it is not stopped."""
 
-MAX_PY_SPY_OUTPUT_BYTES = 4 << 20
-"""Bytes of output. The largest real dump seen has 48 kB."""
+PY_SPY = Tool(name="py-spy", max_output_bytes=4 << 20)
+"""The largest real dump seen has 48 kB."""
 
 MISSING_HELP = (
     "py-spy is not installed beside the agent or on its PATH: pip install 'gpu-watchtower[agent]'"
@@ -214,7 +214,7 @@ UNSUPPORTED_HELP = (
 )
 _ENDED_HELP = {
     Ended.DEADLINE: f"py-spy did not return within {PY_SPY_DEADLINE_S:g} s and was killed",
-    Ended.OUTPUT: f"py-spy printed more than {MAX_PY_SPY_OUTPUT_BYTES >> 20} MB and was killed",
+    Ended.OUTPUT: f"py-spy printed more than {PY_SPY.max_output_bytes >> 20} MB and was killed",
     Ended.MEMORY: f"py-spy needed more than {MAX_TOOL_MEMORY_BYTES >> 20} MB and was ended",
     Ended.SIGNAL: "py-spy was ended by a signal; one reason is that no memory was left",
 }
@@ -341,7 +341,7 @@ class PythonStacks:
     def _dump_once(self, pid: int, owner: str) -> StackDump:
         command = [self._tool, "dump", "--json", "--nonblocking", "--pid", str(pid)]
         try:
-            outcome = self._runner.run(command, PY_SPY_DEADLINE_S, owner)
+            outcome = self._runner.run(command, PY_SPY_DEADLINE_S, owner, PY_SPY)
         except FileNotFoundError:
             return failed(FailureKind.MISSING_TOOL, MISSING_HELP)
         except OSError as error:

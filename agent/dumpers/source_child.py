@@ -161,13 +161,13 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_LINE_BYTES = 65_536
 """Files with longer lines are generated too."""
 
-BEGUN = "begun"
-"""Printed first. From then on a delay comes from a file, not from the start of the process."""
-
 
 def main() -> None:
-    """Answer every question. Each answer is printed before the next file is opened."""
-    print(BEGUN, flush=True)
+    """Answer every question. Each answer is printed before the next file is opened.
+
+    The first line is empty: a delay after it comes from a file, not from the start of the process.
+    """
+    print("{}", flush=True)
     for argument in sys.argv[1:]:
         question = json.loads(argument)
         try:

@@ -12,13 +12,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from agent.children import ChildRunner, child_command
-from agent.dumpers.source_child import BEGUN
+from agent.children import ChildRunner, Program
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from watchtower.wire.bounds import MAX_LOOPS
 from watchtower.wire.stacks import Frame, Stack
@@ -57,7 +56,12 @@ class _Answer(msgspec.Struct):
     changed_s: float = 0.0
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+SOURCE_CHILD = Program(
+    name="agent.dumpers.source_child",
+    answers=msgspec.json.Decoder(_Answer),
+    purpose="cannot read source files",
+    max_output_bytes=MAX_SOURCE_OUTPUT_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,6 @@ class SourceLoops:
     """Fills `Frame.loops`, for several dumps at the same time if needed."""
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
-        """`runner` must not be shared: children that hang here must not stop py-spy."""
         self._proc, self._runner = proc, runner
         self._known: OrderedDict[_File, _Known] = OrderedDict()
         self._lock = threading.Lock()
@@ -132,44 +135,21 @@ class SourceLoops:
         left = min(SOURCE_DEADLINE_S, deadline - time.monotonic())
         if not asked or left <= 0:
             return
-        try:
-            began, answers = self._ask(asked, left, owner)
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning(
-                "cannot read source files, because the child process for it failed: %s", error
-            )
-            return
+        questions = [
+            json.dumps({"process": f"{self._proc.path}/{file.pid}", "path": file.path, "lines": at})
+            for file, at in asked
+        ]
+        found = self._runner.ask(SOURCE_CHILD, questions, left, owner).found
+        answers = found[1:]  # the first one reports the start
         now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
         with self._lock:
             for (file, asked_lines), answer in zip(asked, answers, strict=False):
                 self._keep(file, asked_lines, answer, now)
-            if began and len(answers) < len(asked):
+            if found and len(answers) < len(asked):
                 # The child hung in this file. Later files were not opened, and are asked for again.
                 self._known[asked[len(answers)][0]] = _Known(usable=False)
             while len(self._known) > MAX_KNOWN_SOURCES:
                 self._known.popitem(last=False)
-
-    def _ask(
-        self, asked: Iterable[tuple[_File, list[int]]], left_s: float, owner: str
-    ) -> tuple[bool, list[_Answer]]:
-        """Return whether the child reached the first file, and its answers."""
-        questions = [
-            json.dumps(
-                {
-                    "process": f"{self._proc.path}/{file.pid}",
-                    "path": file.path,
-                    "lines": lines,
-                }
-            )
-            for file, lines in asked
-        ]
-        command = child_command("agent.dumpers.source_child", *questions)
-        outcome = self._runner.run(command, left_s, owner)
-        if outcome.errors:
-            errors = outcome.errors.decode("utf-8", "replace").strip()
-            log.warning("the child that reads source reports: %s", errors.rpartition("\n")[2])
-        began, *answers = outcome.output.split(b"\n")
-        return began == BEGUN.encode(), [_DECODER.decode(line) for line in answers[:-1]]
 
     def _keep(
         self, file: _File, lines: list[int], answer: _Answer, now: tuple[float, float]

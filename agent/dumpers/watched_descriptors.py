@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.children import ChildRunner, child_command
+from agent.children import ChildRunner, Program
 from agent.dumpers.kernel_state import KernelTables, describe_target, load_system_calls
 from agent.dumpers.watched_child import EPOLL, POLL
 from agent.procfs import Proc
@@ -42,7 +42,12 @@ CALLS = {
 
 log = logging.getLogger(__name__)
 
-_DECODER = msgspec.json.Decoder(list[int])
+WATCHED_CHILD = Program(
+    name="agent.dumpers.watched_child",
+    answers=msgspec.json.Decoder(list[int]),
+    purpose="the descriptors of polls cannot be read",
+    max_output_bytes=MAX_WATCHED_OUTPUT_BYTES,
+)
 
 
 class ThreadId(NamedTuple):
@@ -56,7 +61,6 @@ class WatchedDescriptors:
     """Finds what threads wait for in poll and epoll."""
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
-        """`runner` must not be shared: a child that hangs must not stop others."""
         self._proc, self._runner = proc, runner
         self._system_calls = load_system_calls(platform.machine())
 
@@ -70,7 +74,10 @@ class WatchedDescriptors:
             if wait.syscall in CALLS and (question := self._ask(thread, wait.syscall))
         }
         threads = list(asked)[:MAX_CALLS]
-        found = self._run([asked[thread] for thread in threads], owner) if threads else []
+        words = [self._proc.path, *(asked[thread] for thread in threads)]
+        found: tuple[list[int], ...] = ()
+        if threads:
+            found = self._runner.ask(WATCHED_CHILD, words, WATCHED_DEADLINE_S, owner).found
         return {
             thread: self._aim(thread, waits[thread], descriptors, tables)
             for thread, descriptors in zip(threads, found, strict=False)
@@ -89,22 +96,6 @@ class WatchedDescriptors:
         if CALLS[name] == POLL:
             return f"{thread.pid} {POLL} {first:#x} {second}"
         return f"{thread.pid} {EPOLL} {first & 0xFFFFFFFF}"
-
-    def _run(self, questions: list[str], owner: str) -> list[list[int]]:
-        command = child_command("agent.dumpers.watched_child", self._proc.path, *questions)
-        try:
-            outcome = self._runner.run(command, WATCHED_DEADLINE_S, owner)
-        except OSError as error:
-            log.warning("the descriptors of polls cannot be read: %s", error)
-            return []
-        lines = outcome.output.split(b"\n")[: len(questions)]
-        answers = []
-        for line in lines:
-            try:
-                answers.append(_DECODER.decode(line))
-            except msgspec.MsgspecError:
-                break  # the child was ended before its next answer
-        return answers
 
     def _aim(
         self,

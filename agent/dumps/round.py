@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from watchtower_heartbeat.page import PageError, PageView
 
-from agent.children import REAP_S
+from agent.children import REAP_S, Abandoned
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
 from agent.dumpers.native_functions import NativeFunctionReader
@@ -44,7 +44,6 @@ from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import is_python
 from agent.ranks.owners import Owners
 from agent.ranks.pages import find_page
-from watchtower.service.sharing import has_share
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import FailureKind, KernelWait, NativeFunctions, RankDump
@@ -149,9 +148,10 @@ class RoundTaker:
         self._watched, self._runs = watched, runs
         self._turns = ToolTurns()
         self._reads = GuardedReads(Owners(proc).find_quietly)
-        self._left_behind: dict[threading.Thread, str] = {}
-        """Rounds that hang, with their owners."""
-        self._lock = threading.Lock()
+        self._abandoned = Abandoned[threading.Thread](
+            MAX_ROUNDS_LEFT_BEHIND, threading.Thread.is_alive
+        )
+        """Rounds that hang."""
 
     def take(
         self,
@@ -237,21 +237,13 @@ class RoundTaker:
             name="round",
             daemon=True,
         )
-        if self._may_begin(owner):
+        if self._abandoned.has_room(owner):
             thread.start()
             thread.join(max(0.0, deadline - time.monotonic()) + ROUND_GRACE_S)
             if thread.is_alive():
                 log.warning("a round of dumps hangs in /proc: sending it incomplete")
-                with self._lock:
-                    self._left_behind[thread] = owner
+                self._abandoned.add(thread, owner)
         into.extend(trees[: len(targets)])
-
-    def _may_begin(self, owner: str) -> bool:
-        """Return whether an owner may start a round, given its rounds that hang."""
-        with self._lock:
-            hanging = {each: of for each, of in self._left_behind.items() if each.is_alive()}
-            self._left_behind = hanging
-        return has_share(Counter(hanging.values()), owner, MAX_ROUNDS_LEFT_BEHIND)
 
     def _fill(
         self,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.children import ChildRunner, child_command
+from agent.children import ChildRunner, Program
 from agent.clocks import Moment, read_moment
 from agent.collectors.collector import Measured
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
@@ -48,7 +48,12 @@ class _Stream(msgspec.Struct):
     age_s: float
 
 
-_DECODER = msgspec.json.Decoder(list[_Stream])
+OUTPUT_CHILD = Program(
+    name="agent.series.output_child",
+    answers=msgspec.json.Decoder(list[_Stream]),
+    purpose="the output of a rank cannot be read",
+    max_output_bytes=MAX_OUTPUT_BYTES,
+)
 
 
 def read_rank_output(
@@ -63,12 +68,7 @@ def read_rank_output(
     if stat is None or stat.start_time != start_time:
         return []
     question = json.dumps({"process": f"{proc.path}/{pid}", "lines": count})
-    command = child_command("agent.series.output_child", question)
-    try:
-        found = _DECODER.decode(runner.run(command, OUTPUT_DEADLINE_S, owner).output)
-    except (OSError, msgspec.MsgspecError) as error:
-        log.warning("the output of pid %d cannot be read: %s", pid, error)
-        return []
+    answers = runner.ask(OUTPUT_CHILD, [question], OUTPUT_DEADLINE_S, owner)
     return [
         RankOutput(
             rank=rank,
@@ -78,7 +78,8 @@ def read_rank_output(
             lines=tuple(each.lines),
             age_s=min(max(0.0, each.age_s), MAX_AGE_S),
         )
-        for each in found
+        for streams in answers.found
+        for each in streams
         if each.stream in (*STREAMS.values(), BOTH)
     ]
 
@@ -104,10 +105,11 @@ class SeriesReporter:
         proc: Proc,
         deliver: Callable[[WaitingDump], None],
         output_lines: int,
+        runner: ChildRunner,
     ) -> None:
         """`output_lines`: lines of a suspect's output to send; 0: none is read."""
         self._node, self._proc = node, proc
-        self._runner = ChildRunner(MAX_OUTPUT_BYTES)
+        self._runner = runner
         self._deliver, self._output_lines = deliver, output_lines
         self._history = History()
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -121,10 +123,6 @@ class SeriesReporter:
             self._history.record(vitals, measured, now)
         except Exception:
             log.exception("series were not recorded")
-
-    def stop(self) -> None:
-        """End the readers of output."""
-        self._runner.stop()
 
     def carry_out(
         self, orders: Iterable[SeriesOrder], found: Sequence[FoundRank], now: float

@@ -16,15 +16,13 @@ from agent import __version__
 from agent.children import ChildRunner
 from agent.clocks import Moment, age_s, read_moment
 from agent.dumpers.native_places import (
-    MAX_NATIVE_OUTPUT_BYTES,
-    MAX_RUNS_OUTPUT_BYTES,
     RUNS_GRACE_S,
     NativePlaces,
     PythonRuns,
 )
-from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
-from agent.dumpers.source_loops import MAX_SOURCE_OUTPUT_BYTES, SourceLoops
-from agent.dumpers.watched_descriptors import MAX_WATCHED_OUTPUT_BYTES, WatchedDescriptors
+from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.dump import LEAST_RUNS_S, ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumps.round import ROUND_GRACE_S, RoundTaker
 from agent.dumps.starter import target_of
@@ -216,7 +214,8 @@ class SnapshotTaker:
         self._watchlist = Watchlist(self._proc, options.gap_s)
         py_spy = options.py_spy or find_py_spy()
         self._gaps = find_limits(self._proc, py_spy)
-        self._stacks = PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), py_spy)
+        self._children = ChildRunner()
+        self._stacks = PythonStacks(self._children, py_spy)
         self._agent_id = uuid.uuid4().hex
         self._batches: list[tuple[DumpBatch, Moment]] = []
         self._places = threading.Semaphore(JOBS_AT_ONCE)
@@ -279,7 +278,7 @@ class SnapshotTaker:
         jobs: dict[JobKey, list[WatchedRank]] = {}
         for rank in self._watchlist.living():
             jobs.setdefault(rank.found.job, []).append(rank)
-        loops = SourceLoops(self._proc, ChildRunner(MAX_SOURCE_OUTPUT_BYTES))
+        loops = SourceLoops(self._proc, self._children)
         dumping = Dumping(
             node=self._options.node,
             taker=RoundTaker(
@@ -287,9 +286,9 @@ class SnapshotTaker:
                 self._stacks,
                 lambda _: None,
                 loops if self._options.read_source else None,
-                NativePlaces(self._proc, ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
-                watched=WatchedDescriptors(self._proc, ChildRunner(MAX_WATCHED_OUTPUT_BYTES)),
-                runs=PythonRuns(self._proc, ChildRunner(MAX_RUNS_OUTPUT_BYTES)),
+                NativePlaces(self._proc, self._children),
+                watched=WatchedDescriptors(self._proc, self._children),
+                runs=PythonRuns(self._proc, self._children),
             ),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),
             ended=lambda _: self._places.release(),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import ChildRunner, Ended, Outcome
+from agent.children import ANY_TOOL, ChildRunner, Ended, Outcome, Tool
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.contents import Target
 from agent.dumps.round import Round, RoundTaker
@@ -31,14 +31,16 @@ class PySpy(ChildRunner):
     """A py-spy that takes 10 ms, and hangs on some processes until it is killed."""
 
     def __init__(self) -> None:
-        super().__init__(1 << 20)
+        super().__init__()
         self.hangs_on: dict[int, threading.Event] = {}
         self.asked: list[int] = []
         self.running: list[str] = []
         self.most: dict[str, int] = {}
         self._count = threading.Lock()
 
-    def run(self, command: Sequence[str], deadline_s: float, owner: str = "") -> Outcome:
+    def run(
+        self, command: Sequence[str], deadline_s: float, owner: str = "", tool: Tool = ANY_TOOL
+    ) -> Outcome:
         pid = int(command[-1])
         with self._count:
             self.asked.append(pid)

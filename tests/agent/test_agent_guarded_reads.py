@@ -32,7 +32,7 @@ from tests.agent.agent_scene import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
 
-NO_PY_SPY = PythonStacks(ChildRunner(1), "")
+NO_PY_SPY = PythonStacks(ChildRunner(), "")
 
 
 class Node:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import Ended, Outcome
+from agent.children import ChildRunner, Ended, Outcome
 from agent.dumpers import native_functions
 from agent.dumpers.native_functions import (
     AGAIN_S,
@@ -30,10 +30,11 @@ BLOCKED = Moment(stack="a", counters=(50, 5))
 SPINS = Moment(stack="a")
 
 
-class World:
+class World(ChildRunner):
     """A clock, and a reader whose py-spy and samples print what the test wants."""
 
     def __init__(self, proc: Proc, outcome: Outcome | None = None) -> None:
+        super().__init__()
         self.now, self.runs, self.outcome = 1000.0, 0, outcome
         self.threads = b""
         self.while_sampled: Callable[[], object] = lambda: None
@@ -46,7 +47,7 @@ class World:
     def run(self, command: list[str], *_: object) -> Outcome:
         if "py-spy" not in command:
             self.while_sampled()
-            return Outcome(code=0, output=self.threads, errors=b"")
+            return Outcome(code=0, output=self.threads + b"\n", errors=b"")
         self.runs += "--version" not in command
         if "--version" in command:
             return self.outcome or Outcome(code=0, output=b"py-spy 0.4.1\n", errors=b"")

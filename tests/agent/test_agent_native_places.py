@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.children import Ended, Outcome
+from agent.children import ANY_TOOL, ChildRunner, Ended, Outcome
 from agent.dumpers import native_child
 from agent.dumpers.canonical import parse_dump
 from agent.dumpers.native_child import MAX_CHAIN, merge
@@ -228,12 +228,12 @@ class TestOtherThreads:
     def test_the_child_is_asked_for_these_threads_of_each_process(self):
         asked = []
 
-        class Runner:
-            def run(self, command, deadline_s, owner):
+        class Runner(ChildRunner):
+            def run(self, command, deadline_s, owner="", tool=ANY_TOOL):
                 asked.extend(command[-2:])
                 threads = [{"tid": 9, "leaves": {"libc.so.6": 1}, "chain": ["libc.so.6"]}]
                 lines = [{"pid": 7, "threads": threads}, {"pid": 11, "threads": []}]
-                output = b"\n".join(json.dumps(line).encode() for line in lines)
+                output = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 return Outcome(code=0, output=output, errors=b"", ended=None)
 
         places = NativePlaces(Proc(), Runner())
@@ -247,8 +247,8 @@ class TestOtherThreads:
         asked = []
         thread = {"tid": 1, "leaves": {"libcuda.so.1": 1}, "chain": ["libcuda.so.1"]}
 
-        class Runner:
-            def run(self, command, deadline_s, owner):
+        class Runner(ChildRunner):
+            def run(self, command, deadline_s, owner="", tool=ANY_TOOL):
                 asked.append(pids := [int(word) for word in command if word in {"7", "8", "9"}])
                 lines = []
                 for pid in pids:
@@ -256,7 +256,7 @@ class TestOtherThreads:
                     if pid == 8:
                         break
                     lines.append({"pid": pid, "threads": [thread]})
-                output = b"\n".join(json.dumps(line).encode() for line in lines)
+                output = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 ended = Ended.DEADLINE if 8 in pids else None
                 return Outcome(code=None, output=output, errors=b"", ended=ended)
 

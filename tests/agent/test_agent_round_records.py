@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from watchtower_heartbeat.page import PageView, Transfers
 
-from agent.children import ChildRunner
+from agent.children import Abandoned, ChildRunner
 from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.contents import Target
@@ -41,7 +41,7 @@ def a_target(views: Iterable[PageView | None]) -> Target:
 def take(tmp_path: Path) -> Callable[[Target, float], RankDump]:
     node = Node(tmp_path)
     node.start(7)
-    taker = RoundTaker(node.proc, PythonStacks(ChildRunner(1 << 20), ""), lambda _: None)
+    taker = RoundTaker(node.proc, PythonStacks(ChildRunner(), ""), lambda _: None)
 
     def take_one(target: Target, wait_s: float = PATIENCE_S) -> RankDump:
         (dump,) = taker.take([target], deadline=time.monotonic() + wait_s).ranks
@@ -67,7 +67,7 @@ def test_a_page_that_could_not_be_read_is_read_again(take):
 
 
 def test_a_rank_that_was_not_reached_in_time_has_a_reason(take, monkeypatch):
-    monkeypatch.setattr(RoundTaker, "_may_begin", lambda *_: False)
+    monkeypatch.setattr(Abandoned, "has_room", lambda *_: False)
     dump = take(a_target([received(4)]))
     assert dump.collectives is not None
     assert dump.collectives.failure == LATE

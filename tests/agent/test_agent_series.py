@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.children import ChildRunner
 from agent.collectors.collector import Measured, Reading
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
 from agent.procfs import Proc
@@ -168,7 +169,7 @@ class Node:
     def __init__(self) -> None:
         self.sent: list[WaitingDump] = []
         self.reporter = SeriesReporter(
-            node="n0", proc=Proc(), deliver=self.sent.append, output_lines=0
+            node="n0", proc=Proc(), deliver=self.sent.append, output_lines=0, runner=ChildRunner()
         )
         self.reporter.record([vitals(), vitals(pid=200, rank=4)], [gpu(690, 100)], 10.0)
         self.ranks = [found(100, 3), found(200, 4), found(300, 3, owner="uid:2")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import ChildRunner, Outcome
+from agent.children import ANY_TOOL, ChildRunner, Outcome, Tool
 from agent.dumpers.kernel_state import KernelTables
 from agent.dumpers.watched_descriptors import ThreadId, WatchedDescriptors
 from agent.procfs import Proc
@@ -21,12 +21,12 @@ class Runner(ChildRunner):
     """Answers as the child would, instead of starting it."""
 
     def __init__(self, output: bytes) -> None:
-        super().__init__(1 << 20)
+        super().__init__()
         self._output = output
         self.asked: list[str] = []
 
     def run(
-        self, command: object, deadline_s: float, owner: str = "", memory_bytes: int = 0
+        self, command: object, deadline_s: float, owner: str = "", tool: Tool = ANY_TOOL
     ) -> Outcome:
         assert isinstance(command, list)
         self.asked = command[command.index("agent.dumpers.watched_child") + 2 :]

@@ -250,11 +250,12 @@ def _wait(init: Init, until: float) -> bool:
     return False
 
 
-def main(agent: str) -> None:
+def main() -> None:
     """Print lines until the input is closed, or until there is nothing to read.
 
-    `agent`: pid of the agent.
+    The argument is the pid of the agent.
     """
+    agent = sys.argv[1]
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(NAME + agent, encoding="ascii")
     init = Init()

@@ -10,14 +10,13 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-import agent
+from agent.children import child_command
 from agent.collectors.gpu.program import NAME
 from agent.procfs import parse_stat
 
@@ -91,13 +90,6 @@ class NodeReading(msgspec.Struct):
     """By kind of call: the counts of buckets, and the sum of seconds."""
 
 
-_START = (
-    "import sys; sys.path += sys.argv[1:3]; from agent.collectors.gpu.program import main; "
-    "main(sys.argv[3])"
-)
-PACKAGES = str(Path(agent.__file__).parents[1])
-"""The folder of our packages."""
-
 _DECODER = msgspec.json.Decoder(NodeReading)
 
 
@@ -158,10 +150,10 @@ class NvmlProcess:
         keep = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
         }
-        folders = (str(Path(binding.origin).parent), PACKAGES)
+        folder = str(Path(binding.origin).parent)
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, *folders, str(os.getpid())],
+                child_command("agent.collectors.gpu.program", str(os.getpid()), folders=[folder]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

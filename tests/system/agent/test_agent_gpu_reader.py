@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import PACKAGES
 from agent.collectors.gpu.program import NAME
-from agent.collectors.gpu.reading import PACKAGES, find_abandoned
+from agent.collectors.gpu.reading import find_abandoned
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
 from tests.system.agent.agent_processes import STOPS_S, Victim
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
@@ -29,7 +30,7 @@ def test_the_child_ends_with_its_agent_and_is_no_abandoned_one(gpus: Gpus):
     gpus.wait_for("pci:0000:3a:00", "gpu_pattern.working")
     child = gpus.collector._process._child
     assert child is not None
-    assert os.fsencode(PACKAGES) in Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0")
+    assert os.fsencode(PACKAGES) in Path(f"/proc/{child.pid}/cmdline").read_bytes()
     assert find_abandoned("/proc") is None  # its agent lives
     gpus.collector.stop()
     child.wait(timeout=10)

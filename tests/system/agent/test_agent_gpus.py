@@ -12,8 +12,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agent.children import PACKAGES
 from agent.collectors.gpu.collector import Nvml
-from agent.collectors.gpu.reading import PACKAGES
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
 from watchtower.drills.compiling import find_compiler

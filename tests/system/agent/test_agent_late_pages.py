@@ -21,7 +21,7 @@ def steps_of(victim: Victim, *, children: bool) -> int:
     stat = Proc().stat(victim.pid)
     assert stat is not None
     target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=lambda: None)
-    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(1 << 20), ""), lambda _: None)
+    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(), ""), lambda _: None)
     taken = taker.take([target], deadline=time.monotonic() + PATIENCE_S, children=children)
     return taken.ranks[0].step
 
@@ -45,6 +45,6 @@ def test_the_page_of_a_parent_is_not_that_of_its_child(start: Callable[..., Vict
     stat = Proc().stat(pid)
     assert stat is not None
     target = Target(rank=0, pid=pid, start_time=stat.start_time, read_page=lambda: None)
-    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(1 << 20), ""), lambda _: None)
+    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(), ""), lambda _: None)
     (dump,) = taker.take([target], deadline=time.monotonic() + PATIENCE_S).ranks
     assert dump.step == -1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Outcome
+from agent.children import ANY_TOOL, ChildRunner, Outcome, Tool
 from agent.dumpers import native_child
 from agent.dumpers.native_child import (
     LEAST_SAMPLES,
@@ -27,7 +27,6 @@ from agent.dumpers.native_child import (
     sample_processes,
 )
 from agent.dumpers.native_places import (
-    MAX_NATIVE_OUTPUT_BYTES,
     PLACES_DEADLINE_S,
     NativePlaces,
     ThreadSamples,
@@ -157,7 +156,7 @@ class Runner(ChildRunner):
     """A runner that notes when each child has to end."""
 
     def __init__(self) -> None:
-        super().__init__(MAX_NATIVE_OUTPUT_BYTES)
+        super().__init__()
         self.ends: list[float] = []
 
     def run(
@@ -165,10 +164,10 @@ class Runner(ChildRunner):
         command: Sequence[str],
         deadline_s: float,
         owner: str = "",
-        memory_bytes: int = MAX_TOOL_MEMORY_BYTES,
+        tool: Tool = ANY_TOOL,
     ) -> Outcome:
         self.ends.append(time.monotonic() + deadline_s)
-        return super().run(command, deadline_s, owner, memory_bytes)
+        return super().run(command, deadline_s, owner, tool)
 
 
 def test_a_process_that_hangs_the_child_costs_no_other_one_its_place(tmp_path):

@@ -57,7 +57,7 @@ needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no
 
 @pytest.fixture
 def runner() -> ChildRunner:
-    return ChildRunner(4 << 20)
+    return ChildRunner()
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_process_that_is_stopped_while_it_is_sampled_is_not_attached_to(start)
                 wait_until(lambda: state_of(victim.pid) == "T", "it is stopped")
             return outcome
 
-    assert "state T" in read(Runner(4 << 20), victim.pid).failure
+    assert "state T" in read(Runner(), victim.pid).failure
     assert (state_of(victim.pid), tracer_of(victim.pid)) == ("T", "0")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
-from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.perf_clock import find_sampling_error
-from agent.dumpers.python_stacks import MAX_PY_SPY_OUTPUT_BYTES, PythonStacks, find_py_spy
+from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumps.contents import Target
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
@@ -47,9 +47,9 @@ def begin(victim: Victim, folder: Path, trains: str) -> Callable[[], ThreadDump 
     victim.wait_for("begun")
     taker = RoundTaker(
         Proc(),
-        PythonStacks(ChildRunner(MAX_PY_SPY_OUTPUT_BYTES), find_py_spy()),
+        PythonStacks(ChildRunner(), find_py_spy()),
         lambda _: None,
-        native=NativePlaces(Proc(), ChildRunner(MAX_NATIVE_OUTPUT_BYTES)),
+        native=NativePlaces(Proc(), ChildRunner()),
     )
     stat = Proc().stat(victim.pid)
     assert stat is not None

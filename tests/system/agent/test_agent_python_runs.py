@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
-from agent.dumpers.native_places import MAX_RUNS_OUTPUT_BYTES, PythonRuns
+from agent.dumpers.native_places import PythonRuns
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_runs_child import MainThread
 from agent.procfs import Proc
@@ -45,7 +45,7 @@ def test_a_wait_that_ends_is_told_from_one_that_lasts(start: Start, library: Pat
     ):
         victim.do(f"import ctypes; lib = ctypes.CDLL({str(library)!r})")
         victim.begin(code if victim is not steps else f"exec({code!r})")
-    runs = PythonRuns(Proc(), ChildRunner(MAX_RUNS_OUTPUT_BYTES))
+    runs = PythonRuns(Proc(), ChildRunner())
     pids = [steps.pid, spins.pid, sleeps.pid]
     # The first samples may still see them begin.
     found = wait_until(
@@ -68,5 +68,5 @@ def test_a_process_that_cannot_be_sampled_is_not_known(start: Start) -> None:
     ended, lives = start(), start()
     ended.process.kill()
     ended.process.wait()
-    runs = PythonRuns(Proc(), ChildRunner(MAX_RUNS_OUTPUT_BYTES))
+    runs = PythonRuns(Proc(), ChildRunner())
     assert runs.find([ended.pid, lives.pid], 0.2, "").keys() == {lives.pid}

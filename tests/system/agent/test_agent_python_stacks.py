@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import ChildRunner, Outcome
+from agent.children import ChildRunner, Outcome, Tool
 from agent.dumpers.kernel_state import read_kernel_wait
-from agent.dumpers.python_stacks import PythonStacks, find_py_spy
+from agent.dumpers.python_stacks import PY_SPY, PythonStacks, find_py_spy
 from agent.dumps.contents import Target
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
@@ -28,7 +28,7 @@ Start = Callable[..., Victim]
 
 @pytest.fixture
 def runner() -> ChildRunner:
-    return ChildRunner(1 << 20)
+    return ChildRunner()
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_a_tool_is_killed_with_its_children_when_the_agent_stops(
 
 def test_a_tool_that_prints_without_end_is_killed(tmp_path: Path) -> None:
     tool = a_tool(tmp_path / "prints", "while True: print('x' * 10000)")
-    outcome = ChildRunner(100_000).run([tool], PATIENCE_S)
+    outcome = ChildRunner().run([tool], PATIENCE_S, tool=Tool(max_output_bytes=100_000))
     assert outcome.code is None
     assert len(outcome.output) < 1_000_000
 
@@ -240,15 +240,16 @@ def test_tools_that_cannot_be_killed_are_not_started_without_end(
     tool.chmod(0o755)
     for _ in range(2):
         began = time.monotonic()
-        assert runner.run([str(tool)], 0.5).code is None
+        assert runner.run([str(tool)], 0.5, tool=PY_SPY).code is None
         assert time.monotonic() - began < PATIENCE_S / 2
     dump = PythonStacks(runner, str(tool)).dump(7)
     assert dump.failure is not None
     assert "2 earlier tools hang and cannot be killed" in dump.failure.help_text
-    assert runner.run(["true"], PATIENCE_S, "uid:2000").code == 0  # on another owner's process
+    assert runner.run(["true"], PATIENCE_S, "uid:2000", PY_SPY).code == 0  # another owner's
+    assert runner.run(["true"], PATIENCE_S, tool=Tool(name="other")).code == 0  # of another kind
     (freezer / "freezer.state").write_text("THAWED")
     wait_until(lambda: not (freezer / "tasks").read_text(), "they die")
-    assert runner.run(["true"], PATIENCE_S).code == 0
+    assert runner.run(["true"], PATIENCE_S, tool=PY_SPY).code == 0
 
 
 def test_a_torn_dump_is_tried_again_and_kept_when_it_stays_torn(

@@ -16,7 +16,7 @@ import pytest
 
 from agent.children import ChildRunner
 from agent.dumpers.native_functions import Moment, NativeFunctionReader
-from agent.dumpers.native_places import MAX_NATIVE_OUTPUT_BYTES, NativePlaces
+from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import find_py_spy
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
@@ -61,7 +61,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def places() -> NativePlaces:
-    return NativePlaces(PROC, ChildRunner(MAX_NATIVE_OUTPUT_BYTES))
+    return NativePlaces(PROC, ChildRunner())
 
 
 def begin(start: Callable[..., Victim], log: Path) -> Victim:
@@ -85,7 +85,7 @@ def test_its_native_functions_are_those_of_nccl(start, log):
     wait_until(lambda: b"partner" in PROC.try_read(victim.pid, "wchan"), "it opens the pipe")
     stat = PROC.stat(victim.pid)
     assert stat is not None
-    reader = NativeFunctionReader(PROC, ChildRunner(4 << 20), find_py_spy())
+    reader = NativeFunctionReader(PROC, ChildRunner(), find_py_spy())
     reader.read(victim.pid, stat.start_time, "uid:0")
     found = reader.recall(victim.pid, stat.start_time, Moment())
     assert found is not None

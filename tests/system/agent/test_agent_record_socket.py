@@ -40,7 +40,7 @@ def take_round(victims: list[Victim]) -> Round:
                 read_page=lambda view=view: view,
             )
         )
-    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(1 << 20), ""), lambda _: None)
+    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(), ""), lambda _: None)
     return taker.take(targets, deadline=time.monotonic() + PATIENCE_S)
 
 

@@ -24,7 +24,7 @@ PROGRAM = "def f():\n    for x in y:\n        while x:\n            g()\n"
 
 @pytest.fixture
 def runner() -> ChildRunner:
-    return ChildRunner(1 << 20)
+    return ChildRunner()
 
 
 @pytest.fixture
@@ -150,8 +150,8 @@ def test_a_child_that_breaks_is_no_harm(
     pid = start(RANK="0").pid
     for broken in (
         "raise SystemExit(1)",
-        "print('begun\\nno json')",
-        "print('begun\\n{\"loops\": [[1], [2]]}')",
+        "print('{}\\nno json')",
+        "print('{}\\n{\"loops\": [[1], [2]]}')",
     ):
         monkeypatch.setattr("agent.children._START", broken)
         assert fill(loops, pid, a_stack(source, 4)) == [UNKNOWN]

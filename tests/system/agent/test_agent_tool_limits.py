@@ -30,7 +30,7 @@ MB = 1 << 20
 
 @pytest.fixture
 def runner() -> ChildRunner:
-    return ChildRunner(4 * MB)
+    return ChildRunner()
 
 
 def run_python(runner: ChildRunner, statements: str, deadline_s: float = PATIENCE_S):
@@ -82,7 +82,7 @@ def test_a_source_file_of_the_longest_kind_fits_the_limit(
     os.utime(source, (1, 1))
     frame = Frame(function="f", file=str(source), line=5)
     stack = Stack(digest="d", frames=(frame,))
-    loops = SourceLoops(Proc(), ChildRunner(MB))
+    loops = SourceLoops(Proc(), ChildRunner())
     (filled,) = loops.fill([(stack, os.getpid())], time.monotonic() + PATIENCE_S)
     assert filled.frames[0].has_source
 

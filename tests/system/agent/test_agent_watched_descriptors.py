@@ -17,7 +17,6 @@ from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.watched_child import MAX_WATCHED, read_polled
 from agent.dumpers.watched_descriptors import (
     CALLS,
-    MAX_WATCHED_OUTPUT_BYTES,
     ThreadId,
     WatchedDescriptors,
 )
@@ -50,7 +49,7 @@ def watched_by(runner: ChildRunner, *pids: int) -> list[KernelWait]:
 
 @pytest.fixture
 def runner() -> ChildRunner:
-    return ChildRunner(MAX_WATCHED_OUTPUT_BYTES)
+    return ChildRunner()
 
 
 def test_a_poll_of_one_descriptor_names_it_and_no_other_connection(

@@ -141,7 +141,7 @@ def test_an_agent_runs_with_its_token_and_shows_it_nowhere(place, tmp_path):
 def test_tools_of_the_agent_and_parts_of_a_drill_inherit_no_token(tmp_path, monkeypatch):
     for name in SECRET_VARIABLES:
         monkeypatch.setenv(name, ENVIRONMENT_TOKEN)
-    shown = ChildRunner(65536).run([shutil.which("env")], 30.0).output.decode()
+    shown = ChildRunner().run([shutil.which("env")], 30.0).output.decode()
     assert "PATH=" in shown
     assert ENVIRONMENT_TOKEN not in shown
     child = Child("env", [shutil.which("env")], tmp_path, environment={"RANK": "0"})

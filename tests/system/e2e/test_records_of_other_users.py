@@ -33,7 +33,7 @@ proc, deadline = Proc(), time.monotonic() + 30
 asked = ask_recorders(proc, pid, path, read_kernel_wait(proc, pid), deadline)
 print(len(asked.records), asked.failure)
 stack = make_stack((Frame(function="hang", file=program, line=30),))
-(filled,) = SourceLoops(proc, ChildRunner(1 << 20)).fill([(stack, pid)], deadline)
+(filled,) = SourceLoops(proc, ChildRunner()).fill([(stack, pid)], deadline)
 print(filled.frames[0].loops)
 """
 
