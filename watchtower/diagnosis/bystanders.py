@@ -29,12 +29,7 @@ MAX_QUOTED_THREADS = 3
 """Threads quoted per rank: a pool's others most often do the same, and the dump has them all."""
 
 STUCK_STATES = frozenset(
-    {
-        ProcessState.STOPPED,
-        ProcessState.TRACED,
-        ProcessState.UNINTERRUPTIBLE,
-        ProcessState.ZOMBIE,
-    }
+    {ProcessState.STOPPED, ProcessState.TRACED, ProcessState.UNINTERRUPTIBLE, ProcessState.ZOMBIE}
 )
 """States of a child that delivers nothing."""
 

@@ -58,9 +58,7 @@ NO_HEARTBEATS = Doubt(
     "no rank has heartbeats, so only stack samples show that the job has stopped",
 )
 SERVES_CLIENTS = Doubt(
-    "serves_clients",
-    CANDIDATE,
-    "{suspects} waits for clients, and the job may have nothing to do",
+    "serves_clients", CANDIDATE, "{suspects} waits for clients, and the job may have nothing to do"
 )
 
 

@@ -51,9 +51,7 @@ CAME_OUT = Doubt(
     "came_out", CANDIDATE, "{suspects} just left a collective that other ranks are still in"
 )
 ALL_GO_ON = Doubt(
-    "all_go_on",
-    CANDIDATE,
-    "the stacks changed between two samples, so possibly no rank is blocked",
+    "all_go_on", CANDIDATE, "the stacks changed between two samples, so possibly no rank is blocked"
 )
 MAY_BE_MOVING = Doubt(
     "may_be_moving", 0.85, "{suspects} may still make progress: no two samples show the same stack"

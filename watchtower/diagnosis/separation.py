@@ -239,9 +239,7 @@ def _find_memory_errors(picture: Picture) -> Iterator[tuple[Position, Observatio
 # Events
 
 
-def _events(
-    names: tuple[str, ...],
-) -> Callable[[Picture], Iterator[tuple[Position, Observation]]]:
+def _events(names: tuple[str, ...]) -> Callable[[Picture], Iterator[tuple[Position, Observation]]]:
     """Return a function that yields the ranks about which such an event was observed."""
 
     def find(picture: Picture) -> Iterator[tuple[Position, Observation]]:
@@ -467,12 +465,7 @@ KINDS: tuple[Kind, ...] = (
         _SUPPORTS,
     ),
     Kind(
-        "CPU",
-        _BEHIND,
-        _where(_computes),
-        "CPU is used by {ranks} only",
-        _SUPPORTS,
-        is_mutual=True,
+        "CPU", _BEHIND, _where(_computes), "CPU is used by {ranks} only", _SUPPORTS, is_mutual=True
     ),
     Kind(
         "running",

@@ -10,19 +10,10 @@ from collections.abc import Sequence
 
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
-from watchtower.evidence.frames import (
-    FrameClass,
-    StackReading,
-)
+from watchtower.evidence.frames import FrameClass, StackReading
 from watchtower.evidence.native import DEVICE_WAIT
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import (
-    clean,
-    count_ranks,
-    format_duration,
-    join_sentences,
-    join_words,
-)
+from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, join_words
 
 BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
 """Calls whose name says nothing without the line that makes them."""
@@ -36,10 +27,7 @@ SHOWN_S = 1.0
 MAX_NAMED = 8
 """Ranks named in the middle of a sentence; more are counted."""
 
-NAMES_OF_HIDDEN_WAITS = {
-    FrameClass.BACKWARD: "backward",
-    FrameClass.DEVICE: DEVICE_WAIT,
-}
+NAMES_OF_HIDDEN_WAITS = {FrameClass.BACKWARD: "backward", FrameClass.DEVICE: DEVICE_WAIT}
 
 
 def name_rank(position: Position) -> str:

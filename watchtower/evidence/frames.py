@@ -149,11 +149,7 @@ TRAITS: Mapping[FrameClass, ClassTraits] = {
         names_wait=True,
     ),
     FrameClass.CHILD: ClassTraits(
-        is_busy_elsewhere=True,
-        is_work=True,
-        may_be_saving=True,
-        names_wait=True,
-        is_own_code=True,
+        is_busy_elsewhere=True, is_work=True, may_be_saving=True, names_wait=True, is_own_code=True
     ),
     FrameClass.THREAD: ClassTraits(
         may_hide_collective=True,

@@ -167,8 +167,7 @@ def classify_wait(wait: KernelWait) -> WaitReading:
     if not name_target(wait):
         return WaitReading(wait_class=_narrow(pattern.wait_class, wait.target), text=text)
     return WaitReading(
-        wait_class=_narrow(pattern.wait_class, wait.target),
-        text=f"{text} on {name_target(wait)}",
+        wait_class=_narrow(pattern.wait_class, wait.target), text=f"{text} on {name_target(wait)}"
     )
 
 

@@ -13,12 +13,7 @@ from itertools import chain
 from typing import Any
 
 from watchtower.evidence.facts import TextPattern, part, read_facts, whole
-from watchtower.evidence.frames import (
-    FrameClass,
-    StackReading,
-    last_component,
-    read_stack,
-)
+from watchtower.evidence.frames import FrameClass, StackReading, last_component, read_stack
 from watchtower.evidence.kernel import ASLEEP, WaitReading
 from watchtower.evidence.native import at_training_thread, waits_for_device
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
@@ -55,11 +50,7 @@ def _read_place(entry: dict[str, Any]) -> WaitPlace:
 
 _TABLE = read_facts("wait_places")
 _CALLED = tuple(
-    _Called(
-        file=part(entry["file"]),
-        function=whole(entry["function"]),
-        place=_read_place(entry),
-    )
+    _Called(file=part(entry["file"]), function=whole(entry["function"]), place=_read_place(entry))
     for entry in _TABLE["frame"]
 )
 _BLOCKED = tuple(

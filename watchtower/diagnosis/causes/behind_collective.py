@@ -7,14 +7,7 @@ confident answer.
 
 from __future__ import annotations
 
-from watchtower.diagnosis.accusation import (
-    CANDIDATE,
-    MAX_QUOTED,
-    Accusation,
-    Doubt,
-    Reason,
-    Tier,
-)
+from watchtower.diagnosis.accusation import CANDIDATE, MAX_QUOTED, Accusation, Doubt, Reason, Tier
 from watchtower.diagnosis.advice import DUMP_THREADS, READ_CODE, WAIT_PLACE
 from watchtower.diagnosis.bystanders import write_child
 from watchtower.diagnosis.deaths import write_ending
@@ -44,14 +37,10 @@ WHOM = (
 
 COARSE = Doubt("coarse", 0.8, "the stack of {suspects} fits none of the known causes")
 PAIR = Doubt(
-    "pair",
-    0.6,
-    "there are only two ranks, and either may be in a call that the other never makes",
+    "pair", 0.6, "there are only two ranks, and either may be in a call that the other never makes"
 )
 NO_ANSWER = Doubt(
-    "no_answer",
-    CANDIDATE,
-    "{suspects} may wait like the others: the samples do not show it",
+    "no_answer", CANDIDATE, "{suspects} may wait like the others: the samples do not show it"
 )
 HAD_NOT_GIVEN_UP = Doubt(
     "had_not_given_up",

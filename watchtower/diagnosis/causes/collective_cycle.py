@@ -30,9 +30,7 @@ SHORT_CYCLE = 2
 """Two who wait for each other in two groups take them in two orders."""
 
 OTHER_MESSAGES = Doubt(
-    "other_messages",
-    CANDIDATE,
-    "the messages may have been sent by isend(), which is not counted",
+    "other_messages", CANDIDATE, "the messages may have been sent by isend(), which is not counted"
 )
 CYCLE_UNPROVEN = Doubt(
     "cycle_unproven",
@@ -41,9 +39,7 @@ CYCLE_UNPROVEN = Doubt(
 )
 MIXED_CYCLE = Doubt("mixed_cycle", 0.55, "a skipped or repeated call would cause the same cycle")
 ONE_OF_CYCLE = Doubt(
-    "one_of_cycle",
-    0.55,
-    "one rank may have called the wrong group, and it is not known which rank",
+    "one_of_cycle", 0.55, "one rank may have called the wrong group, and it is not known which rank"
 )
 
 COMPARE_ORDER = (

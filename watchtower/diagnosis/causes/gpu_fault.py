@@ -21,14 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from watchtower.diagnosis.accusation import (
-    CANDIDATE,
-    MAX_QUOTED,
-    Accusation,
-    Doubt,
-    Tier,
-    of_rank,
-)
+from watchtower.diagnosis.accusation import CANDIDATE, MAX_QUOTED, Accusation, Doubt, Tier, of_rank
 from watchtower.diagnosis.advice import RESTART_BEFORE_STEP
 from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
@@ -294,10 +287,7 @@ def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusat
         cause=cause,
         tier=Tier.PROGRESS,
         suspects=(suspect,),
-        reasons=(
-            of_rank("gpu", LOAD_WEIGHT, suspect, text),
-            *step_reason(picture, suspect),
-        ),
+        reasons=(of_rank("gpu", LOAD_WEIGHT, suspect, text), *step_reason(picture, suspect)),
         doubts=tuple(doubt for doubt, holds in named if holds),
         why=lambda _: f"waits for its device, but {text}",
         advice=(advice, RESTART_BEFORE_STEP),

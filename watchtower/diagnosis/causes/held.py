@@ -11,14 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from watchtower.diagnosis.accusation import (
-    CANDIDATE,
-    MAX_QUOTED,
-    Accusation,
-    Doubt,
-    Reason,
-    Tier,
-)
+from watchtower.diagnosis.accusation import CANDIDATE, MAX_QUOTED, Accusation, Doubt, Reason, Tier
 from watchtower.diagnosis.advice import name_tracer
 from watchtower.diagnosis.domain import IN_GPU_DRIVER, Line
 from watchtower.diagnosis.picture import Picture
@@ -42,9 +35,7 @@ WHOM_OF_IO = (
 )
 
 ALL_BLOCKED = Doubt(
-    "all_blocked",
-    CANDIDATE,
-    "all ranks on several nodes are blocked, so they may share the cause",
+    "all_blocked", CANDIDATE, "all ranks on several nodes are blocked, so they may share the cause"
 )
 
 CONTINUE_IT = "on {node}: `kill -CONT {pid}` resumes the process; nothing is lost"

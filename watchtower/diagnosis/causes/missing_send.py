@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watchtower.diagnosis.accusation import (
-    CANDIDATE,
-    Accusation,
-    Doubt,
-    Reason,
-    Tier,
-    of_rank,
-)
+from watchtower.diagnosis.accusation import CANDIDATE, Accusation, Doubt, Reason, Tier, of_rank
 from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position

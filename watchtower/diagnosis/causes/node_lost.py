@@ -20,13 +20,7 @@ from watchtower.evidence.case import NodeEvidence, Presence
 from watchtower.evidence.exits import DeathKind
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import (
-    clean,
-    count_ranks,
-    format_duration,
-    join_sentences,
-    join_words,
-)
+from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, join_words
 
 WHOM = (Line(Domain.NODE),)
 
@@ -42,9 +36,7 @@ MAX_NODES = 4
 """Nodes named in a summary; the others are counted."""
 
 AGENT_ALONE = Doubt(
-    "agent_alone",
-    0.92,
-    "only the agent of the node may be gone, and a rank of that node may hang",
+    "agent_alone", 0.92, "only the agent of the node may be gone, and a rank of that node may hang"
 )
 NODE_LEFT_EARLIER = Doubt(
     "node_left_earlier", CANDIDATE, "the job made steps after the node stopped reporting"

@@ -43,19 +43,13 @@ LINE_WEIGHT = LOOP_WEIGHT = ODD_WEIGHT = 0.6
 """One side against all the others, or a count that is one off; either fits one fault only."""
 
 LINES_ALONE = Doubt(
-    "lines_alone",
-    0.75,
-    "only source lines show which calls differ: there are no collective logs",
+    "lines_alone", 0.75, "only source lines show which calls differ: there are no collective logs"
 )
 LINES_MAY_FIT = Doubt(
-    "lines_may_fit",
-    CANDIDATE,
-    "without collective logs, calls at these lines may belong together",
+    "lines_may_fit", CANDIDATE, "without collective logs, calls at these lines may belong together"
 )
 CONDITION_UNKNOWN = Doubt(
-    "condition_unknown",
-    0.8,
-    "the sources do not show whether a loop ended or a condition differs",
+    "condition_unknown", 0.8, "the sources do not show whether a loop ended or a condition differs"
 )
 MAY_HAVE_LEFT_OUT = Doubt(
     "may_have_left_out",

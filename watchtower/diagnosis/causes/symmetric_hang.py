@@ -62,15 +62,10 @@ TAKEN_BY_ROOT = frozenset({"reduce", "gather"})
 one each, and then wait for each other while those that were served go on."""
 
 SAME_LINE = Doubt(
-    "same_line",
-    0.6,
-    "no collective log shows whether a rank is at this line in another iteration",
+    "same_line", 0.6, "no collective log shows whether a rank is at this line in another iteration"
 )
 RANK_DIFFERS = Doubt(
-    "rank_differs",
-    CANDIDATE,
-    "something measured separates a rank from the others",
-    halves=True,
+    "rank_differs", CANDIDATE, "something measured separates a rank from the others", halves=True
 )
 MAY_BE_UNRELATED = Doubt(
     "may_be_unrelated",
@@ -78,9 +73,7 @@ MAY_BE_UNRELATED = Doubt(
     "what separates {suspects} from the others may have another reason",
 )
 SOME_LEFT = Doubt(
-    "some_left",
-    0.7,
-    "some ranks have left the call, so the others may wait for something else",
+    "some_left", 0.7, "some ranks have left the call, so the others may wait for something else"
 )
 CALL_QUEUED = Doubt(
     "call_queued",
@@ -102,9 +95,7 @@ COUNTS_APART = Doubt(
     "counts_apart", CANDIDATE, "some ranks are several calls ahead, and may count other calls"
 )
 ROOTS_MAY_DIFFER = Doubt(
-    "roots_may_differ",
-    CANDIDATE,
-    "ranks that passed different roots would wait in the same way",
+    "roots_may_differ", CANDIDATE, "ranks that passed different roots would wait in the same way"
 )
 
 COMPARE_ROOTS = "compare the root (src / dst) that each rank passed"

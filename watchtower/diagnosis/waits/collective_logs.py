@@ -17,12 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from watchtower.evidence.case import Case
 from watchtower.evidence.collective_log import CallLog, advances, last_with_logs
-from watchtower.wire.collectives import (
-    PeerTransfers,
-    ProcessGroup,
-    format_members,
-    parse_members,
-)
+from watchtower.wire.collectives import PeerTransfers, ProcessGroup, format_members, parse_members
 from watchtower.wire.dumps import RankDump
 
 MEMBERS_PER_RANK = 64
@@ -213,11 +208,7 @@ def _read_group(group: ProcessGroup, limit: int) -> Group | None:
     except ValueError:
         return None
     return Group(
-        id=group.id,
-        members=members,
-        name=group.name,
-        order=group.order,
-        library=group.library,
+        id=group.id, members=members, name=group.name, order=group.order, library=group.library
     )
 
 

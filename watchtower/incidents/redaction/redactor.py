@@ -100,9 +100,7 @@ class Redactor:
         if frame.library and is_public_file(frame.file):
             return frame
         return replace(
-            frame,
-            function=self.words.redact(frame.function),
-            file=self.words.redact(frame.file),
+            frame, function=self.words.redact(frame.function), file=self.words.redact(frame.file)
         )
 
     def stack(self, stack: Stack) -> Stack:
