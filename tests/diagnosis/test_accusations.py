@@ -4,16 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.diagnosis.named import ADVICE, DOUBTS
 from watchtower import diagnosis
 from watchtower.diagnosis.accusation import (
     CANDIDATE,
+    MAX_CONFIDENCE,
     MIN_CONFIDENCE,
     STACK_MISSING,
     Accusation,
     Reason,
     Tier,
+    weigh,
 )
 from watchtower.diagnosis.causes.behind_collective import PAIR
 from watchtower.diagnosis.causes.gpu_fault import ACTIONS as ADVISED_ACTIONS
@@ -75,3 +79,33 @@ class TestLimits:
 
     def test_a_contradiction_is_a_limit_too(self):
         assert self.limits(0.9, LEADS, STACK_MISSING) == ["leads"]
+
+
+def some(family, weight):
+    return family, weight
+
+
+def test_two_families_are_surer_than_one():
+    assert weigh([some("stacks", 0.5), some("kernel", 0.5)]) == 0.75
+
+
+def test_repeating_a_family_adds_nothing():
+    assert weigh([some("stacks", 0.5), some("stacks", 0.4)]) == 0.5
+
+
+def test_a_contradiction_halves():
+    assert weigh([some("stacks", 0.8)], [LEADS]) == 0.4
+
+
+def test_a_ceiling_caps():
+    assert weigh([some("stacks", 0.9)], [STACK_MISSING]) == STACK_MISSING.ceiling
+
+
+def test_no_evidence_is_no_confidence():
+    assert weigh([]) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0, 1)), max_size=20))
+def test_confidence_grows_with_evidence_and_is_never_certain(weights):
+    evidence = [some(source, weight) for source, weight in weights]
+    assert 0 <= weigh(evidence[1:]) <= weigh(evidence) <= MAX_CONFIDENCE

@@ -1,4 +1,8 @@
+from dataclasses import fields
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.diagnosis.builders import (
     FETCHING,
@@ -13,9 +17,21 @@ from tests.diagnosis.builders import (
     IN_USER_CODE,
     REQUESTING,
     SAVING,
+    a_stack,
     frames,
 )
-from watchtower.evidence.frames import PATTERNS, classify_frame, read_stack
+from tests.diagnosis.strategies import STACKS
+from watchtower.evidence.frames import (
+    PATTERNS,
+    TRAITS,
+    ClassTraits,
+    FrameClass,
+    classify_frame,
+    describe_frames,
+    group_stacks,
+    merge_stacks,
+    read_stack,
+)
 
 
 def class_of(text):
@@ -352,3 +368,110 @@ def test_a_wait_that_runs_user_code_has_not_begun_whoever_wraps_it():
     assert read_stack(frames(text)).frame_class.value == "user"
     saved = text.replace("train /job", "save_checkpoint /job")
     assert read_stack(frames(saved)).frame_class.value == "checkpoint"
+
+
+IMPLIED = [
+    ("waits_for_ranks", "shows_wait_for_ranks"),
+    ("waits_for_ranks", "may_spin_in_wait"),
+    ("waits_for_ranks", "names_wait"),
+    ("waits_if_asleep", "may_hide_collective"),
+    ("hides_any_call", "may_hide_collective"),
+    ("hides_any_call", "may_be_at_lock"),
+    ("may_be_at_lock", "may_be_saving"),
+    ("is_busy_elsewhere", "is_work"),
+]
+
+EXCLUDED = [
+    # Frames that show a wait for ranks, or work without them, hide no collective.
+    ("waits_for_ranks", "may_hide_collective"),
+    ("is_busy_elsewhere", "may_hide_collective"),
+    ("is_busy_elsewhere", "may_be_collective"),
+    ("shows_purpose", "may_be_saving"),
+    # Such a rank works, or waits inside its process.
+    ("is_work", "waits_for_thread"),
+    ("is_own_code", "shows_wait_for_ranks"),
+]
+
+
+def having(trait):
+    return {each for each in FrameClass if getattr(each.traits, trait)}
+
+
+def test_every_class_has_a_row():
+    assert TRAITS.keys() == set(FrameClass)
+
+
+@pytest.mark.parametrize("trait", [field.name for field in fields(ClassTraits)])
+def test_every_trait_is_that_of_some_classes_only(trait):
+    assert 0 < len(having(trait)) < len(FrameClass)
+
+
+@pytest.mark.parametrize(("one", "other"), IMPLIED)
+def test_a_trait_implies_another(one, other):
+    assert having(one) <= having(other)
+
+
+@pytest.mark.parametrize(("one", "other"), EXCLUDED)
+def test_no_class_has_two_traits_that_contradict(one, other):
+    assert not having(one) & having(other)
+
+
+def test_a_collective_may_be_in_a_call_that_is_shown_or_in_a_wait_for_the_device():
+    shown = having("shows_wait_for_ranks") | having("may_spin_in_wait")
+    assert having("may_be_collective") == shown
+
+
+stacks = st.dictionaries(
+    st.integers(0, 60), st.sampled_from([a_stack(text) for text in STACKS]), max_size=30
+)
+
+
+def walk_tree(node, depth=0):
+    """Return each node below the root with its depth, callers before what they call."""
+    for child in node.children:
+        yield depth, child
+        yield from walk_tree(child, depth + 1)
+
+
+@given(stacks, st.randoms(use_true_random=False))
+def test_the_order_of_merging_does_not_matter(some, order):
+    shuffled = list(some.items())
+    order.shuffle(shuffled)
+    assert merge_stacks(dict(shuffled)) == merge_stacks(some)
+    assert group_stacks(dict(shuffled)) == group_stacks(some)
+
+
+@given(stacks)
+def test_no_rank_is_lost_or_doubled(some):
+    tree = merge_stacks(some)
+    ends = [rank for _, node in [(0, tree), *walk_tree(tree)] for rank in node.ending]
+    assert sorted(ends) == sorted(some)
+    assert tree.ranks == frozenset(some)
+    members = [rank for item in group_stacks(some) for rank in item.ranks]
+    assert sorted(members) == sorted(some)
+
+
+@given(stacks)
+def test_children_share_out_the_ranks_that_go_on(some):
+    tree = merge_stacks(some)
+    for _, node in walk_tree(tree):
+        counts = [len(child.ranks) for child in node.children]
+        assert sum(counts) + len(node.ending) == len(node.ranks)
+        assert counts == sorted(counts, reverse=True)
+
+
+@given(stacks, st.integers(0, 5))
+def test_ranks_with_equal_stacks_cost_no_further_nodes(some, times):
+    again = {rank + 100 * turn: stack for rank, stack in some.items() for turn in range(times + 1)}
+    assert len(list(walk_tree(merge_stacks(again)))) == len(list(walk_tree(merge_stacks(some))))
+
+
+def test_callers_come_before_what_they_call():
+    tree = merge_stacks({0: a_stack("b x.py:2 < a x.py:1"), 1: a_stack("a x.py:1")})
+    walked = [(depth, node.frame.function, sorted(node.ranks)) for depth, node in walk_tree(tree)]
+    assert walked == [(0, "a", [0, 1]), (1, "b", [0])]
+
+
+def test_a_stack_is_one_line_and_long_ones_are_cut():
+    assert describe_frames(frames("A.b x.py:2 < a /y/z.py:1")) == "b x.py:2 < a z.py:1"
+    assert describe_frames(frames("c x.py:3 < b x.py:2 < a x.py:1"), limit=1) == "c x.py:3 < …"

@@ -1,5 +1,8 @@
 """The wait-for graph: ends and paths, on collective logs of a few ranks."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.diagnosis.builders import ranks_in
 from tests.diagnosis.recording import a_recorded_case, calls, peer
 from watchtower.diagnosis.waits.collective_logs import read_collective_logs
@@ -10,6 +13,7 @@ from watchtower.diagnosis.waits.graph import (
     WaitGraph,
     WaitPoint,
     build_wait_graph,
+    find_components,
 )
 
 DONE = calls("all_reduce")
@@ -217,3 +221,46 @@ def test_a_rank_that_has_completed_a_call_does_not_hold_it_up():
     made = {0: {"a": QUEUED, "b": QUEUED}, 1: {"b": QUEUED, "a": over}}
     graph = queued_graph_of({"a": [0, 1], "b": [0, 1]}, made, count=2)
     assert ends_of(graph) == [("point", (0,))]
+
+
+def reachable(edges, start):
+    seen, queue = {start}, [start]
+    while queue:
+        for target in edges[queue.pop()]:
+            if target not in seen:
+                seen.add(target)
+                queue.append(target)
+    return seen
+
+
+@st.composite
+def graphs(draw):
+    count = draw(st.integers(1, 9))
+    nodes = st.integers(0, count - 1)
+    return [draw(st.lists(nodes, max_size=4)) for _ in range(count)]
+
+
+@given(graphs())
+def test_two_nodes_share_a_component_when_each_reaches_the_other(edges):
+    component_of, components = find_components(edges)
+    reach = [reachable(edges, node) for node in range(len(edges))]
+    for one in range(len(edges)):
+        for other in range(len(edges)):
+            together = other in reach[one] and one in reach[other]
+            assert (component_of[one] == component_of[other]) == together
+    assert sorted(node for nodes in components for node in nodes) == list(range(len(edges)))
+
+
+@given(graphs())
+def test_a_component_comes_after_those_it_points_to(edges):
+    component_of, _ = find_components(edges)
+    for node, targets in enumerate(edges):
+        assert all(component_of[target] <= component_of[node] for target in targets)
+
+
+def test_a_deep_chain_needs_no_recursion():
+    count = 50_000
+    edges = [[node + 1] for node in range(count - 1)] + [[]]
+    _, components = find_components(edges)
+    assert components[0] == [count - 1]
+    assert len(components) == count

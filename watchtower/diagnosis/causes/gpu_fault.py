@@ -174,6 +174,9 @@ def _name_source(error: GpuError) -> str:
     return f"NVIDIA's catalogue asks for this after Xid {error.code}"
 
 
+# The driver
+
+
 def find_stuck_driver(picture: Picture) -> Accusation | None:
     """Accuse the rank whose GPU was blocked first."""
     calls = [
@@ -201,6 +204,8 @@ def find_stuck_driver(picture: Picture) -> Accusation | None:
         advice=(REBOOT_STUCK_DRIVER, RESTART_BEFORE_STEP),
     )
 
+
+# The odd GPU
 
 LOAD_WEIGHT = 0.8
 
@@ -248,7 +253,7 @@ def find_working(picture: Picture) -> Accusation | None:
     odd = _find_odd(picture)
     if odd is None or odd.use.pattern not in WORKING:
         return None
-    return _accuse(picture, odd, Cause.BEHIND_COLLECTIVE, ODD_GPU_WORKS)
+    return _accuse_odd(picture, odd, Cause.BEHIND_COLLECTIVE, ODD_GPU_WORKS)
 
 
 def find_failed(picture: Picture) -> Accusation | None:
@@ -257,7 +262,7 @@ def find_failed(picture: Picture) -> Accusation | None:
     if odd is None or odd.use.pattern in WORKING:
         return None
     is_frozen = odd.use.pattern is GpuPattern.FROZEN
-    return _accuse(picture, odd, Cause.GPU_FAULT, ODD_GPU_FROZEN if is_frozen else ODD_GPU_IDLE)
+    return _accuse_odd(picture, odd, Cause.GPU_FAULT, ODD_GPU_FROZEN if is_frozen else ODD_GPU_IDLE)
 
 
 def _find_odd(picture: Picture) -> OddGpu | None:
@@ -272,7 +277,7 @@ def _find_odd(picture: Picture) -> OddGpu | None:
     return OddGpu(*odd[0], waiting)
 
 
-def _accuse(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusation:
+def _accuse_odd(picture: Picture, odd: OddGpu, cause: Cause, advice: str) -> Accusation:
     suspect, use = odd.position, odd.use
     device, load = clean(use.device, 32), f" ({clean(use.load, 96)})" if use.load else ""
     text = (
