@@ -10,7 +10,7 @@ from tests.tower.test_incident_lists import save
 from watchtower.commands.texts import earlier_text, write_feedback
 from watchtower.tower.incident_events import Change
 from watchtower.tower.recent_answers import MAX_ANSWERS, RecentAnswers
-from watchtower.tower.similar_incidents import MAX_COUNTED
+from watchtower.views.incident import MAX_COUNTED
 from watchtower.wire.verdict import Cause
 from watchtower.writing.times import DAY
 

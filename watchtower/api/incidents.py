@@ -33,10 +33,10 @@ from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower import stored_incidents
 from watchtower.tower.export import export_incident, redact_export
 from watchtower.tower.postmortems import make_postmortem
-from watchtower.tower.similar_incidents import MAX_FOUND, SimilarList, find_similar
+from watchtower.tower.similar_incidents import MAX_FOUND, find_similar
 from watchtower.tower.stored_incidents import MAX_CURSOR, find_series, owned_verdict, read_cursor
 from watchtower.tower.tower import Tower
-from watchtower.views.incident import IncidentDetail, IncidentList, IncidentSeries
+from watchtower.views.incident import IncidentDetail, IncidentList, IncidentSeries, SimilarList
 from watchtower.views.outage import OutageView
 from watchtower.views.outage import list_outages as view_outages
 from watchtower.views.people import AckView, view_ack

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow
-from watchtower.tower.similar_incidents import SimilarList, find_similar
+from watchtower.tower.similar_incidents import find_similar
 from watchtower.tower.stored_incidents import decode_rows, list_incidents, read_rows
 from watchtower.tower.tower import Tower
 from watchtower.ui.case_parts import (
@@ -26,7 +26,7 @@ from watchtower.ui.case_parts import (
 )
 from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
-from watchtower.views.incident import IncidentOverview, view_series
+from watchtower.views.incident import IncidentOverview, SimilarList, view_series
 from watchtower.views.job import JobOverview, view_steps
 from watchtower.views.people import FeedbackView, view_feedback
 from watchtower.wire.verdict import Cause

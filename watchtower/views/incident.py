@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
+from watchtower.incidents.similar import Likeness
 from watchtower.jobs.keeper import Keeper
 from watchtower.views.moment import Moment
 from watchtower.views.people import (
@@ -346,3 +347,104 @@ def view_outputs(received: Iterable[Received]) -> Iterator[OutputView]:
                 lines=list(output.lines),
                 written_at=rfc3339(row.taken_at - output.age_s),
             )
+
+
+WINDOW_DAYS = 30
+"""Days before the incident in which the incidents of its nodes are counted."""
+
+
+MAX_COUNTED = 100
+"""Incidents of one node that are counted. A node with more needs no exact number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarIncident:
+    """An earlier incident, and what is the same in it."""
+
+    id: str
+    job: str
+    status: Status
+    cause: Cause | None
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+    opened_at: str
+    closed_at: str | None
+    same_nodes: list[str]
+    """Nodes of ranks that both verdicts name."""
+    same_lines: list[str]
+    """Lines of code of ranks that both verdicts name."""
+    same_cause: bool
+    """Whether both verdicts name the same cause."""
+    why: str
+    """The shared properties, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHistory:
+    """How often verdicts named ranks on a node in the 30 days before an incident."""
+
+    node: str
+    incident_count: int
+    """At most 100 are counted."""
+    same_line_count: int
+    """Those of them with a line of this incident."""
+    same_cause_count: int
+    """Those of them with the cause of this incident."""
+    text: str
+    """The same as a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarList:
+    """Earlier incidents with the same node, line or cause, newest first."""
+
+    items: list[SimilarIncident]
+    node_counts: list[NodeHistory]
+    """For the first nodes that the verdict names, if they had earlier incidents."""
+
+
+def count_history(node: str, recent: Sequence[Likeness]) -> NodeHistory:
+    """Return how often earlier incidents named a node. `recent`: what is the same in each."""
+    count, lines = len(recent), sum(bool(each.lines) for each in recent)
+    causes = sum(each.cause for each in recent)
+    text = "1 earlier incident" if count == 1 else f"{count} earlier incidents"
+    text = f"at least {text}" if count == MAX_COUNTED else text
+    at_line = f", {lines} at the same line" if lines else ""
+    with_cause = f", {causes} with the same cause" if causes else ""
+    return NodeHistory(
+        node=node,
+        incident_count=count,
+        same_line_count=lines,
+        same_cause_count=causes,
+        text=f"{node}: {text} in {WINDOW_DAYS} days{at_line}{with_cause}",
+    )
+
+
+def view_similar(incident: Incident, likeness: Likeness) -> SimilarIncident:
+    """Return an earlier incident, and what is the same in it."""
+    verdict = incident.verdict
+    return SimilarIncident(
+        id=incident.id,
+        job=incident.job,
+        status=incident.status,
+        cause=verdict.cause,
+        suspect_ranks=format_ranks(suspect.rank for suspect in verdict.suspects),
+        summary=verdict.summary,
+        opened_at=rfc3339(incident.opened_at),
+        closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
+        same_nodes=list(likeness.nodes),
+        same_lines=list(likeness.lines),
+        same_cause=likeness.cause,
+        why=_write_why(likeness),
+    )
+
+
+def _write_why(likeness: Likeness) -> str:
+    """Return "same node gpu-042, same line data.py:88 in __next__, same cause"."""
+    parts = [
+        *(f"same node {node}" for node in likeness.nodes),
+        *(f"same line {line}" for line in likeness.lines),
+        *(("same cause",) if likeness.cause else ()),
+    ]
+    return ", ".join(parts)
