@@ -328,7 +328,11 @@ def _describe_answer(paths: dict[str, Any], route: APIRoute) -> None:
     answer["description"] = _first_paragraph(kind if is_own else route.endpoint)
     example = EXAMPLES[kind.__name__ if is_own else route.name]
     if is_own:  # with the defaults of its fields
-        example = msgspec.to_builtins(msgspec.convert(example, kind))
+        try:
+            example = msgspec.to_builtins(msgspec.convert(example, kind))
+        except msgspec.ValidationError as error:
+            name = kind.__name__
+            raise ValueError(f"{name} in api/examples.json is not an answer: {error}") from None
     for media_type, content in answer["content"].items():
         content["example"] = example if media_type == JSON else example[media_type]
 
