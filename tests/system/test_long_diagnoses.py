@@ -14,6 +14,7 @@ from tests.diagnosis.builders import FETCHING, a_stack
 from tests.system.test_diagnoser import a_request
 from watchtower.diagnoser.messages import Request
 from watchtower.diagnoser.process import DiagnoserProcess, GaveUpError
+from watchtower.jobs.verdicts import Tries
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
@@ -42,10 +43,11 @@ def a_heavy_request() -> Request:
 
 async def keep_busy(runner: DiagnosisRunner, owner: str, request: Request) -> None:
     """Have a job diagnosed again and again, as soon as the tower does so."""
+    tries = Tries()
     while True:
         began = time.monotonic()
         with contextlib.suppress(NotDiagnosedError):
-            await runner.run(owner, owner, "", lambda: lambda: request)
+            await runner.run(owner, owner, "", tries, lambda: lambda: request)
         await asyncio.sleep(REST * (time.monotonic() - began))
 
 
@@ -58,7 +60,7 @@ async def measure_victim(owners: int, times: int) -> list[float]:
     )
     tasks: list[asyncio.Task[None]] = []
     try:
-        await runner.run("warm", "warm", "", lambda: lambda: small)
+        await runner.run("warm", "warm", "", Tries(), lambda: lambda: small)
         tasks += [
             asyncio.create_task(keep_busy(runner, f"o{number}", heavy)) for number in range(owners)
         ]
@@ -66,7 +68,7 @@ async def measure_victim(owners: int, times: int) -> list[float]:
         took_s = []
         for _ in range(times):
             began = time.monotonic()
-            await runner.run("victim", "victim", "", lambda: lambda: small)
+            await runner.run("victim", "victim", "", Tries(), lambda: lambda: small)
             took_s.append(time.monotonic() - began)
             await asyncio.sleep(0.3)
         return took_s
