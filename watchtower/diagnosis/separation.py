@@ -363,9 +363,8 @@ def _find_sleeping(picture: Picture) -> Iterator[tuple[Position, None]]:
 def _part(
     picture: Picture, holds: Callable[[Position], bool], of_others: Callable[[Position], bool]
 ) -> Iterator[tuple[Position, None]]:
-    found = [item for item in picture.live if holds(item)]
-    if all(item in found or of_others(item) for item in picture.live):
-        yield from ((item, None) for item in found)
+    if all(holds(item) or of_others(item) for item in picture.live):
+        yield from ((item, None) for item in picture.live if holds(item))
 
 
 def _always_sleeps(position: Position) -> bool:
