@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 
-from watchtower_heartbeat.beating import Heartbeat, check_loss, is_on_device
+from watchtower_heartbeat.beating import Heartbeat, check_loss, is_on_device, open_page
 from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, harmless
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.layout import UNKNOWN
@@ -57,13 +57,18 @@ class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # know
 
     @harmless
     def setup(self, trainer: Trainer, *_: object, **__: object) -> None:
-        """Set the rank: Lightning's own launcher does not put it in the environment."""
-        if trainer.world_size > 1 and read_identity(os.environ)["rank"] == UNKNOWN:
-            Heartbeat(
-                rank=trainer.global_rank,
-                world_size=trainer.world_size,
-                local_rank=trainer.local_rank,
-            )
+        """Make the page of a rank: Lightning's own launcher puts none in the environment of the
+        process that it starts from, or only after that has imported this package."""
+        if trainer.world_size <= 1:
+            return
+        if read_identity(os.environ)["rank"] != UNKNOWN:
+            open_page()
+            return
+        Heartbeat(
+            rank=trainer.global_rank,
+            world_size=trainer.world_size,
+            local_rank=trainer.local_rank,
+        )
 
     @harmless
     def on_train_batch_start(self, *_: object, **__: object) -> None:
