@@ -42,7 +42,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (`commands.exit_codes`)."""
+    """Run one command; returns its exit code (`commands.client`)."""
     args = make_parser().parse_args(argv)
     run: Run = args.run
     try:

@@ -1,6 +1,6 @@
 """The configuration file (TOML), and which values it may contain. Each error names key and value.
 
-[detection]  when a job is suspect, hung or slow: the settings of `core.policy.Policy`
+[detection]  when a job is suspect, hung or slow: the settings of `policy.Policy`
 [tower]      host, port, data_dir, token files, certificate
 [retention]  how much history is kept: the settings of `store.retention.Retention`
 [alerts]     where the tower itself sends alerts: the settings of `alerts.settings`

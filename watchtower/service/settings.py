@@ -40,9 +40,6 @@ def check_ranges(settings: DataclassInstance) -> None:
             raise ValueError(f"`{item.name}` is {value:g}, allowed is {low:g} to {high:g}")
 
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 TABLES = ("detection", "tower", "retention", "alerts", "pages", "drill")

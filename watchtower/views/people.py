@@ -1,4 +1,4 @@
-"""x"""
+"""What people did, as they are shown: acknowledgements, silences, answers about verdicts."""
 
 from __future__ import annotations
 
