@@ -233,6 +233,7 @@ def a_dead_rank(
     error: str = "",
     oom: bool = False,
     age_s: float = 3.0,
+    raised_before_s: float = 0.0,
     **values: Any,
 ) -> Built:
     """A rank that ended; `error` is "Type: text"."""
@@ -247,6 +248,7 @@ def a_dead_rank(
         exception_type=name,
         exception_text=text,
         oom_killed=oom,
+        raised_before_s=raised_before_s,
     )
     values = {"presence": Presence.ENDED, "ended": ending, "dumps": 0, **values}
     return a_rank(rank, "", state="?", syscall="", **values)

@@ -72,6 +72,16 @@ def test_a_bare_exit_beats_connection_errors_that_were_seen_before_it():
     assert culprits(a_dead_rank(3, code=3, age_s=3.0), *victims) == "3"
 
 
+def test_a_terminated_rank_beats_peers_that_lost_their_connection_before_its_end_was_seen():
+    # A launcher reacts to processes that are gone, and these were still there.
+    lost = {"error": "ConnectionResetError: [Errno 104]", "raised_before_s": 1.0}
+    victims = [a_dead_rank(rank, age_s=2.2, **lost) for rank in (0, 2)]
+    ended = a_dead_rank(1, signal=15, age_s=2.9)
+    assert culprits(ended, *victims, count=4) == "1"
+    gone = [a_dead_rank(rank, age_s=3.1, **lost) for rank in (0, 2)]
+    assert culprits(ended, *gone, count=4) == "0,2"
+
+
 def test_an_exception_beats_the_launchers_kills():
     others = [a_dead_rank(rank, signal=9, age_s=2.5) for rank in range(8) if rank != 5]
     assert culprits(a_dead_rank(5, error="ValueError: x", age_s=3.0), *others) == "5"

@@ -226,6 +226,17 @@ class _Explanations:
         )
 
 
+def as_launchers_see(deaths: Iterable[Death]) -> list[Death]:
+    """Return deaths with the times to which a launcher can react: a process that raised because of
+    a lost connection goes on until it is gone, and often notices a peer's end before our agent."""
+    return [
+        replace(death, age_s=death.ending.age_s)
+        if death.kind is DeathKind.CONSEQUENTIAL and death.ending is not None
+        else death
+        for death in deaths
+    ]
+
+
 def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:
     """List the ranks that a launcher ended because another rank had died before.
 
@@ -233,7 +244,8 @@ def find_put_to_death(deaths: Sequence[Death]) -> frozenset[int]:
     at one moment are a launcher's: there, the times that the nodes report are enough. So they are
     for further signals of a launcher that is known to have sent some.
     """
-    any_death = Earliest(death for death in deaths if death.kind is not DeathKind.CLEAN)
+    seen = as_launchers_see(deaths)
+    any_death = Earliest(death for death in seen if death.kind is not DeathKind.CLEAN)
     cause = Earliest(death for death in deaths if death.kind not in NO_CAUSE)
     ranks: set[int] = set()
     for kind in SENT:

@@ -17,6 +17,7 @@ from watchtower.diagnosis.deaths import (
     NO_CAUSE,
     Death,
     Earliest,
+    as_launchers_see,
     find_put_to_death,
     find_sent_together,
     find_survived_s,
@@ -235,7 +236,7 @@ def _weigh(deaths: Sequence[Death], everyone: Sequence[Death], ranks: int) -> di
     unsent = [
         death for death in everyone if death.kind not in {DeathKind.TERMINATED, DeathKind.CLEAN}
     ]
-    any_unsent = Earliest(unsent)
+    any_unsent = Earliest(as_launchers_see(unsent))
     cause = Earliest(death for death in unsent if death.kind not in NO_CAUSE)
     terminated = [death for death in deaths if death.kind is DeathKind.TERMINATED]
     strength = {death.rank: STRENGTH[death.kind] for death in deaths}
