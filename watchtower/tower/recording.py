@@ -229,7 +229,7 @@ class Recorder:
         self._done = 0
         """Bytes of lines that the thread has written."""
         self._size = 0
-        self._ended = self._failed = False
+        self._ended = self._failed = self._explained = False
         try:
             self.path, self._file = _create(path)
             self._file.write(self._gzip.compress(_as_line(_encode(header))))
@@ -257,8 +257,7 @@ class Recorder:
     def close(self, now: float) -> None:
         """Write what waits and close the file. `now` is the time of the tower's clock."""
         self.note(Stopped(at=now))
-        if not self._ended:
-            self._end("")
+        self._end("")
         self._thread.stop(CLOSE_S)
 
     def _write(self, line: bytes, *, flush: bool) -> None:
@@ -284,10 +283,12 @@ class Recorder:
             self._end(why)
 
     def _end(self, why: str) -> None:
-        if why and not self._ended:
+        if why and not self._explained:
+            self._explained = True
             log.error("the recording %s ends here: %s", self.path, why)
-        self._ended = True
-        self._thread.submit(self._close)
+        if not self._ended:
+            self._ended = True
+            self._thread.submit(self._close)
 
     def _close(self) -> None:
         with contextlib.suppress(OSError), self._file:  # then it is torn, and can be replayed
