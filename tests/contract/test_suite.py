@@ -27,7 +27,7 @@ def test_the_files_whose_length_is_known_are_there() -> None:
 
 
 def test_the_quick_tier_has_every_file_but_those_of_the_system_tier() -> None:
-    # A test file in a folder that is no package would never run.
+    # A test file outside of the packages would never run.
     tests = SYSTEM.parent
     files = {tests.parent / file for file in find_quick_files()}
     assert files == {file for file in tests.rglob("test_*.py") if SYSTEM not in file.parents}

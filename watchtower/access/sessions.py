@@ -112,7 +112,7 @@ def make_key() -> bytes:
 
 
 def keep_key(folder: Path) -> bytes:
-    """Return the key in a folder. Make it if there is none, or none that only its owner can read.
+    """Return the key in a folder; a new one if it is missing, or if not only its owner can read it.
 
     If it cannot be written, the key is new with every start.
     """

@@ -176,7 +176,7 @@ def _move_password(url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[s
 
 
 def _explain_failure(error: OSError | http.client.HTTPException, secrets: frozenset[str]) -> str:
-    """Return why there is no valid reply. An error about HTTP quotes what came instead of it."""
+    """Return why there is no reply, or no valid one. What came instead of HTTP is not quoted."""
     if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
         return "the reply is not HTTP"
     return _quote(str(getattr(error, "reason", error)), secrets) or "the connection failed"

@@ -46,7 +46,7 @@ def ask_of_case(name, case):
 
 
 def abstains(name, built, **values):
-    """Return whether a cause accuses nobody, or is less sure than a verdict must be."""
+    """Return whether a cause accuses nobody or is not sure enough for a verdict."""
     finding = ask(name, built, **values)
     return finding is None or finding.confidence < MIN_CONFIDENCE
 
