@@ -293,7 +293,7 @@ def _list_alternatives(
     """List the other accusations; a rank that has a finer reason is not listed as being behind.
 
     An alternative names another cause, or another rank, so it is true only if all chosen faults are
-    wrong. That is the probability which is left. The confidence of a rule is that of its accusation
+    wrong. That is the probability left. The confidence of a cause is that of its accusation
     if no other one were known. Alternatives exclude each other, so if their confidences add up to
     more than 1, they are reduced in proportion.
     """

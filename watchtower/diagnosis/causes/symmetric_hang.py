@@ -132,7 +132,7 @@ def _has_other_reason(position: Position) -> bool:
 def find_separated(picture: Picture, cause: Cause) -> Accusation | None:
     """Accuse the ranks that the strongest evidence separates, if `cause` is its likeliest cause.
 
-    They are candidates: evidence that is sure enough has a rule of its own. Links do so always.
+    They are candidates: evidence that is sure enough has a cause of its own. Links do so always.
     """
     found = [
         each
