@@ -44,9 +44,9 @@ test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills
 quick: $(VENV)/.ready-dev ## run the tests of what you changed since the last commit (about 10 s)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.quick --changed
 
-# Each interpreter has an environment of its own below $(VENV). What does not depend on it is left out:
-# drills, and contracts, which read the documents and the code.
-test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, the oldest and the newest found
+# Each interpreter has an environment of its own below $(VENV). Contracts are left out: they read the documents
+# and the code.
+test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest and the newest found
 	@set -e; for python in $$($(BIN)/python tests/interpreters.py); do \
 		version=$$($$python -c 'import platform; print(platform.python_version())'); \
 		echo "the quick tests on Python $$version ($$python)"; \
@@ -56,7 +56,7 @@ test-pythons: $(VENV)/.ready-dev ## run the quick tests on the system's Python, 
 			$$own/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 				-e ./heartbeat -e '.[all,test]'; \
 			touch $$own/.ready; }; \
-		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m tests.quick --without contract --no-drills; \
+		env -u PYTHONDONTWRITEBYTECODE $$own/bin/python -m tests.quick --without contract; \
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch

@@ -1,4 +1,4 @@
-"""`python -P -m agent`: the same as `watchtower-agent`."""
+"""`python -m agent`: the same as `watchtower-agent`."""
 
 from agent.cli import main
 

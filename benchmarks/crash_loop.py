@@ -29,6 +29,7 @@ from pathlib import Path
 from imagined import NODES, RANKS, Job, Node
 
 from watchtower.commands.client import ClientError, TowerClient
+from watchtower.service.interpreter import module_command
 
 DETECTION = """[detection]
 suspect_floor_s = 1.0
@@ -76,8 +77,9 @@ class TowerProcess:
     def start(self) -> None:
         """Start a tower and wait until it listens. Raises SystemExit if it does not."""
         begun = time.monotonic()
-        command = [sys.executable, "-P", "-m", "watchtower", "serve", "--port", str(self.port)]
-        command += ["--config", str(self._config), "--data-dir", str(self._folder / "data")]
+        words = ["serve", "--port", str(self.port), "--config", str(self._config)]
+        words += ["--data-dir", str(self._folder / "data")]
+        command = module_command("watchtower", *words)
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log)
         guard = threading.Timer(START_DEADLINE_S, self._process.kill)
         guard.start()

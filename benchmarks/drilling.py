@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from watchtower.service.interpreter import module_command
+
 RUN_DEADLINE_S = 600.0
 
 
@@ -25,11 +27,12 @@ def run_drill(
     words = [name, "--ranks", str(ranks), "--backend", backend]
     words += ["--config", config] if config else []
     if evidence is None:
-        command = ["-P", "-m", "watchtower", "drill", *words, "--json"]
+        command = module_command("watchtower", "drill", *words, "--json")
     else:
-        command = ["-m", "benchmarks.accuracy.one", *words, "--evidence", str(evidence)]
+        command = [sys.executable, "-m", "benchmarks.accuracy.one", *words]
+        command += ["--evidence", str(evidence)]
     done = subprocess.run(
-        [sys.executable, *command],
+        command,
         capture_output=True,
         text=True,
         timeout=RUN_DEADLINE_S,

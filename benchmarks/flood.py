@@ -25,6 +25,8 @@ import uuid
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from watchtower.service.interpreter import module_command
+
 TRAINER = """
 import sys, time
 from watchtower_heartbeat import Heartbeat
@@ -118,7 +120,7 @@ def run_flood(kind: str, count: int, watch_s: float) -> dict[str, Any]:
         with tempfile.TemporaryFile() as log:
             agent = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "agent", "run", "--node", "n1", "--port", "0"),
+                    *module_command("agent", "run", "--node", "n1", "--port", "0"),
                     *("--tower", f"http://127.0.0.1:{server.server_port}"),
                     *("--match", f"FLOOD_MARK={mark}"),
                 ],

@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,6 +29,7 @@ from latency import p95
 from timed_job import EXIT_CODE
 
 from watchtower.drills.children import Child, wait_for_url
+from watchtower.service.interpreter import module_command
 
 RANKS = 2
 DEADLINE_S = 60.0
@@ -73,18 +74,17 @@ class Run:
         self.folder = folder
         self.children: list[Child] = []
 
-    def start(self, name: str, words: list[str], **environment: str) -> Child:
-        words = [sys.executable, "-P", *words]
+    def start(self, name: str, words: Sequence[str], **environment: str) -> Child:
         self.children.append(Child(name, words, self.folder, environment=environment))
         return self.children[-1]
 
     def start_watch(self) -> tuple[Child, Child]:
-        serve = ["-m", "watchtower", "serve", "--port", "0", "--data-dir", "data"]
+        serve = module_command("watchtower", "serve", "--port", "0", "--data-dir", "data")
         tower = self.start("tower", serve)
         url = wait_for_url(tower, DEADLINE_S)
         match = f"WATCHTOWER_JOB={self.folder.name}"
-        words = ["-m", "agent", "run", "--tower", url, "--port", "0", "--match", match]
-        agent = self.start("agent", words)
+        run = module_command("agent", "run", "--tower", url, "--port", "0", "--match", match)
+        agent = self.start("agent", run)
         wait_for_url(agent, DEADLINE_S)
         return tower, agent
 
@@ -98,7 +98,7 @@ class Run:
         return [
             self.start(
                 f"rank-{rank}",
-                [program, "plan.json", f"times-{rank}.json"],
+                [sys.executable, "-I", program, "plan.json", f"times-{rank}.json"],
                 WATCHTOWER_JOB=self.folder.name,
                 RANK=str(rank),
                 WORLD_SIZE=str(RANKS),

@@ -27,12 +27,13 @@ from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
 from tests.system.snapshots.hung_star import AGENT, NODE, star
 from watchtower.evidence.case import Case
+from watchtower.service.interpreter import module_command
 from watchtower.wire.snapshot import SNAPSHOT_FORMAT, Snapshot
 
 LAYOUTS = {16: Layout(tensor=2, data=2, pipeline=4), 512: Layout(tensor=8, data=8, pipeline=8)}
 NODE_LIMIT_S, FILES_LIMIT_S = 10.0, 1.0
 GAP_S, TIMES = 3.0, 5
-DIAGNOSE = (sys.executable, "-P", "-m", "watchtower", "diagnose")
+DIAGNOSE = module_command("watchtower", "diagnose")
 
 
 def main() -> int:

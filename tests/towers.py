@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from watchtower.service.interpreter import module_command
 
 PATIENCE_S = 30.0
 
@@ -46,7 +47,7 @@ def running_tower(
     """Start `watchtower serve` on a free port; kill it at the end."""
     folder.mkdir(exist_ok=True)
     log_file = folder / "tower.log"
-    command = [sys.executable, "-P", "-m", "watchtower", "serve", "--port", "0"]
+    command = module_command("watchtower", "serve", "--port", "0")
     with (
         log_file.open("w") as log,
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`python -P -m watchtower`."""
+"""`python -m watchtower`."""
 
 from watchtower.cli import main
 

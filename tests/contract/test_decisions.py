@@ -13,12 +13,24 @@ INDEX = (ROOT / "docs/decisions/README.md").read_text("utf-8")
 
 FOLDERS = ("agent", "benchmarks", "dashboards", "deploy", "docs", "examples", "heartbeat")
 FOLDERS += ("tests", "watchtower")
-TEXTS = {".md", ".py", ".toml", ".service", ".sysusers", ".yml", ".html", ".js", ".css", ".patch"}
+TEXTS = {
+    ".md",
+    ".mk",
+    ".py",
+    ".toml",
+    ".service",
+    ".sysusers",
+    ".yml",
+    ".html",
+    ".js",
+    ".css",
+    ".patch",
+}
 
 
 def texts() -> Iterator[tuple[Path, str]]:
     """Every text that a person writes: documents, code, tests, settings."""
-    paths = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
+    paths = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".ci/run"]
     for folder in FOLDERS:
         paths += [path for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS]
     for path in paths:

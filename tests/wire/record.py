@@ -1,6 +1,6 @@
 """Records what agents and tower of one release say to each other about a real hang.
 
-    python -P tests/wire/record.py NUMBER
+    python tests/wire/record.py NUMBER
 
 runs the release that Python imports (with PYTHONPATH: any checkout; it needs torch) and writes the
 folder `recorded/NUMBER`: every message with its reply, the export of the incident, and the JSON
@@ -31,6 +31,7 @@ from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import MARK, Layout, node_mark
 from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import Variables
+from watchtower.service.interpreter import module_command
 from watchtower.tower.export import Bundle
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
 from watchtower.wire.orders import ReportReply
@@ -130,7 +131,7 @@ def _record(folder: Path, stack: contextlib.ExitStack) -> tuple[str, list[dict[s
 def _start(
     stack: contextlib.ExitStack, name: str, module: str, words: list[str], folder: Path
 ) -> Child:
-    child = Child(name, [sys.executable, "-P", "-m", module, *words], folder)
+    child = Child(name, module_command(module, *words), folder)
     stack.callback(child.end)
     return child
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from watchtower.diagnoser import frames
 from watchtower.diagnoser.messages import Answer, Request, read_answer
+from watchtower.service.interpreter import module_command
 
 WALL_PER_CPU = 5.0
 """Limit of the wall time of a diagnosis, as a multiple of its limit of CPU time."""
@@ -44,10 +45,10 @@ class DiagnoserProcess:
         It is a new program, not a fork: a fork would contain locked locks of threads that do not
         exist in it.
         """
-        # The same import path as here. -P excludes the current folder.
+        # The same import path as here.
         found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "watchtower.diagnoser"],
+            module_command("watchtower.diagnoser"),
             env=found,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ from watchtower.drills.gpus import Gpus
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, free_port, node_mark, node_name
 from watchtower.drills.wall_clock import WallClock
+from watchtower.service.interpreter import module_command
 
 FORWARDER = FIXTURES / "forwarder.py"
 
@@ -153,7 +154,7 @@ class Environment:
         self, name: str, module: str, words: list[str], variables: Mapping[str, str] | None = None
     ) -> Child:
         environment = {**(self.clock.environment if self.clock else {}), **(variables or {})}
-        command = [sys.executable, "-P", "-m", module, *words]
+        command = module_command(module, *words)
         child = Child(name, command, self.folder, environment=environment)
         self._children.append(child)
         return child

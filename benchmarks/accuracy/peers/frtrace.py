@@ -10,13 +10,13 @@ import importlib.util
 import pickle
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.evidence import Evidence, Groups
 from benchmarks.accuracy.peers.peer import Opinion, Peer, needs_records
+from watchtower.service.interpreter import module_command
 from watchtower.wire.collectives import format_members
 
 MODULE = "torch.distributed.flight_recorder.fr_trace"
@@ -84,7 +84,7 @@ def analyze(dumps: dict[int, Dump], options: tuple[str, ...]) -> Opinion:
     with tempfile.TemporaryDirectory(prefix="watchtower-frtrace-") as folder:
         for rank, dump in dumps.items():
             (Path(folder) / f"rank_{rank}").write_bytes(pickle.dumps(dump))
-        command = [sys.executable, "-P", "-m", MODULE, "--prefix", "rank_", *options, folder]
+        command = module_command(MODULE, "--prefix", "rank_", *options, folder)
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
         )

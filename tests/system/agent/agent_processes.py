@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 from tests.agent.agent_scene import PATIENCE_S
+from watchtower.service.interpreter import module_command
 
 STOPS_S = 15.0
 """Seconds in which an agent ends after SIGTERM: less than 5 s on a machine with free processors;
@@ -95,11 +96,11 @@ class Victim:
 
 
 class RunningAgent:
-    """`python -P -m agent run`, as a process of its own."""
+    """`watchtower-agent run`, as a process of its own."""
 
     def __init__(self, tower_url: str, *options: str, log: Path, **environment: str) -> None:
         self._log = log
-        command = [sys.executable, "-P", "-m", "agent", "run", "--tower", tower_url]
+        command = module_command("agent", "run", "--tower", tower_url)
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 [*command, "--node", "n1", "--port", "0", "--interval", "0.2", *options],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,13 @@ from tests.agent.agent_scene import RecordingTower
 from tests.certificates import make_authority
 from tests.system.agent.agent_processes import clean_environment
 from tests.towers import running_tower
+from watchtower.service.interpreter import module_command
 
 
 def check(*options: str) -> tuple[int, dict[str, str]]:
     """Run it; return the exit code and what it says by subject."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "agent", "check", *options],
+        module_command("agent", "check", *options),
         env=clean_environment(),
         capture_output=True,
         text=True,

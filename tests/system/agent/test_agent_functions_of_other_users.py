@@ -50,7 +50,7 @@ def blocked(victim: Victim, shared_folder: Path) -> Victim:  # noqa: F811
 def read(blocked: Victim, python: Path, capabilities: Sequence[str]) -> dict[str, Any]:
     stat = Proc().stat(blocked.pid)
     assert stat is not None
-    words = [*become(AGENT_USER, list(capabilities)), str(python), "-P"]
+    words = [*become(AGENT_USER, list(capabilities)), str(python), "-I"]
     words += [str(PROGRAMS / "read_functions.py"), str(blocked.pid), str(stat.start_time)]
     done = subprocess.run(
         [*words, find_py_spy()],

@@ -92,7 +92,7 @@ def shared_python(shared_folder: Path) -> Path:
 @pytest.fixture
 def victim(shared_python: Path) -> Iterator[Victim]:
     """A process of another user than the agent's."""
-    command = [*become(JOB_USER, []), str(shared_python), "-P", str(PROGRAMS / "obeys.py")]
+    command = [*become(JOB_USER, []), str(shared_python), "-I", str(PROGRAMS / "obeys.py")]
     made = Victim({}, command)
     yield made
     made.close()
@@ -106,7 +106,7 @@ def begin(victim: Victim, before: str, code: str) -> None:
 
 def found(victim: Victim, python: Path) -> dict[str, dict[str, int]]:
     """Finds of an agent's child in many rounds: kinds of places with libraries, and failures."""
-    command = [*become(AGENT_USER, unit_capabilities()), str(python), "-P"]
+    command = [*become(AGENT_USER, unit_capabilities()), str(python), "-I"]
     program = str(PROGRAMS / "sample_native.py")
     command += [program, str(victim.pid), str(ROUNDS), str(PATIENCE_S / 2)]
     done = subprocess.run(

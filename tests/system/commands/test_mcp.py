@@ -15,8 +15,9 @@ from mcp.client import Client
 from tests.towers import RunningTower
 from watchtower.commands.model_answers import MAX_ANSWER
 from watchtower.service.calls import timeout
+from watchtower.service.interpreter import module_command
 
-WATCHTOWER = [sys.executable, "-P", "-m", "watchtower"]
+WATCHTOWER = module_command("watchtower")
 
 Story = Callable[[Client], Awaitable[None]]
 
@@ -108,7 +109,7 @@ def test_without_the_sdk_the_command_says_how_to_install_it(tmp_path: Path):
         "raise SystemExit(main(['mcp']))"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 2
     assert "pip install 'gpu-watchtower[mcp]'" in done.stderr

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.listening import ServiceManager
+from watchtower.service.interpreter import module_command
 
 WATCHDOG_S = 1.0
 UNITS = {"agent": "watchtower-agent", "watchtower": "watchtower-tower"}
@@ -28,7 +28,7 @@ def manager() -> Iterator[ServiceManager]:
 def start(manager: ServiceManager, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", *words],
+            module_command(*words),
             env=os.environ | unit_environment(UNITS[words[0]]) | manager.environment,
             stdin=subprocess.DEVNULL,
             stdout=out,

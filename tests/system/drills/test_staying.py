@@ -8,10 +8,11 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+
+from watchtower.service.interpreter import module_command
 
 DRILL = ["drill", "sigstop", "--backend", "stdlib", "--ranks", "2", "--nodes", "1", "--stay"]
 DEADLINE_S = 120.0
@@ -22,7 +23,7 @@ def drill_on_a_terminal(**variables: str) -> Iterator[tuple[subprocess.Popen, in
     master, slave = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | variables
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "watchtower", *DRILL],
+        module_command("watchtower", *DRILL),
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -19,6 +19,7 @@ from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
 from watchtower.drills.runner import Request, can_share, make_environment, run_drill
 from watchtower.drills.settings import read_config
+from watchtower.service.interpreter import module_command
 
 CONFIG = Path(__file__).parent / "fast.toml"
 
@@ -178,7 +179,7 @@ def explain(result: Result, text: str) -> str:
 
 def run_by_command(name: str, backend: str, python: str | Path = sys.executable, **options) -> Done:
     """Run one drill with four ranks and the scaled settings."""
-    command = [str(python), "-P", "-m", "watchtower", "drill", name, "--json", "--ranks", "4"]
+    command = module_command("watchtower", "drill", name, "--json", "--ranks", "4", python=python)
     return subprocess.run(
         [*command, "--backend", backend, "--config", str(CONFIG)],
         capture_output=True,

@@ -70,7 +70,7 @@ def make_shared_python(folder: Path) -> Path | None:
         words = [
             *become(JOB_USER, []),
             python,
-            "-P",
+            "-I",
             "-c",
             "import agent.daemon, watchtower.commands.client",
         ]

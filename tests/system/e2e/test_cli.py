@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from tests.towers import JSON, running_tower
 from watchtower.cli import main
+from watchtower.service.interpreter import module_command
 
 MESSAGES = Path(__file__).parents[2] / "wire" / "messages"
 
@@ -188,7 +188,7 @@ def test_a_wrong_setting_stops_the_start(tmp_path, capsys):
 
 
 def test_watching_shows_an_answer_once_while_nothing_changes(tower):
-    command = [sys.executable, "-P", "-m", "watchtower", "incidents", "--watch", "--tower"]
+    command = module_command("watchtower", "incidents", "--watch", "--tower")
     with subprocess.Popen([*command, tower[0]], stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout.readline().startswith("No incidents. ")
         watching.send_signal(signal.SIGINT)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import sys
 import sysconfig
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from watchtower.drills.children import Child, wait_for_url
 from watchtower.drills.environment import toml_value
 from watchtower.drills.launching import PROGRAM
 from watchtower.drills.settings import read_config
+from watchtower.service.interpreter import module_command
 
 pytestmark = [
     pytest.mark.e2e,
@@ -58,19 +58,20 @@ class World:
         lines = [f"{name} = {toml_value(value)}" for name, value in config.items()]
         (folder / "tower.toml").write_text("\n".join(["[detection]", *lines, ""]))
 
-    def start(self, name: str, words: list[str], **environment: str) -> Child:
+    def start(self, name: str, words: Sequence[str], **environment: str) -> Child:
         self.children.append(Child(name, words, self.folder, environment=environment))
         return self.children[-1]
 
     def start_tower(self, name: str) -> str:
-        words = ["-P", "-m", "watchtower", "serve", "--port", "0", "--data-dir", f"data-{name}"]
-        tower = self.start(name, [sys.executable, *words, "--config", "tower.toml"])
+        words = ["serve", "--port", "0", "--data-dir", f"data-{name}", "--config", "tower.toml"]
+        tower = self.start(name, module_command("watchtower", *words))
         return wait_for_url(tower, DEADLINE_S)
 
     def start_agent(self, name: str, tower: str, match: str, rights: list[str]) -> Child:
-        words = ["-P", "-m", "agent", "run", "--tower", tower, "--node", name, "--port", "0"]
-        options = ["--interval", "0.5", "--match", match, "--py-spy", str(PY_SPY)]
-        return self.start(f"agent-{name}", [*rights, str(self.python), *words, *options])
+        words = ["run", "--tower", tower, "--node", name, "--port", "0"]
+        words += ["--interval", "0.5", "--match", match, "--py-spy", str(PY_SPY)]
+        command = module_command("agent", *words, python=self.python)
+        return self.start(f"agent-{name}", [*rights, *command])
 
     def start_job(self) -> list[Child]:
         event = {"act": "slow_storage", "rank": CULPRIT, "when": "step_end", "step": FAULT_STEP}

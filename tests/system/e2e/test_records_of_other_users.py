@@ -64,6 +64,6 @@ def test_records_and_loops_need_no_more_than_the_units_rights(
 
 def ask(python: Path, capabilities: list[str], paths: list[str]) -> list[str]:
     """The collective logs that an agent with these capabilities gets."""
-    words = [*become(AGENT_USER, capabilities), str(python), "-P", "-c", ASKS, *paths]
+    words = [*become(AGENT_USER, capabilities), str(python), "-I", "-c", ASKS, *paths]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, cwd="/")
     return done.stdout.splitlines()

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.towers import JSON
+from watchtower.service.interpreter import module_command
 
 MESSAGES = Path(__file__).parents[2] / "wire" / "messages"
 
@@ -30,7 +31,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        command = [sys.executable, "-P", "-m", "watchtower", "serve", "--port", "0"]
+        command = module_command("watchtower", "serve", "--port", "0")
         # A pipe, so that a limit on the size of files does not concern what it logs.
         self.process = subprocess.Popen(
             [*command, "--data-dir", str(folder)],

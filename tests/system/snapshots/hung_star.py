@@ -14,12 +14,13 @@ from pathlib import Path
 
 from tests.system.agent.agent_processes import clean_environment
 from watchtower.drills.launching import free_port
+from watchtower.service.interpreter import module_command
 
 STAR = Path(__file__).parents[1] / "e2e" / "programs" / "star.py"
 NODE = "WATCHTOWER_TEST_NODE"
 PATIENCE_S = 60.0
-AGENT = (sys.executable, "-P", "-m", "agent")
-WATCHTOWER = (sys.executable, "-P", "-m", "watchtower")
+AGENT = module_command("agent")
+WATCHTOWER = module_command("watchtower")
 
 
 class HungStar:

@@ -18,6 +18,7 @@ from agent.gaps import find_missing_rights
 from agent.procfs import Proc
 from tests.system.agent.agent_processes import REPOSITORY, clean_environment
 from tests.system.snapshots.hung_star import star
+from watchtower.service.interpreter import module_command
 
 pytestmark = [
     pytest.mark.e2e,
@@ -41,7 +42,7 @@ def become(user: int) -> list[str]:
     for python in (sys.executable, system):
         command = [*prefix, python]
         done = subprocess.run(
-            [*command, "-P", "-c", "import agent.cli, watchtower.cli"],
+            [*command, "-c", "import agent.cli, watchtower.cli"],
             env=environment(),
             capture_output=True,
             check=False,
@@ -61,7 +62,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def run_as(user: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*become(user), "-P", "-m", *words],
+        [*become(user)[:-1], *module_command(*words, python=become(user)[-1])],
         env=environment(),
         cwd="/",
         capture_output=True,
