@@ -37,13 +37,6 @@ MAX_TOOL_MEMORY_BYTES = 128 << 20
 read more before its deadline). The child that reads source needs 9 MB.
 """
 
-MAX_SYMBOLS_MEMORY_BYTES = 512 << 20
-"""The same for a py-spy that reads native functions. It loads the symbols of each library on the
-stack: 185 MB with those of libtorch_cpu.so. Three py-spy at this limit and the agent fit into the
-MemoryMax of its unit.
-"""
-
-
 OOM_SCORE = 1000
 """oom_score_adj: if the node or the control group has no memory left, the tool is killed first."""
 

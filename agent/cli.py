@@ -92,7 +92,6 @@ def parse(arguments: Sequence[str]) -> config.Settings:
         ca_file=given.ca_file,
         py_spy=given.py_spy or "",
         read_source=not given.no_source,
-        read_native_functions=not given.no_native_functions,
         output_lines=given.output_lines,
         log_level=given.log_level,
         spool_dir=given.spool_dir,
@@ -217,12 +216,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for dumps that the tower does not have yet "
         f"(default: ${STATE_VARIABLE}, else memory)",
-    )
-    add(
-        "--no-native-functions",
-        action="store_true",
-        help="never stop a rank to read its native functions; otherwise the tower may order it "
-        "for suspects",
     )
     add(
         "--output-lines",

@@ -49,8 +49,6 @@ class Settings:
     """Empty: the py-spy beside this Python, else on PATH."""
     read_source: bool = True
     """Send the line numbers of the loops around the frames of a dump."""
-    read_native_functions: bool = True
-    """Stop a rank for a moment and read its native functions if the tower orders it."""
     output_lines: int = 0
     """Last lines of a suspect's output that are sent to the tower; 0: none is read."""
     log_level: str = "info"

@@ -21,7 +21,6 @@ from agent.collectors.node import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool import SpoolKeeper
-from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
@@ -35,7 +34,6 @@ from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namesp
 from agent.metrics import Metrics
 from agent.procfs import Proc
 from agent.ranks.discovery import Discovery
-from agent.ranks.found_rank import RankBeat
 from agent.ranks.process_table import ProcessTable
 from agent.series.reporting import SeriesReporter
 from agent.watching.observer import Observer, mark_oom_kills
@@ -140,7 +138,6 @@ class Agent:
             else None
         )
         self._stacks = PythonStacks(self._children, self._py_spy)
-        places = NativePlaces(self._proc, self._children)
         self._dumping = Dumping(
             node=settings.node,
             taker=RoundTaker(
@@ -148,14 +145,7 @@ class Agent:
                 self._stacks,
                 self._metrics.count_dump,
                 SourceLoops(self._proc, self._children) if settings.read_source else None,
-                places,
-                NativeFunctionReader(
-                    self._proc,
-                    self._children,
-                    self._py_spy,
-                    places=places,
-                    is_allowed=settings.read_native_functions,
-                ),
+                NativePlaces(self._proc, self._children),
                 WatchedDescriptors(self._proc, self._children),
             ),
             deliver=self._dumps.deliver,
@@ -306,40 +296,29 @@ class Agent:
                 log.warning("order %s is refused: too many orders are waiting", order.id)
         slots = self._starter.slots()
         self._act_on_deadlines(now, slots)
-        orders, expired = self._orders.take(now, slots, self._starter.must_wait)
+        orders, expired = self._orders.take(now, slots)
         for order in expired:
             log.warning("order %s expired before it could be carried out", order.id)
         for order in orders:
             self._starter.carry_out(order, now)
 
     def _act_on_deadlines(self, now: float, slots: DumpSlots) -> None:
-        beats = self._dumpable_beats(now)
+        beats = self._watchlist.beats()
         overdue = [beat for beat in beats if (self._deadlines.due_at(beat) or now + 1) <= now]
         for beat in overdue:
             self._watchlist.read_page(beat.key)
         if not overdue:
             return
-        fired = self._deadlines.fire(self._dumpable_beats(now), now, slots)
+        fired = self._deadlines.fire(self._watchlist.beats(), now, slots)
         for job, beat in fired.items():
             self._starter.dump_overdue(job, beat.rank, self._deadlines.find(beat), now)
-
-    def _dumpable_beats(self, now: float) -> list[RankBeat]:
-        """Return the last heartbeats, without those of jobs whose dump would have to wait now. The
-        end of the dump that they wait for wakes the loop."""
-        beats = self._watchlist.beats()
-        busy = {job for job in {beat.job for beat in beats} if self._starter.is_busy(job, now)}
-        return [beat for beat in beats if beat.job not in busy]
 
     def _sleep(self, wake_at: float) -> bool:
         """Sleep until there is work. Return True if a rank has ended meanwhile."""
         # Without a free slot, the end of another dump wakes the loop. A passed deadline must not.
         slots = self._starter.slots()
-        dumpable = self._dumpable_beats(time.monotonic())
-        beats = (beat for beat in dumpable if slots.has_room(beat.job.owner))
-        due = (
-            self._deadlines.next_due(beats),
-            self._orders.next_due(slots, self._starter.must_wait),
-        )
+        beats = (beat for beat in self._watchlist.beats() if slots.has_room(beat.job.owner))
+        due = self._deadlines.next_due(beats), self._orders.next_due(slots)
         wake_at = min([wake_at, *(at for at in due if at is not None)])
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)

@@ -8,7 +8,7 @@ the same lock. Its steps are timed alone and while it is sampled every 0.2 s, in
 run. An agent takes a sample of a stalled job twice, and of one without heartbeats every 30 s.
 
 Beside it: one process read by our child, which stops nothing, and by `py-spy dump --native`, which
-gives names of functions and stops the process. An agent does the second for suspects only.
+gives names of functions and stops the process. An agent never does the second.
 """
 
 from __future__ import annotations

@@ -217,8 +217,6 @@ def _add_stacks(parser: Parser) -> None:
     def run(args: argparse.Namespace) -> int:
         from watchtower.commands.examining import show_stacks
 
-        if args.native and args.rank is None:
-            parser.error("--native needs --rank")
         return show_stacks(make_client(args, options.EXAMINE_TIMEOUT_S), args)
 
     parser.set_defaults(run=run)

@@ -170,14 +170,6 @@ class Policy:
         "A job without heartbeats becomes suspect when this many samples in a row show no change. "
         "If a rank is blocked, half of their time is enough.",
     )
-    native_ranks: float = setting(
-        4,
-        0,
-        4,
-        "The native functions of at most this many suspects of an incident are read, if they wait "
-        "for their devices. The agent stops each of them for some tenths of a second. 0: only if "
-        "an operator asks.",
-    )
 
     def __post_init__(self) -> None:
         """Raise ValueError with setting, value and range if a value is out of range."""

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.procfs import Proc, Stat, parse_stat, see_past_own_tools
+from agent.procfs import Proc, Stat, parse_stat
 from agent.ranks.process_table import Process
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import Movement, ProcessState
@@ -132,7 +132,6 @@ class TickBudget:
 def read_state(files: OpenFiles, stat: Stat | None) -> tuple[ProcessState, str]:
     """Return the main thread's state and the kernel function in which it sleeps."""
     state = ProcessState(stat.state) if stat is not None else ProcessState.GONE
-    state = see_past_own_tools(files.proc, files.pid, state)
     try:
         wchan = files.read("wchan").decode("ascii", "replace").strip()
     except OSError:

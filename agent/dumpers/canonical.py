@@ -43,8 +43,6 @@ class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
     line: int = 0
-    module: str | None = None
-    """The file of a native frame; null for a Python frame."""
 
 
 class _Thread(msgspec.Struct):

@@ -11,7 +11,7 @@ from functools import cache
 
 from agent.cgroups import CGROUP_MOUNT, read_memberships
 from agent.mounts import MountTables
-from agent.procfs import Proc, find_foreign_tracer, parse_fields, parse_stat, see_past_own_tools
+from agent.procfs import Proc, find_tracer, parse_fields, parse_stat
 from watchtower.service.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
 from watchtower.wire.dumps import KernelWait
@@ -224,10 +224,9 @@ def read_kernel_wait(proc: Proc, pid: int, tables: KernelTables | None = None) -
     stat = parse_stat(proc.try_read(pid, "stat", 4096))
     if stat is None:
         return KernelWait(state=ProcessState.GONE)
-    state = see_past_own_tools(proc, pid, ProcessState(stat.state))
-    tracer = find_foreign_tracer(proc, pid)
+    tracer = find_tracer(proc, pid)
     return replace(
-        _read_wait(proc, pid, "", state, tables),
+        _read_wait(proc, pid, "", ProcessState(stat.state), tables),
         tracer_pid=tracer,
         tracer_name=_name_of(proc, tracer),
         frozen=is_frozen(proc, pid),

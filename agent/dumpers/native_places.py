@@ -105,20 +105,6 @@ class NativePlaces:
         places = {pid: find_place(threads) for pid, threads in found.items()}
         return {pid: place for pid, place in places.items() if place is not None}
 
-    def runs_python(self, pid: int, owner: str) -> bool:
-        """Return whether the main thread of a process is known to run Python now.
-
-        A thread that is blocked in the interpreter does not: the functions below its Python frame
-        show whether it waits for the GIL.
-        """
-        place = self.sample([pid], owner).get(pid)
-        return (
-            place is not None
-            and place.kind is NativeKind.PYTHON
-            and place.running
-            and not place.thread
-        )
-
     def sample_threads(
         self, tids: Mapping[int, Sequence[int]], owner: str
     ) -> dict[int, dict[int, NativePlace]]:

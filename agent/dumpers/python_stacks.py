@@ -1,7 +1,7 @@
 """Dumper: Python stacks by py-spy, without stopping the process.
 
-py-spy is never used in blocking or native mode here. Both attach to the process, and they never
-return if it is in state D or T or in a frozen cgroup. `native_functions` uses the native mode.
+py-spy is never used in blocking or native mode. Both attach to the process and stop it, and they
+never return if it is in state D or T or in a frozen cgroup.
 
 A process can make py-spy fail: it can stop py-spy, lock its own memory, or forge its program.
 Therefore failures are counted by process and by owner, and an owner's processes are not evidence

@@ -10,7 +10,6 @@ from watchtower_heartbeat.page import PageView
 
 from agent.dumpers.collectives import RankRecords
 from agent.dumpers.flight_recorder import LATE
-from agent.dumpers.native_functions import Moment
 from agent.dumpers.python_stacks import StackDump, failed
 from agent.procfs import Proc
 from agent.ranks.launchers import is_python
@@ -27,7 +26,6 @@ from watchtower.wire.dumps import (
     ChildDump,
     FailureKind,
     KernelWait,
-    NativeFunctions,
     NativeKind,
     NativePlace,
     RankDump,
@@ -214,19 +212,6 @@ def may_wait_for_thread(tree: Tree) -> bool:
     return native is not None and not native.running and native.kind is not NativeKind.DEVICE_WAIT
 
 
-def moment_of(tree: Tree) -> Moment:
-    """Return what shows whether the main thread of a rank goes on after this dump."""
-    threads, native, view = tree.process.stacks.threads, tree.native, tree.view
-    is_known = (
-        native is not None and not native.running and -1 not in (native.run_ns, native.switches)
-    )
-    return Moment(
-        stack=threads.main_digest if threads is not None else "",
-        beat=(view.step, view.beat_ns) if view is not None and view.beat_ns >= 0 else None,
-        counters=(native.run_ns, native.switches) if native is not None and is_known else None,
-    )
-
-
 def unreached(target: Target, owner: str) -> Tree:
     """Return a rank that the round did not reach in time."""
     late = failed(FailureKind.TIMEOUT, LATE_HELP)
@@ -243,9 +228,7 @@ def is_dumpable(process: Process) -> bool:
     )
 
 
-def as_rank_dump(
-    tree: Tree, stacks: StackSet, groups: GroupSet, functions: NativeFunctions | None
-) -> RankDump:
+def as_rank_dump(tree: Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
     """Return the dump of a rank, whose stacks and collective logs are added to those of the
     batch.
     """
@@ -260,7 +243,6 @@ def as_rank_dump(
         failure=found.failure,
         collectives=groups.add(tree.records or _unread_records(tree)),
         native=tree.native,
-        functions=functions,
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
 

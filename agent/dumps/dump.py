@@ -43,8 +43,6 @@ class DumpRequest:
     """Seconds between the beginnings of the two rounds."""
     sample: bool = False
     """One round only, without child processes."""
-    native: bool = False
-    """Read the native functions of the targets first, for which they are stopped for a moment."""
     python_runs: bool = False
     """Find between the rounds which targets run Python."""
 
@@ -76,13 +74,6 @@ class Dumping:
 
     def _run(self, request: DumpRequest) -> None:
         try:
-            if request.native:
-                # Before both rounds, so that they show the same place: the stop counts as a
-                # context switch.
-                deadline = time.monotonic() + ROUND_DEADLINE_S
-                self._taker.read_functions(
-                    request.targets, deadline=deadline, owner=request.job.owner
-                )
             began = time.monotonic()
             self._take(request, 1)
             if request.sample:

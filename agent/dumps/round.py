@@ -16,7 +16,6 @@ from watchtower_heartbeat.page import PageError, PageView
 from agent.children import REAP_S, Abandoned
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
-from agent.dumpers.native_functions import NativeFunctionReader
 from agent.dumpers.native_places import PLACES_DEADLINE_S, NativePlaces, PythonRuns
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
 from agent.dumpers.source_loops import SourceLoops
@@ -35,7 +34,6 @@ from agent.dumps.contents import (
     descendants,
     is_dumpable,
     may_wait_for_thread,
-    moment_of,
     unreached,
 )
 from agent.dumps.turns import PY_SPY_AT_ONCE, ToolTurns
@@ -46,7 +44,7 @@ from agent.ranks.owners import Owners
 from agent.ranks.pages import find_page
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
-from watchtower.wire.dumps import FailureKind, KernelWait, NativeFunctions, RankDump
+from watchtower.wire.dumps import FailureKind, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -135,17 +133,14 @@ class RoundTaker:
         count: Callable[[str], None],
         loops: SourceLoops | None = None,
         native: NativePlaces | None = None,
-        functions: NativeFunctionReader | None = None,
         watched: WatchedDescriptors | None = None,
         runs: PythonRuns | None = None,
     ) -> None:
-        """Without `loops` no source is read, without `native` no native stack, without `functions`
-        no native function, without `watched` not what a poll waits for, and without `runs` not who
-        runs Python between rounds.
+        """Without `loops` no source is read, without `native` no native stack, without `watched`
+        not what a poll waits for, and without `runs` not who runs Python between rounds.
         """
         self._proc, self._python_stacks, self._count = proc, python_stacks, count
-        self._loops, self._native, self._functions = loops, native, functions
-        self._watched, self._runs = watched, runs
+        self._loops, self._native, self._watched, self._runs = loops, native, watched, runs
         self._turns = ToolTurns()
         self._reads = GuardedReads(Owners(proc).find_quietly)
         self._abandoned = Abandoned[threading.Thread](
@@ -175,9 +170,7 @@ class RoundTaker:
                 tree.native = replace(tree.native, ran_python=ran)
         trees += [unreached(target, owner) for target in targets[len(trees) :]]
         stacks, groups = StackSet(), GroupSet()
-        dumps = tuple(
-            as_rank_dump(tree, stacks, groups, self._recall_functions(tree)) for tree in trees
-        )
+        dumps = tuple(as_rank_dump(tree, stacks, groups) for tree in trees)
         for dump in dumps:
             self._count(dump.failure.kind.value if dump.failure else "ok")
         owned = stacks.owned()
@@ -199,25 +192,6 @@ class RoundTaker:
         if self._runs is None:
             return {}
         return self._runs.find([target.pid for target in targets], seconds, owner)
-
-    def read_functions(self, targets: Sequence[Target], *, deadline: float, owner: str) -> None:
-        """Read the native functions of targets one after the other: the next rounds contain them.
-
-        Each target is stopped for a moment.
-        """
-        if self._functions is None:
-            return
-        for target in targets:
-            with self._turns.take(owner, (0, False), deadline) as has_turn:
-                if not has_turn or time.monotonic() >= deadline:
-                    return
-                self._functions.read(target.pid, target.start_time, owner)
-
-    def _recall_functions(self, tree: Tree) -> NativeFunctions | None:
-        if self._functions is None:
-            return None
-        process = tree.process
-        return self._functions.recall(process.pid, tree.target.start_time, moment_of(tree))
 
     def _fill_in_time(
         self,

@@ -12,7 +12,6 @@ from agent.dumps.triggers import (
     MAX_SAMPLES_PER_MINUTE,
     DumpLedger,
     jobs_meant,
-    refuse,
     round_gap_s,
 )
 from agent.dumps.turns import DumpSlots
@@ -24,6 +23,7 @@ from watchtower.wire.orders import Deadline, Order
 log = logging.getLogger(__name__)
 
 BY_DEADLINE = "deadline"
+UNKNOWN = "no rank of job {job!r} was found on this node"
 EXHAUSTED = "its job was dumped several times in the last minute"
 
 
@@ -34,13 +34,12 @@ class DumpStarter:
         self._watchlist, self._start = watchlist, start
         self._dumps = DumpLedger()
         self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
-        self._natives = DumpLedger()
-        self._ledgers = (self._dumps, self._samples, self._natives)
 
     def slots(self) -> DumpSlots:
         """Return the dump slots at this moment."""
         now = time.monotonic()
-        return DumpSlots(job.owner for ledger in self._ledgers for job in ledger.running(now))
+        ledgers = (self._dumps, self._samples)
+        return DumpSlots(job.owner for ledger in ledgers for job in ledger.running(now))
 
     def end(self, request: DumpRequest, now: float) -> None:
         """Record that a dump has ended."""
@@ -54,72 +53,40 @@ class DumpStarter:
             log.warning("rank %d of %s is overdue, but %s", rank, job, EXHAUSTED)
             return
         log.info("rank %d of %s is overdue: dumping", rank, job)
-        self._dump(job, BY_DEADLINE, (), round_gap_s(deadline))
-
-    def is_busy(self, job: JobKey, now: float, *, native: bool = False) -> bool:
-        """Return whether a dump of a job waits until another one of it has ended.
-
-        A stop of a rank for its native functions would show in a dump as movement, so a `native`
-        dump and another one exclude each other. Other dumps may overlap.
-        """
-        return job in self._running(now, native=native)
-
-    def must_wait(self, order: Order) -> bool:
-        """Return whether an order waits for the end of a dump of its job."""
-        running = self._running(time.monotonic(), native=order.native)
-        return any(job.is_meant_by(order.job, order.owner, order.launch) for job in running)
-
-    def _running(self, now: float, *, native: bool) -> set[JobKey]:
-        ledgers = self._ledgers if native else (self._natives,)
-        return {job for ledger in ledgers for job in ledger.running(now)}
+        self._dump(job, BY_DEADLINE, round_gap_s(deadline))
 
     def carry_out(self, order: Order, now: float) -> None:
         """Carry out an order of the tower, if it is about ranks of this node."""
-        known = self._watchlist.known_ranks()
-        if reason := refuse(order, known):
-            log.warning("order %s is refused: %s", order.id, reason)
-            return
-        for job in jobs_meant(order, known):
+        jobs = jobs_meant(order, dict.fromkeys(each.job for each in self._watchlist.found()))
+        if not jobs:
+            log.warning("order %s is refused: %s", order.id, UNKNOWN.format(job=order.job))
+        for job in jobs:
             if order.glance:
                 self._take_sample(job, order, now)
-            elif order.native:
-                self._read_natively(job, order, now)
             elif self._dumps.satisfies(job, now):
                 log.info("order %s is satisfied by a recent dump of that job", order.id)
             elif self._dumps.is_exhausted(job, now):
                 log.warning("order %s is refused: %s", order.id, EXHAUSTED)
             else:
                 log.info("order %s: dumping job %s", order.id, job)
-                self._dump(job, order.id, order.ranks, round_gap_s(order))
+                self._dump(job, order.id, round_gap_s(order))
 
     def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
         """Sample a job without heartbeats, unless a full dump is running or has just ended."""
         is_dumped = self._dumps.satisfies(job, now) or self._samples.is_running(job, now)
         if not is_dumped and not self._samples.is_exhausted(job, now):
-            self._dump(job, order.id, order.ranks, 0.0, sample=True)
-
-    def _read_natively(self, job: JobKey, order: Order, now: float) -> None:
-        """Dump ranks with their native functions."""
-        if self._natives.is_exhausted(job, now):
-            log.warning("order %s is refused: %s", order.id, EXHAUSTED)
-        else:
-            log.info("order %s: native functions of ranks of job %s", order.id, job)
-            self._dump(job, order.id, order.ranks, round_gap_s(order), native=True)
+            self._dump(job, order.id, 0.0, sample=True)
 
     def _dump(
         self,
         job: JobKey,
         reason: str,
-        ranks: tuple[int, ...],
         gap_s: float,
         *,
         sample: bool = False,
-        native: bool = False,
     ) -> None:
         targets = tuple(
-            target_of(rank)
-            for rank in self._watchlist.living()
-            if rank.found.job == job and (not ranks or rank.found.claim.rank in ranks)
+            target_of(rank) for rank in self._watchlist.living() if rank.found.job == job
         )
         if targets:
             request = DumpRequest(
@@ -128,15 +95,12 @@ class DumpStarter:
                 targets=targets,
                 gap_s=gap_s,
                 sample=sample,
-                native=native,
             )
             self._ledger_of(request).begin(job, time.monotonic())
             self._start(request)
 
     def _ledger_of(self, request: DumpRequest) -> DumpLedger:
-        if request.sample:
-            return self._samples
-        return self._natives if request.native else self._dumps
+        return self._samples if request.sample else self._dumps
 
 
 def target_of(rank: WatchedRank) -> Target:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agent.dumps.turns import DumpSlots
@@ -44,8 +44,6 @@ second.
 
 REMEMBERED_ORDERS = 1024
 """Ids of received orders that are remembered."""
-
-UNKNOWN_RANKS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,14 +186,6 @@ class _Waiting:
     until: float
 
 
-MustWait = Callable[[Order], bool]
-"""Whether an order waits, although its time has come."""
-
-
-def _never(_: Order) -> bool:
-    return False
-
-
 class OrderInbox:
     """Orders that wait to be carried out: each id once, and none after its expiry. Owners share the
     MAX_ORDERS places.
@@ -226,50 +216,21 @@ class OrderInbox:
             self._seen.popitem(last=False)
         return refused
 
-    def take(
-        self, now: float, slots: DumpSlots, must_wait: MustWait = _never
-    ) -> tuple[list[Order], list[Order]]:
+    def take(self, now: float, slots: DumpSlots) -> tuple[list[Order], list[Order]]:
         """Return the orders to carry out now, and those that expired while waiting."""
         expired = [each.order for each in self._waiting if each.until <= now]
         valid = {each.order.id: each for each in self._waiting if each.until > now}
-        due = _without_overlaps(
-            [
-                each.order
-                for each in valid.values()
-                if each.from_at <= now and not must_wait(each.order)
-            ]
-        )
+        due = [each.order for each in valid.values() if each.from_at <= now]
         chosen = slots.choose((order.owner, order) for order in due)
         for order in chosen:
             del valid[order.id]
         self._waiting = list(valid.values())
         return chosen, expired
 
-    def next_due(self, slots: DumpSlots, must_wait: MustWait = _never) -> float | None:
-        """Return when the next order may be carried out, of those with a free slot that need not
-        wait.
-        """
-        waiting = [
-            each.from_at
-            for each in self._waiting
-            if slots.has_room(each.order.owner) and not must_wait(each.order)
-        ]
+    def next_due(self, slots: DumpSlots) -> float | None:
+        """Return when the next order of an owner with a free slot may be carried out."""
+        waiting = [each.from_at for each in self._waiting if slots.has_room(each.order.owner)]
         return min(waiting, default=None)
-
-
-def _without_overlaps(due: Sequence[Order]) -> list[Order]:
-    """Return the orders that may begin together: a native one waits for those of its job before it.
-
-    `must_wait` knows only dumps that have begun. Jobs of two owners with one name wait for each
-    other, as an order may mean both.
-    """
-    ordinary = {order.job for order in due if not order.native}
-    natives: dict[str, Order] = {}
-    for order in due:
-        if order.native and order.job not in ordinary:
-            natives.setdefault(order.job, order)
-    first = {order.id for order in natives.values()}
-    return [order for order in due if not order.native or order.id in first]
 
 
 def jitter_of(asked: Deadline | Order, share: float) -> float:
@@ -293,24 +254,8 @@ def _within_a_minute(times: list[float], now: float) -> list[float]:
     return [at for at in times if now - at < 60]
 
 
-def jobs_meant(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> list[JobKey]:
+def jobs_meant(order: Order, known: Iterable[JobKey]) -> list[JobKey]:
     """Return the launches that an order refers to: one, or all with that name if it names neither
-    owner nor launch.
+    owner nor launch. Empty if this agent has found no rank of the job.
     """
-    return [job for job in known_ranks if job.is_meant_by(order.job, order.owner, order.launch)]
-
-
-def refuse(order: Order, known_ranks: Mapping[JobKey, set[int]]) -> str:
-    """Return why an order may not be carried out; empty if it may.
-
-    The agent dumps only processes that it found to be ranks itself.
-    """
-    jobs = jobs_meant(order, known_ranks)
-    if not jobs:
-        return f"no rank of job {order.job!r} was found on this node"
-    ranks = set[int]().union(*(known_ranks[job] for job in jobs))
-    if unknown := sorted(set(order.ranks) - ranks):
-        shown = ", ".join(map(str, unknown[:UNKNOWN_RANKS_SHOWN]))
-        more = " and more" if len(unknown) > UNKNOWN_RANKS_SHOWN else ""
-        return f"ranks {shown}{more} of job {order.job!r} were not found on this node"
-    return ""
+    return [job for job in known if job.is_meant_by(order.job, order.owner, order.launch)]

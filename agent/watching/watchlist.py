@@ -15,7 +15,7 @@ from typing import TypeVar
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc, parse_stat
-from agent.ranks.found_rank import FoundRank, JobKey, RankBeat
+from agent.ranks.found_rank import FoundRank, RankBeat
 from agent.ranks.unwatched import MAX_ENDED
 from agent.watching.rank import WatchedRank
 from watchtower.service.sharing import by_turns
@@ -80,13 +80,6 @@ class Watchlist:
         """Return the launches of all watched ranks, each once."""
         launches = {rank.found.launch.id: rank.found.launch for rank in self._ranks.values()}
         return tuple(launches.values())[:MAX_RANKS_PER_NODE]
-
-    def known_ranks(self) -> dict[JobKey, set[int]]:
-        """Return the ranks found on this node by job, including ended ones."""
-        ranks: dict[JobKey, set[int]] = {}
-        for rank in self._ranks.values():
-            ranks.setdefault(rank.found.job, set()).add(rank.found.claim.rank)
-        return ranks
 
     def keys(self) -> set[Key]:
         """Return (pid, start time) of all watched ranks."""

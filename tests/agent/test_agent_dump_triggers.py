@@ -18,7 +18,7 @@ from agent.dumps.triggers import (
     DeadlineWatch,
     DumpLedger,
     OrderInbox,
-    refuse,
+    jobs_meant,
     round_gap_s,
 )
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
@@ -174,8 +174,8 @@ def test_a_dump_that_never_ends_satisfies_nobody_for_ever_and_takes_no_place() -
     assert ledger.satisfies(J, 100.0 + DUMP_EXPIRES_S - 0.1)
 
 
-def an_order(order_id: str = "o1", expires_s: float = 10.0, *ranks: int) -> Order:
-    return Order(id=order_id, job="j", expires_s=expires_s, ranks=ranks)
+def an_order(order_id: str = "o1", expires_s: float = 10.0) -> Order:
+    return Order(id=order_id, job="j", expires_s=expires_s)
 
 
 def test_an_order_is_taken_once() -> None:
@@ -193,14 +193,9 @@ def test_an_order_that_waited_too_long_expires() -> None:
     assert book.take(6.0, no_dumps()) == ([an_order("b", 50.0)], [an_order("a", 5.0)])
 
 
-def test_an_order_for_ranks_found_here_is_carried_out() -> None:
-    assert refuse(an_order(), {J: {0, 1}}) == ""
-    assert refuse(an_order("o", 1.0, 1), {J: {0, 1}}) == ""
-
-
-def test_an_order_for_anything_else_is_refused() -> None:
-    assert "was found" in refuse(an_order(), {OTHER: {0}})
-    assert "ranks 7 of" in refuse(an_order("o", 1.0, 0, 7), {J: {0, 1}})
+def test_an_order_means_only_a_job_that_was_found_here() -> None:
+    assert jobs_meant(an_order(), [J, OTHER]) == [J]
+    assert jobs_meant(an_order(), [OTHER]) == []
 
 
 def test_two_owners_jobs_of_one_name_have_deadlines_and_dumps_of_their_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,9 +201,8 @@ def test_a_job_that_restarts_in_a_loop_leaves_the_ends_of_others_known() -> None
     for number in range(300):
         rank = a_rank(5_000_000 + number, "good" if number < 4 else "loop")
         watchlist.update([rank], float(number))  # no such process: it has ended at once
-    known = watchlist.known_ranks()
-    assert len(known[JobKey("good", "uid:1")]) == 4
-    assert len(known[JobKey("loop", "uid:1")]) == 252
+    known = Counter(each.job for each in watchlist.found())
+    assert known == {JobKey("good", "uid:1"): 4, JobKey("loop", "uid:1"): 252}
 
 
 def test_an_owner_of_many_jobs_leaves_the_ends_of_others_known() -> None:
@@ -211,7 +211,7 @@ def test_an_owner_of_many_jobs_leaves_the_ends_of_others_known() -> None:
         mine = number < 4
         name, owner = ("good", "uid:1") if mine else (f"j{number}", "uid:2")
         watchlist.update([a_rank(5_000_000 + number, name, owner=owner)], float(number))
-    assert len(watchlist.known_ranks()[JobKey("good", "uid:1")]) == 4
+    assert [each.job.name for each in watchlist.found()].count("good") == 4
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_address, parse_syscall
 from agent.dumpers.python_stacks import StackDump
 from agent.dumps.contents import GroupSet, StackSet
-from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, refuse
+from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, jobs_meant
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
 from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, parse_fields, parse_stat
 from agent.ranks.found_rank import JobKey, RankBeat
@@ -310,14 +310,13 @@ ORDERS = st.lists(
         id=st.sampled_from("abcdef"),
         job=st.sampled_from(["a", "b", "nobody"]),
         expires_s=AGES,
-        ranks=st.lists(st.integers(-5, 5), max_size=4).map(tuple),
     ),
     max_size=20,
 )
 
 
 @given(replies=st.lists(ORDERS, max_size=6))
-def test_each_order_is_taken_at_most_once_and_none_for_unknown_ranks(
+def test_each_order_is_taken_at_most_once_and_none_for_an_unknown_job(
     replies: list[list[Order]],
 ) -> None:
     book = OrderInbox()
@@ -327,9 +326,8 @@ def test_each_order_is_taken_at_most_once_and_none_for_unknown_ranks(
         due, expired = book.take(float(now), DumpSlots([]))
         assert len(due) <= DUMPS_AT_ONCE
         for order in due:
-            refused = bool(refuse(order, {JobKey("a"): {0, 1}, JobKey("b"): {2}}))
-            known = {"a": {0, 1}, "b": {2}}.get(order.job)
-            assert refused == (known is None or not set(order.ranks) <= known)
+            meant = jobs_meant(order, [JobKey("a"), JobKey("b")])
+            assert [job.name for job in meant] == ([order.job] if order.job in ("a", "b") else [])
         taken += [order.id for order in [*due, *expired]]
     assert len(taken) == len(set(taken))
 

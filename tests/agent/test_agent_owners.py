@@ -185,7 +185,7 @@ def test_folders_and_links_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_an_order_of_a_tower_without_owners_means_every_job_of_the_name() -> None:
-    known = {JobKey("x", "uid:1"): {0}, JobKey("x", "uid:2"): {0}, JobKey("y", "uid:1"): {0}}
+    known = [JobKey("x", "uid:1"), JobKey("x", "uid:2"), JobKey("y", "uid:1")]
     order = Order(id="o", job="x", expires_s=1.0)
     assert jobs_meant(order, known) == [JobKey("x", "uid:1"), JobKey("x", "uid:2")]
     order = Order(id="o", job="x", owner="uid:2", expires_s=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.children import MAX_SYMBOLS_MEMORY_BYTES
+from agent.children import MAX_TOOL_MEMORY_BYTES
 from agent.dumps.turns import PY_SPY_AT_ONCE
 from watchtower.service.toml_tables import parse_toml
 
@@ -48,7 +48,7 @@ def test_nothing_hides_the_training_processes_from_the_agent(name: str):
 def test_tools_at_their_limit_of_memory_fit_beside_the_agent_and_their_end_is_not_its_end():
     found = settings("watchtower-agent")
     assert found["OOMPolicy"] == "continue"
-    tools = PY_SPY_AT_ONCE * MAX_SYMBOLS_MEMORY_BYTES
+    tools = PY_SPY_AT_ONCE * MAX_TOOL_MEMORY_BYTES
     assert int(found["MemoryMax"].rstrip("M")) << 20 >= tools + AGENT_AT_REST_BYTES
 
 

@@ -28,7 +28,6 @@ from watchtower.wire.dumps import (
     DumpBatch,
     DumpReceipt,
     KernelWait,
-    NativeFunctions,
     NativePlace,
     RankDump,
     ThreadDump,
@@ -70,8 +69,6 @@ class Simulation:
         self._path = path
         self.natives: dict[int, NativePlace] = {}
         """Where the training threads of ranks are in native code."""
-        self.functions: dict[int, NativeFunctions] = {}
-        """Native functions of ranks, as after an order for them."""
         self.targets: dict[int, str] = {}
         """The targets of the system calls of ranks."""
         self._batches = 0
@@ -227,7 +224,6 @@ class Simulation:
                     kernel=kernel,
                     threads=(thread,),
                     native=self.natives.get(rank.rank),
-                    functions=self.functions.get(rank.rank),
                 )
             )
         return DumpBatch(

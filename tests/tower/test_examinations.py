@@ -13,7 +13,11 @@ from tests.tower.simulator import Simulation
 from watchtower.commands.examining import describe_stacks
 from watchtower.service.calls import timeout
 from watchtower.tower import examination
-from watchtower.tower.examination import ExaminationRefusedError, list_examined_stacks
+from watchtower.tower.examination import (
+    ExaminationRefusedError,
+    RankNotReportedError,
+    list_examined_stacks,
+)
 from watchtower.wire.verdict import Cause, Status
 
 
@@ -58,6 +62,15 @@ def test_a_healthy_job_is_dumped_and_diagnosed(tell):
         await sim.step(2)
         assert sim.status == "healthy"
         assert await sim.incidents() == []
+
+    tell(story)
+
+
+def test_a_rank_that_no_agent_reports_is_not_examined(tell):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        with pytest.raises(RankNotReportedError, match="rank 999 is not reported"):
+            await sim.tower.examinations.examine(JOB, 999)
 
     tell(story)
 

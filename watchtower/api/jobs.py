@@ -74,13 +74,6 @@ Rank = Annotated[int | None, Query(ge=0, le=MAX_RANK, description="Only the stac
 AllThreads = Annotated[
     bool, Query(description="Whether all Python threads are listed, not only the main thread.")
 ]
-Native = Annotated[
-    bool,
-    Query(
-        description="Whether the native functions of `rank` are read, too. The agent stops the "
-        "rank for some tenths of a second."
-    ),
-]
 
 
 def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
@@ -107,35 +100,30 @@ def examination_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         "/{job:job}/stacks",
     )
     async def list_stacks_now(
-        job: JobName, rank: Rank = None, all_threads: AllThreads = False, native: Native = False
+        job: JobName, rank: Rank = None, all_threads: AllThreads = False
     ) -> StackList:
         """Dump all ranks of a live job and return their stacks. Equal stacks are one item.
 
-        The dumps are the same as those of a verdict on demand. With `native`, only `rank` is
-        dumped, and once. A rank that runs Python is not stopped: the answer says so.
+        The dumps are the same as those of a verdict on demand.
         """
-        if native and rank is None:
-            raise HTTPException(422, "`native` needs `rank`: it stops the rank for a moment")
-        evidence = (await _examine(tower, job, rank, native=native)).evidence
+        evidence = (await _examine(tower, job, rank)).evidence
         if evidence is None:
             raise HTTPException(503, "no case could be made of the dumps: see the tower's log")
         # The case of a large job is decoded in a thread, so that reports are not delayed.
         return await asyncio.to_thread(
-            list_examined_stacks, evidence, rank, all_threads=all_threads, native=native
+            list_examined_stacks, evidence, rank, all_threads=all_threads
         )
 
     return router
 
 
-async def _examine(
-    tower: Tower, job: str, rank: int | None = None, *, native: bool = False
-) -> Examination:
+async def _examine(tower: Tower, job: str, rank: int | None = None) -> Examination:
     """Examine a job and return what was found.
 
     Raises HTTPException if the job or the rank is not known, or if it cannot be examined now.
     """
     try:
-        found = await tower.examinations.examine(job, rank, native=native)
+        found = await tower.examinations.examine(job, rank)
     except RankNotReportedError as error:
         raise HTTPException(404, f"{error} for job {job!r}") from None
     except ExaminationRefusedError as error:

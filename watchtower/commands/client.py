@@ -140,13 +140,10 @@ class TowerClient:
         """Dump a job and return the verdict on it now, as text."""
         return self._ask(f"/api/v1/jobs/{_quoted(job)}/verdict?format=text", "POST", {})
 
-    def stacks(
-        self, job: str, rank: int | None, *, all_threads: bool, native: bool = False
-    ) -> dict[str, Any]:
-        """Dump a job and return its stacks. `native`: those of `rank`, with native functions."""
-        wanted = {"all_threads": all_threads, "native": native}
+    def stacks(self, job: str, rank: int | None, *, all_threads: bool) -> dict[str, Any]:
+        """Dump a job and return its stacks. `rank`: only of this rank."""
         query = {} if rank is None else {"rank": str(rank)}
-        query |= {name: "true" for name, is_wanted in wanted.items() if is_wanted}
+        query |= {"all_threads": "true"} if all_threads else {}
         path = f"/api/v1/jobs/{_quoted(job)}/stacks?{urlencode(query)}"
         return self._json(path, "items", "left_out", "missing_evidence", method="POST", sent={})
 

@@ -12,15 +12,10 @@ from watchtower.commands.asking import exit_code_for, find_job
 from watchtower.commands.client import DONE, TROUBLE, TowerClient
 from watchtower.commands.printing import as_json, clean_lines, paint_verdict, wants_colour
 from watchtower.evidence.frames import StackNode, merge_stacks
-from watchtower.evidence.native import describe_functions_age, format_native_frame
-from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.dumps import NativeFrame
 from watchtower.wire.stacks import Frame, make_stack
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 
 MAIN = "MainThread"
-
-CALLERS_UNKNOWN = "... (its callers are not known)"
 
 
 def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
@@ -39,7 +34,7 @@ def show_verdict_now(client: TowerClient, args: argparse.Namespace) -> int:
 def show_stacks(client: TowerClient, args: argparse.Namespace) -> int:
     """Dump a job now and print its stacks, merged over ranks."""
     job = find_job(client, args.job)
-    answer = client.stacks(job, args.rank, all_threads=args.all_threads, native=args.native)
+    answer = client.stacks(job, args.rank, all_threads=args.all_threads)
     text = (
         as_json(answer)
         if args.json
@@ -75,7 +70,6 @@ def _list_groups(items: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{name_ranks(ranks)} ({len(ranks)}), innermost frame first:"
         if item.get("native"):
             yield f"    [{item['native']}]"
-        yield from (f"    {line}" for line in _name_functions(item))
         yield from (f"    {_name(frame)}" for frame in item["frames"])
 
 
@@ -88,8 +82,7 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
             Frame(function=f["function"], file=f["file"], line=f["line"]) for f in item["frames"]
         )
         native = item.get("native")
-        inner = [*([f"[{native}]"] if native else []), *_name_functions(item)]
-        innermost = tuple(Frame(function=line, file="", line=0) for line in inner)
+        innermost = (Frame(function=f"[{native}]", file="", line=0),) if native else ()
         stacks[number] = make_stack(innermost + frames)
     ranks = {number: parse_ranks(item["ranks"]) for number, item in enumerate(items)}
 
@@ -110,18 +103,6 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         # A frame that all ranks above share is not indented further.
         deeper = depth + (len(node.children) > 1)
         below += [(child, deeper, shown) for child in reversed(node.children)]
-
-
-def _name_functions(item: dict[str, Any]) -> list[str]:
-    """Return a line for each native function of a stack, innermost first."""
-    functions = item.get("functions") or {"calls": ()}
-    lines = [
-        format_native_frame(NativeFrame(file=f["file"], function=f["function"]), MAX_NAME)
-        for f in functions["calls"]
-    ]
-    is_cut = lines and not functions["is_whole"]
-    age = describe_functions_age(functions["age_s"]) if lines else ""
-    return [*lines, *([CALLERS_UNKNOWN] if is_cut else []), *([f"({age})"] if age else [])]
 
 
 def _name(frame: dict[str, Any]) -> str:

@@ -202,12 +202,6 @@ def add_stacks(parser: Parser) -> None:
     )
     parser.add_argument("--rank", type=int, help="only the stacks of this rank")
     parser.add_argument("--all-threads", action="store_true", help="not only the main threads")
-    parser.add_argument(
-        "--native",
-        action="store_true",
-        help="with native functions; needs --rank. The agent stops the rank for some tenths of a "
-        "second",
-    )
     order = parser.add_mutually_exclusive_group()
     order.add_argument(
         "--innermost",

@@ -68,9 +68,6 @@ class Diagnosis:
     unlogged: tuple[int, ...] = ()
     """Live ranks whose collective logs were not read, although those of others were. Another dump
     may have them."""
-    unread_natively: tuple[int, ...] = ()
-    """Suspects or candidates that wait for their device, and whose native functions were not read.
-    """
     places: Mapping[str, int] = field(default_factory=dict)
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""

@@ -26,9 +26,7 @@ from watchtower.diagnosis.nothing_found import (
     summarise_unknown,
 )
 from watchtower.diagnosis.observed import (
-    find_unread,
     show_bad_losses,
-    show_functions,
     show_observations,
 )
 from watchtower.diagnosis.picture import Picture, take_picture
@@ -221,7 +219,6 @@ def _make_diagnosis(
     quoted = [fault.observation for fault in links]
     shown = (
         *show_bad_losses(picture),
-        *show_functions(accused, picture.case.stalled_for_s),
         *show_observations(picture, accused, quoted),
     )
     evidence = dict.fromkeys([*written.evidence, *shown])
@@ -245,7 +242,6 @@ def _make_diagnosis(
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, whom_of(cause), written.suspects, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
-        unread_natively=find_unread(accused, picture.case.stalled_for_s),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
 

@@ -1,6 +1,5 @@
 """Evidence of collectors that no reason of the verdict contains: lines of the kernel log, what NVML
-says about GPUs, limits of CPU and memory, lost links, and more. Also the native functions of the
-accused: evidence for people, no function name decides anything."""
+says about GPUs, limits of CPU and memory, lost links, and more."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from itertools import islice
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
-from watchtower.evidence.native import describe_functions, find_functions
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 from watchtower.writing.ranksets import format_ranks, name_ranks
@@ -86,41 +84,6 @@ def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     ago = format_duration(observation.age_s)
     text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
     return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)
-
-
-MAX_FUNCTIONS = 4
-"""Ranks of one verdict whose functions are shown."""
-
-
-def show_functions(accused: Sequence[Position], stalled_for_s: float) -> tuple[Evidence, ...]:
-    """Return the native functions of the accused, where they were read in this stall. They have no
-    weight."""
-    read = [(item, find_functions(item.evidence.dumps, stalled_for_s)) for item in accused]
-    lines = [
-        (item.rank, describe_functions(functions, item.native))
-        for item, functions in read
-        if functions is not None
-    ]
-    return tuple(
-        Evidence(
-            source="native", text=f"rank {rank}: {line}", ranks=format_ranks([rank]), weight=0.0
-        )
-        for rank, line in lines[:MAX_FUNCTIONS]
-        if line
-    )
-
-
-def find_unread(accused: Sequence[Position], stalled_for_s: float) -> tuple[int, ...]:
-    """Return the accused that wait for their device and whose native functions were not read in
-    this stall.
-
-    Python shows only the line that waits there.
-    """
-    return tuple(
-        item.rank
-        for item in accused
-        if item.waits_for_device and find_functions(item.evidence.dumps, stalled_for_s) is None
-    )
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

@@ -6,21 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from watchtower.wire.dumps import (
-    NativeFrame,
-    NativeFunctions,
     NativeKind,
     NativePlace,
     RankDump,
     ThreadDump,
 )
 from watchtower.wire.report import ProcessState
-from watchtower.writing.text import clean, format_duration
-
-MAX_FUNCTIONS = 6
-"""Native functions in one line: the wait, and the call that led to it."""
-
-MAX_FUNCTION = 48
-"""Characters of a function in one line."""
+from watchtower.writing.text import clean
 
 REST_CORES, NS_PER_S = 0.05, 1e9
 """A thread that uses at most this share of a core uses little CPU time: it sleeps or polls."""
@@ -33,10 +25,6 @@ DEVICE_WAIT = "a device wait"
 
 LEAST_GAP_S = 1.0
 """Least seconds between the two rounds of a dump."""
-
-SHOWN_AGE_S = 5.0
-"""The age of younger functions is not shown: they are read right before the two rounds of a dump.
-"""
 
 
 def at_training_thread(dump: RankDump, training: ThreadDump | None) -> RankDump:
@@ -146,57 +134,6 @@ def describe_native(native: NativePlace | None) -> str:
     }.get(native.kind, "")
     thread = f"{clean(native.thread, 32)} " if native.thread and text else ""
     return thread + text
-
-
-def find_functions(dumps: Sequence[RankDump], within_s: float) -> NativeFunctions | None:
-    """Return the native functions in the last dump that has any; None if none were read.
-
-    `within_s`: the length of the stall. Functions that were read earlier are not those of the
-    stall.
-    """
-    found = (dump.functions for dump in reversed(dumps) if dump.functions is not None)
-    return next((each for each in found if each.age_s <= within_s), None)
-
-
-def describe_functions(functions: NativeFunctions, native: NativePlace | None = None) -> str:
-    """Return "pthread_cond_wait (libc.so.6) <- ncclGroupEnd (libnccl.so.2)", or why there are none.
-
-    Innermost first. Functions without a name are left out between others of their library. Where
-    functions are missing, the libraries of `native` follow.
-    """
-    text = f"not read: {clean(functions.failure, 200)}"
-    if not functions.failure:
-        text = _join_functions(functions)
-        if text and (age := describe_functions_age(functions.age_s)):
-            text = f"{text} ({age})"
-    libraries = [clean(name, MAX_FUNCTION) for name in native.libraries] if native else []
-    if (functions.is_whole and not functions.failure) or not libraries:
-        return text
-    return f"{text}; libraries: {' <- '.join(libraries)}" if text else ""
-
-
-def describe_functions_age(age_s: float) -> str:
-    """Return "read 40 s before the dump"; empty if they were read together."""
-    return f"read {format_duration(age_s)} before the dump" if age_s >= SHOWN_AGE_S else ""
-
-
-def _join_functions(functions: NativeFunctions) -> str:
-    if not functions.calls:
-        return ""
-    shown: list[str] = []
-    for frame in functions.calls:
-        text = format_native_frame(frame)
-        is_known = not frame.function and any(each.endswith(text) for each in shown[-1:])
-        if not is_known:
-            shown.append(text)
-    left_out = len(shown) > MAX_FUNCTIONS or not functions.is_whole
-    return " <- ".join([*shown[:MAX_FUNCTIONS], *(["..."] if left_out else [])])
-
-
-def format_native_frame(frame: NativeFrame, most: int = MAX_FUNCTION) -> str:
-    """Return "ncclGroupEnd (libnccl.so.2)"; "(libnccl.so.2)" for a function without a name."""
-    library = f"({clean(frame.file, MAX_FUNCTION)})"
-    return f"{clean(frame.function, most)} {library}" if frame.function else library
 
 
 def _runs_other_work(dump: RankDump) -> bool:

@@ -14,7 +14,7 @@ from watchtower.jobs.condition import ConditionKind, Stall, Why
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import Effect
 from watchtower.jobs.generation import Generation
-from watchtower.jobs.incident_reads import NativeReads, Tracing, choose_suspects
+from watchtower.jobs.incident_reads import Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
@@ -62,8 +62,6 @@ class Attempt:
     """Time at which an accused rank first stepped although the incident is open."""
     tracing: Tracing = field(default_factory=Tracing)
     """Which series of the incident were ordered."""
-    native_reads: NativeReads = field(default_factory=NativeReads)
-    """Of which suspects native functions were ordered."""
     is_recalling: bool = False
     """Dumps are being read back from the store."""
     is_diagnosing: bool = False

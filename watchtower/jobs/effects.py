@@ -85,13 +85,6 @@ class SeriesWanted:
     """All traced ranks of each launch with one that is due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativesWanted:
-    """Order the native functions of these ranks."""
-
-    ranks: tuple[int, ...]
-
-
 Effect = (
     DumpsWanted
     | DiagnosisWanted
@@ -104,5 +97,4 @@ Effect = (
     | StoreWanted
     | RecallWanted
     | SeriesWanted
-    | NativesWanted
 )

@@ -313,8 +313,7 @@ class Generation:
     def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Add the dumps of a batch to their ranks. Returns the dumps that were not added before."""
         batch = sent.batch
-        native = frozenset(dump.rank for dump in batch.ranks if dump.functions is not None)
-        body = DumpBody(sent.body, native_ranks=native)
+        body = DumpBody(sent.body)
         left = self.arrivals.left_of(batch.id)
         unclaimed, taken = set(), []
         for dump in batch.ranks:

@@ -1,13 +1,12 @@
-"""Which ranks of an incident are read beyond their dumps: series of 15 minutes, native functions.
+"""Of which ranks of an incident the series of 15 minutes are ordered.
 
 Series of all ranks of a large job would be megabytes from thousands of nodes at one moment. A
-suspect differs from any healthy rank, and three of them have a median. Reading native functions
-stops a rank for some tenths of a second, so each is read once, and only a few of them.
+suspect differs from any healthy rank, and three of them have a median.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from watchtower.jobs.generation import Generation
@@ -25,8 +24,7 @@ MAX_COMPARED = 256
 """Ranks of which the peers are chosen: those of some 32 nodes."""
 
 AGAIN_S = 15.0
-"""Seconds after which an order is given again. An agent answers within some seconds, with functions
-after another dump of the job."""
+"""Seconds after which an order is given again. An agent answers within some seconds."""
 
 MAX_TRIES = 3
 """Orders of one rank: lost replies are rare, and an agent of an older release never answers."""
@@ -132,40 +130,3 @@ class Tracing:
             for rank, tries in self.wanted.items()
             if tries < MAX_TRIES and rank not in self.received
         ]
-
-
-@dataclass(slots=True)
-class NativeReads:
-    """The reads ordered for one incident."""
-
-    incident: str = ""
-    tries: dict[int, int] = field(default_factory=dict)
-    """How often an order for each chosen rank was collected."""
-    _ordered_at: float = float("-inf")
-
-    def take_due(
-        self, incident: str, unread: Sequence[int], most: int, now: float
-    ) -> tuple[int, ...]:
-        """Return the ranks to order now.
-
-        `unread`: suspects in device waits without functions. At most `most` ranks of an incident
-        are ever ordered.
-        """
-        if incident != self.incident:
-            self.incident, self.tries, self._ordered_at = incident, {}, float("-inf")
-        if now - self._ordered_at < AGAIN_S:
-            return ()
-        known = [rank for rank in unread if self.tries.get(rank, MAX_TRIES) < MAX_TRIES]
-        new = [rank for rank in unread if rank not in self.tries]
-        due = (*known, *new[: max(0, most - len(self.tries))])
-        if due:
-            self._ordered_at = now
-        for rank in due:
-            self.tries.setdefault(rank, 0)
-        return due
-
-    def count(self, ranks: Iterable[int]) -> None:
-        """Count a try of these ranks, as an agent has collected an order for them."""
-        for rank in ranks:
-            if rank in self.tries:
-                self.tries[rank] += 1

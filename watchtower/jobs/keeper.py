@@ -21,7 +21,6 @@ from watchtower.jobs.effects import (
     AttemptBegun,
     DumpsWanted,
     Effect,
-    NativesWanted,
     RecallWanted,
     SeriesWanted,
     StoreWanted,
@@ -38,7 +37,6 @@ from watchtower.jobs.verdicts import Tries
 from watchtower.service.sharing import TokenBucket
 from watchtower.wire.drills import is_drill
 from watchtower.wire.dumps import DumpBatch, RankDump
-from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.report import JobLabels
 from watchtower.wire.series import SeriesBatch
 from watchtower.wire.stacks import Stack
@@ -89,8 +87,6 @@ MAX_RETIRED = 262_144
 """Most processes of earlier generations that one job stores."""
 
 
-MINUTE_S = 60.0
-
 LATE_S = 60.0
 """Seconds after the end of an incident in which its series are still ordered: an incident about the
 end of a job is over when it opens."""
@@ -132,8 +128,6 @@ class Keeper:
     totals: JobTotals = field(default_factory=JobTotals)
     tries: Tries = field(default_factory=Tries)
     """How its latest diagnoses went."""
-    native_orders: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    """When an agent (a node and an id) collected orders for native functions, in a minute."""
     failing: set[str] = field(default_factory=set)
     """Work on it that failed the last time, so that an error is not logged every second."""
     is_check_due: bool = False
@@ -292,28 +286,22 @@ class Keeper:
         yield DumpsWanted(reason="sample", again=True, sample=True)
 
     def _order_reads(self, now: float, wall: float) -> Iterator[Effect]:
-        """Order series and native functions of ranks of the incident, those that are due."""
+        """Order series of ranks of the incident, those that are due."""
         attempt, gen = self.watched, self.generation
         incident, tracing = attempt.incident, attempt.tracing
         if incident is None:
             return
-        if incident.closed_at is None or wall - incident.closed_at <= LATE_S:
-            suspects = choose_suspects(incident.verdict)
-            if (incident.id, suspects) != (tracing.incident, tracing.suspects):
-                tracing.begin(incident.id, suspects, gen)
-            if tracing.is_due(now):
-                yield SeriesWanted(
-                    incident=incident.id,
-                    suspects=tracing.suspects,
-                    ranks=tracing.take_due(gen, now),
-                )
-        diagnosis = attempt.watch.diagnosis
-        if diagnosis is None or attempt.watch.status is not Status.HUNG:
+        if incident.closed_at is not None and wall - incident.closed_at > LATE_S:
             return
-        # What is hung has an incident that is open.
-        most, unread = round(self.detector.policy.native_ranks), diagnosis.unread_natively
-        if due := attempt.native_reads.take_due(incident.id, unread, most, now):
-            yield NativesWanted(ranks=due)
+        suspects = choose_suspects(incident.verdict)
+        if (incident.id, suspects) != (tracing.incident, tracing.suspects):
+            tracing.begin(incident.id, suspects, gen)
+        if tracing.is_due(now):
+            yield SeriesWanted(
+                incident=incident.id,
+                suspects=tracing.suspects,
+                ranks=tracing.take_due(gen, now),
+            )
 
     def use_dumps(
         self, taken: Sequence[RankDump], stacks: Iterable[Stack], taken_at: float, now: float
@@ -349,26 +337,6 @@ class Keeper:
             return None
         attempt.incident = replace(attempt.incident, ack=ack)
         return attempt.incident
-
-    def count_natives(self, agent: tuple[str, str], ranks: Iterable[int], now: float) -> None:
-        """Count an order for native functions of these ranks that an agent has collected."""
-        recent = {key: _within_a_minute(at, now) for key, at in self.native_orders.items()}
-        self.native_orders = {key: times for key, times in recent.items() if times}
-        self.native_orders.setdefault(agent, []).append(now)
-        if self.attempt is not None:
-            self.attempt.native_reads.count(ranks)
-
-    def native_wait_s(self, rank: int, now: float) -> float:
-        """Return the seconds until the agent of a rank reads native functions of this job again; 0
-        if it does now."""
-        record = self.generation.ranks.get(rank)
-        if record is None:
-            return 0.0
-        agent = record.key.node, record.reporter.agent_id
-        times = _within_a_minute(self.native_orders.get(agent, []), now)
-        if len(times) < MAX_DUMPS_PER_MINUTE:
-            return 0.0
-        return times[-MAX_DUMPS_PER_MINUTE] + MINUTE_S - now
 
     def note_steps(self, now: float) -> bool:
         """Add a point to the step history if one is due. Return whether it was."""
@@ -437,7 +405,3 @@ class Keeper:
             step_s=gen.pace("").typical_s or None,
             founder=self.founder,
         )
-
-
-def _within_a_minute(times: list[float], now: float) -> list[float]:
-    return [at for at in times if now - at < MINUTE_S]

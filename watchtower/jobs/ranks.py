@@ -112,8 +112,6 @@ class DumpBody:
     body: bytes
     holders: int = 0
     """Number of ranks that refer to it with one of their last two dumps."""
-    native_ranks: frozenset[int] = frozenset()
-    """Ranks whose native functions it contains, or the reason why they were not read."""
 
 
 @dataclass(slots=True)

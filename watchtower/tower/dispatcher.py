@@ -15,7 +15,7 @@ from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import LaunchKey, RankRecord
 from watchtower.service.sharing import Quota
 from watchtower.tower.clock import Clock
-from watchtower.wire.orders import MAX_NATIVE_RANKS, MAX_ORDERS, Order
+from watchtower.wire.orders import MAX_ORDERS, Order
 from watchtower.wire.series import SeriesOrder
 
 EXPIRES_S = 10.0
@@ -32,7 +32,6 @@ def agent_of(record: RankRecord) -> Agent:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    job: str
     placed_at: float
     order: Order
 
@@ -41,7 +40,7 @@ class _Waiting:
 
 
 class OrderBook:
-    """Orders of one kind by agent, one of each launch."""
+    """Orders for dumps by agent, one of each launch."""
 
     def __init__(self) -> None:
         self._waiting: dict[Agent, dict[LaunchKey, _Waiting]] = {}
@@ -49,20 +48,16 @@ class OrderBook:
     def place(
         self,
         asked: Iterable[tuple[Agent, LaunchKey]],
-        job: str,
         order_id: str,
         now: float,
         *,
         sample: bool,
         jitter_s: float = 0.0,
-        native: tuple[int, ...] = (),
     ) -> None:
         """Order dumps of the ranks of these launches, which are all of one job.
 
         A newer order of a launch replaces an older one, but a sample does not replace a full dump.
-        The agents spread their dumps over `jitter_s` seconds. `native`: ranks whose native
-        functions are wanted, and no other rank. A newer native order adds its ranks to those of an
-        older one, up to `MAX_NATIVE_RANKS`.
+        The agents spread their dumps over `jitter_s` seconds.
         """
         self._waiting = {  # without the expired orders of agents that no longer report
             agent: waiting
@@ -77,10 +72,6 @@ class OrderBook:
                 continue
             if before is None and not _has_room(waiting, launch.owner):
                 continue
-            ranks = native
-            if native and valid is not None and valid.native:
-                both = dict.fromkeys((*valid.ranks, *native))
-                ranks = tuple(sorted(list(both)[:MAX_NATIVE_RANKS]))
             order = Order(
                 id=f"{order_id}.{launch.id}" if launch.id else order_id,
                 job=launch.name,
@@ -89,22 +80,16 @@ class OrderBook:
                 expires_s=EXPIRES_S,
                 glance=sample,
                 jitter_s=jitter_s,
-                ranks=ranks,
-                native=bool(native),
             )
-            waiting[launch] = _Waiting(job, now, order)
+            waiting[launch] = _Waiting(now, order)
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
         """Remove and return the orders for an agent that have not expired."""
-        return tuple(order for _, order in self.collect_by_job(agent, now))
-
-    def collect_by_job(self, agent: Agent, now: float) -> list[tuple[str, Order]]:
-        """Remove and return the same orders, each with its job."""
-        return [
-            (each.job, replace(each.order, expires_s=EXPIRES_S - (now - each.placed_at)))
+        return tuple(
+            replace(each.order, expires_s=EXPIRES_S - (now - each.placed_at))
             for each in self._waiting.pop(agent, {}).values()
             if each.is_due(now)
-        ]
+        )
 
 
 def _has_room(waiting: Mapping[LaunchKey, _Waiting], owner: str) -> bool:
@@ -115,40 +100,22 @@ def _has_room(waiting: Mapping[LaunchKey, _Waiting], owner: str) -> bool:
 
 
 class Dispatcher:
-    """All orders. Those for dumps, native functions and series do not replace each other."""
+    """All orders. Those for dumps and for series do not replace each other."""
 
-    def __init__(self, clock: Clock, keepers: Mapping[str, Keeper]) -> None:
-        self._clock, self._keepers = clock, keepers
-        self.dumps, self.natives = OrderBook(), OrderBook()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.dumps = OrderBook()
         self._series: dict[Agent, dict[LaunchKey, tuple[float, SeriesOrder]]] = {}
 
     def order_dumps(self, keeper: Keeper, wanted: DumpsWanted, now: float) -> None:
         """Order dumps of a job from the agents that report its ranks."""
         self.dumps.place(
             {(agent_of(r), r.launch): None for r in keeper.find_undumped(wanted, now)},
-            keeper.name,
             self._clock.new_id(f"dumps of {keeper.name}"),
             now,
             sample=wanted.sample,
             jitter_s=max(wanted.spread_s, jitter_s(len(keeper.generation.ranks))),
         )
-
-    def order_natives(self, keeper: Keeper, ranks: Iterable[int], now: float) -> None:
-        """Order the native functions of these ranks."""
-        named: dict[tuple[Agent, LaunchKey], list[int]] = {}
-        for rank in ranks:
-            record = keeper.generation.ranks.get(rank)
-            if record is not None and record.is_live:
-                named.setdefault((agent_of(record), record.launch), []).append(rank)
-        for asked, of_launch in named.items():
-            self.natives.place(
-                [asked],
-                keeper.name,
-                self._clock.new_id(f"native functions of {keeper.name}"),
-                now,
-                sample=False,
-                native=tuple(sorted(of_launch)[:MAX_NATIVE_RANKS]),
-            )
 
     def order_series(self, keeper: Keeper, wanted: SeriesWanted, now: float) -> None:
         """Order series of ranks of an incident."""
@@ -175,12 +142,7 @@ class Dispatcher:
 
     def collect(self, agent: Agent, now: float) -> tuple[Order, ...]:
         """Remove and return the orders for an agent, at most `MAX_ORDERS`."""
-        natives = self.natives.collect_by_job(agent, now)
-        for job, order in natives:
-            if job in self._keepers:
-                self._keepers[job].count_natives(agent, order.ranks, now)
-        orders = (*self.dumps.collect(agent, now), *(order for _, order in natives))
-        return orders[:MAX_ORDERS]
+        return self.dumps.collect(agent, now)[:MAX_ORDERS]
 
     def collect_series(self, agent: Agent) -> tuple[SeriesOrder, ...]:
         """Remove and return the orders of series for an agent."""

@@ -19,7 +19,6 @@ from watchtower.jobs.effects import (
     IncidentClosed,
     IncidentOpened,
     IncidentUpdated,
-    NativesWanted,
     PauseLearned,
     RecallWanted,
     SeriesWanted,
@@ -63,7 +62,7 @@ class Effects:
         self._fleet, self._keepers, self._clock = fleet, keepers, clock
         self._store_writer, self._feed, self._runner = store_writer, feed, runner
         self._counters, self._recall = counters, recall
-        self.orders = Dispatcher(clock, keepers)
+        self.orders = Dispatcher(clock)
         self.outages = Outages()
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -91,8 +90,6 @@ class Effects:
                 log.info("job %s: %s -> %s, %s", *words, extra={"sharer": keeper.sharer})
             case DumpsWanted():
                 self.orders.order_dumps(keeper, effect, now)
-            case NativesWanted(ranks=ranks):
-                self.orders.order_natives(keeper, ranks, now)
             case SeriesWanted():
                 self.orders.order_series(keeper, effect, now)
             case DiagnosisWanted():

@@ -1,15 +1,14 @@
 """Examines a job when an operator asks for it: orders dumps, waits for them, diagnoses.
 
-Each job has at most one examination at a time, and one for the native functions of each rank. All
-requests for it meanwhile get its result. Owners take turns. An examination changes nothing in the
-detection: it opens no incident and accuses no rank.
+Each job has at most one examination at a time. All requests for it meanwhile get its result. Owners
+take turns. An examination changes nothing in the detection: it opens no incident and accuses no
+rank.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from math import ceil
 
 import msgspec
 
@@ -29,9 +28,7 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.recording import Examined, Record
 from watchtower.tower.turns import Turns
 from watchtower.views.stacks import StackList, list_stacks
-from watchtower.wire.orders import MAX_DUMPS_PER_MINUTE
 from watchtower.wire.verdict import Status, Verdict
-from watchtower.writing.text import clean
 
 AT_ONCE = 4
 """Examinations that run at the same time. Most of their time they wait for agents."""
@@ -55,23 +52,10 @@ POLL_S = 0.1
 
 ROUNDS = 2
 
-NATIVE_ROUNDS = 1
-"""The first round after a read contains the native functions. No verdict is made of it. Rounds of
-other dumps, which may be under way, do not count."""
-
-Subject = tuple[str, int | None]
-"""A job, and the rank whose native functions are wanted, if any."""
-
 NOT_SUSPECT = (
     "the job is {status}: {reason}. This examination compares two dumps, and cannot know "
     "whether a rank stays at its place"
 )
-
-TOO_OFTEN = (
-    "native functions of job {job!r} were ordered {most} times within a minute from the agent of "
-    "rank {rank}, and an agent ignores further orders: try again in {wait_s:.0f} s"
-)
-
 
 _CASES = msgspec.json.Decoder(Case)
 
@@ -107,55 +91,28 @@ class Examinations:
         self._fleet, self._detector, self._clock = fleet, fleet.detector, clock
         self._effects, self._runner, self._record = effects, runner, record
         self._turns = Turns(AT_ONCE, clock)
-        self._running: dict[Subject, asyncio.Task[Examination]] = {}
+        self._running: dict[str, asyncio.Task[Examination]] = {}
         self._quota = Quota()
 
-    async def examine(
-        self, name: str, rank: int | None = None, *, native: bool = False
-    ) -> Examination | None:
+    async def examine(self, name: str, rank: int | None = None) -> Examination | None:
         """Return the result for a live job; None if it is not live.
 
-        `native`: dump only this rank, with its native functions. Raises ExaminationRefusedError,
-        and RankNotReportedError if no agent reports `rank`: now, or ever if not `native`.
+        Raises ExaminationRefusedError, and RankNotReportedError if `rank` is not one of the job.
         """
-        self._record(Examined(at=self._clock.now(), job=name, rank=rank, native=native))
+        self._record(Examined(at=self._clock.now(), job=name, rank=rank))
         job = self._fleet.jobs.get(name)
         if job is None or job.attempt is None or not any(job.generation.live()):
             return None
-        if rank is not None and not self._is_known(job.generation, rank, native):
+        if rank is not None and rank not in job.generation.ranks:
             raise RankNotReportedError(f"rank {rank} is not reported")
-        only = rank if native else None
-        subject = name, only
-        task = self._running.get(subject)
+        task = self._running.get(name)
         if task is None:
-            if only is not None:
-                self._check_orders(job, only)
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
-            task = asyncio.get_running_loop().create_task(self._examine(job, job.attempt, only))
-            self._begin(subject, job.sharer, task)
+            task = asyncio.get_running_loop().create_task(self._examine(job, job.attempt))
+            self._begin(name, job.sharer, task)
         # One client that goes away must not end the examination of the others.
         return await asyncio.shield(task)
-
-    def _is_known(self, gen: Generation, rank: int, native: bool) -> bool:
-        """Return whether a rank can be in the answer: with its last dumps, or the reason for none.
-
-        With native functions, only if an agent reports it now.
-        """
-        if not native:
-            return rank in gen.ranks
-        asked = (record for record in gen.live() if record.vitals.rank == rank)
-        return bool(self._detector.find_reporting(asked, self._fleet.nodes, self._clock.now()))
-
-    def _check_orders(self, job: Keeper, rank: int) -> None:
-        """Raise ExaminationRefusedError if the agent of a rank would ignore an order."""
-        wait_s = job.native_wait_s(rank, self._clock.now())
-        if wait_s > 0:
-            # Rounded up: an attempt after exactly this time must not be refused.
-            sentence = TOO_OFTEN.format(
-                job=clean(job.name), most=MAX_DUMPS_PER_MINUTE, rank=rank, wait_s=ceil(wait_s)
-            )
-            raise ExaminationRefusedError(sentence)
 
     async def close(self) -> None:
         """Cancel all examinations."""
@@ -163,24 +120,23 @@ class Examinations:
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def _begin(self, subject: Subject, owner: str, task: asyncio.Task[Examination]) -> None:
-        self._running[subject] = task
+    def _begin(self, name: str, owner: str, task: asyncio.Task[Examination]) -> None:
+        self._running[name] = task
         self._quota.add(owner, 1)
 
         def end(done: asyncio.Task[Examination]) -> None:
-            del self._running[subject]
+            del self._running[name]
             self._quota.add(owner, -1)
             if not done.cancelled():
                 done.exception()  # those who wait get it; without any, it is not an error
 
         task.add_done_callback(end)
 
-    async def _examine(self, job: Keeper, live: Attempt, native: int | None) -> Examination:
+    async def _examine(self, job: Keeper, live: Attempt) -> Examination:
         async with self._turns.take(job.sharer, job.founder):
             gen = job.generation
-            # An earlier dump has no native functions.
-            since = self._clock.now() - (FRESH_S if native is None else 0.0)
-            await self._order_dumps(job, gen, since, native)
+            since = self._clock.now() - FRESH_S
+            await self._order_dumps(job, gen, since)
             if job.generation is not gen or not self._effects.is_current(job, live):
                 raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
             result = await run_diagnosis(
@@ -209,38 +165,25 @@ class Examinations:
             verdict = replace(verdict, missing_evidence=gaps, not_judged=not_judged)
         return Examination(verdict=verdict, evidence=result.evidence)
 
-    async def _order_dumps(
-        self, job: Keeper, gen: Generation, since: float, native: int | None
-    ) -> None:
-        """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds.
-
-        `native`: only of this rank, once, with its native functions.
-        """
+    async def _order_dumps(self, job: Keeper, gen: Generation, since: float) -> None:
+        """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds."""
         wanted = DumpsWanted(reason="examination", again=True)
-        rounds = ROUNDS if native is None else NATIVE_ROUNDS
         until, order_at = self._clock.now() + WAIT_S, self._clock.now()
         while (now := self._clock.now()) < until:
             if now >= order_at:
-                if native is None:
-                    self._effects.orders.order_dumps(job, wanted, now)
-                else:
-                    self._effects.orders.order_natives(job, [native], now)
+                self._effects.orders.order_dumps(job, wanted, now)
                 order_at = now + AGAIN_S
             reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
-            asked = [r for r in reporting if native in (None, r.vitals.rank)]
-            if all(_count_rounds(record, since, native) >= rounds for record in asked):
+            if all(_count_rounds(record, since) >= ROUNDS for record in reporting):
                 return
             await asyncio.sleep(POLL_S)
 
 
-def list_examined_stacks(
-    evidence: bytes, rank: int | None, *, all_threads: bool, native: bool = False
-) -> StackList:
+def list_examined_stacks(evidence: bytes, rank: int | None, *, all_threads: bool) -> StackList:
     """Return the stacks in the evidence of an examination. Raises msgspec.MsgspecError."""
-    return list_stacks(_CASES.decode(evidence), rank, all_threads=all_threads, native=native)
+    return list_stacks(_CASES.decode(evidence), rank, all_threads=all_threads)
 
 
-def _count_rounds(record: RankRecord, since: float, native: int | None) -> int:
+def _count_rounds(record: RankRecord, since: float) -> int:
     """Return how many of the last dumps of a rank are an answer to the order."""
-    bodies = (body for at, body in record.dumps if at >= since)
-    return sum(native is None or native in body.native_ranks for body in bodies)
+    return sum(at >= since for at, _ in record.dumps)

@@ -136,7 +136,6 @@ class Examined(_Input, tag="examine"):
 
     job: str
     rank: int | None
-    native: bool
 
 
 class Stopped(_Input, tag="stop"):

@@ -348,8 +348,8 @@ class _Player:
                 )
                 if judged := await read_incident(tower, one.incident):
                     await tower.feedback.give(judged, verdict_of(tower.moment(), judged), answer)
-            case Examined(job=job, rank=rank, native=native):
-                if found := await tower.examinations.examine(job, rank, native=native):
+            case Examined(job=job, rank=rank):
+                if found := await tower.examinations.examine(job, rank):
                     self._outcome.add(examination=found.verdict)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.evidence.case import Case
@@ -10,7 +9,7 @@ from watchtower.evidence.native import describe_native
 from watchtower.evidence.threads import index_stacks
 from watchtower.views.case_summary import StackBranch, StackTree
 from watchtower.views.summary.stacks import main_digest
-from watchtower.wire.dumps import NativeFunctions, RankDump, ThreadDump
+from watchtower.wire.dumps import RankDump, ThreadDump
 from watchtower.wire.stacks import Frame
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
 
@@ -18,8 +17,6 @@ MAX_ITEMS = 1024
 """Groups in one answer, those with the most ranks first."""
 
 MAIN = "MainThread"
-
-OLD_AGENT = "its agent did not read them, or is of a release that cannot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +31,6 @@ class ThreadStackView:
     native: str = ""
     """The activity of the training thread in native code, such as "polls for its device in
     libcuda.so.1"; empty if the samples do not show more than the frames."""
-    functions: NativeFunctions | None = None
-    """The native functions below the innermost frame, if they were asked for and read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +46,20 @@ class StackList:
     """Ranks without a stack, with the reason."""
 
 
-def list_stacks(
-    case: Case, rank: int | None, *, all_threads: bool, native: bool = False
-) -> StackList:
-    """Return the stacks of the last dumps in a case. `rank`: only of this rank. `native`: with its
-    native functions.
-    """
+def list_stacks(case: Case, rank: int | None, *, all_threads: bool) -> StackList:
+    """Return the stacks of the last dumps in a case. `rank`: only of this rank."""
     known = index_stacks(case.stacks)
-    groups: dict[tuple[str, str, str, NativeFunctions | None], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     without: dict[str, list[int]] = {}
     for item in case.ranks:
         if rank is not None and item.rank != rank:
             continue
-        dump = _choose(item.dumps, native)
+        dump = item.dumps[-1] if item.dumps else None
         threads = [t for t in _threads(dump, all_threads) if t.digest in known]
         for thread in threads:
             name = MAIN if thread.main else thread.name
             place = describe_native(dump.native if dump and thread.main else thread.native)
-            functions = dump.functions if dump and thread.main and native else None
-            groups.setdefault((name, thread.digest, place, functions), []).append(item.rank)
-        if native and (why := _why_no_functions(dump)):
-            without.setdefault(why, []).append(item.rank)
+            groups.setdefault((name, thread.digest, place), []).append(item.rank)
         if not threads:
             without.setdefault(_why_none(dump), []).append(item.rank)
     order = sorted(
@@ -86,9 +74,8 @@ def list_stacks(
                 thread=name,
                 frames=list(known[digest].stack.frames),
                 native=place,
-                functions=functions,
             )
-            for (name, digest, place, functions), ranks in order[:MAX_ITEMS]
+            for (name, digest, place), ranks in order[:MAX_ITEMS]
         ],
         left_out=max(0, len(order) - MAX_ITEMS),
         missing_evidence=[f"{name_ranks(r)}: {why}" for why, r in sorted(without.items())],
@@ -138,22 +125,6 @@ def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:
     if dump is None:
         return []
     return [thread for thread in dump.threads if all_threads or thread.main]
-
-
-def _choose(dumps: Sequence[RankDump], native: bool) -> RankDump | None:
-    """Return the dump to show: the last one, and if wanted, the last one with native functions."""
-    last = dumps[-1] if dumps else None
-    named = (dump for dump in reversed(dumps) if native and dump.functions is not None)
-    return next(named, last)
-
-
-def _why_no_functions(dump: RankDump | None) -> str:
-    if dump is None:
-        return ""  # it has no stack either
-    if dump.functions is None:
-        return f"no native functions: {OLD_AGENT}"
-    failure = dump.functions.failure
-    return f"no native functions: {failure}" if failure else ""
 
 
 def _why_none(dump: RankDump | None) -> str:

@@ -14,7 +14,6 @@ from watchtower.wire.bounds import (
     RANK,
     bounded,
     check_age,
-    check_count,
     check_text,
     entries,
 )
@@ -27,14 +26,9 @@ MAX_ORDERS = 64
 MAX_DEADLINES = 1024
 """One per rank of a node."""
 
-MAX_NATIVE_RANKS = 4
-"""Ranks whose native functions one order asks for: a few suspects. Each of them is stopped for a
-moment, and their reads take turns."""
-
 MAX_DUMPS_PER_MINUTE = 6
-"""Dumps of one job per minute on one node, for all reasons together, and as many reads of native
-functions. A hang needs two or three, and a deadline of 0 s must not cause more. An agent ignores
-further orders."""
+"""Dumps of one job per minute on one node, for all reasons together. A hang needs two or three, and
+a deadline of 0 s must not cause more. An agent ignores further orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +51,11 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Dump `ranks` of `job`, or all its ranks on the node if empty. The order expires after
-    `expires_s` seconds."""
+    """Dump all ranks of `job` on the node. The order expires after `expires_s` seconds."""
 
     id: str
     job: str
     expires_s: float
-    ranks: tuple[int, ...] = ()
     glance: bool = False
     """Take a stack sample: one round, without child processes. The tower orders one every 30 s if
     no rank has heartbeats. An agent that does not know this field takes an ordinary dump. The name
@@ -74,9 +66,6 @@ class Order:
     """Launch of the job on this node, as in the report. Empty: all launches."""
     jitter_s: float = 0.0
     """As in a deadline. The order expires this much later."""
-    native: bool = False
-    """Read the native functions of `ranks` first, for which each of them is stopped for a moment.
-    Only with `ranks`. An agent that does not know this field takes an ordinary dump."""
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -86,9 +75,6 @@ class Order:
         check_text("launch", self.launch)
         check_age("expires_s", self.expires_s)
         check_age("jitter_s", self.jitter_s)
-        check_count("ranks", len(self.ranks), MAX_NATIVE_RANKS if self.native else MAX_DEADLINES)
-        if self.native and not self.ranks:
-            raise ValueError("an order for native functions needs `ranks`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
-from agent.dumpers.native_functions import Moment, NativeFunctionReader
 from agent.dumpers.native_places import NativePlaces
-from agent.dumpers.python_stacks import find_py_spy
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim
@@ -77,21 +75,6 @@ def test_a_main_thread_inside_nccl_waits_for_its_device(start, log, places):
     assert (place.kind, place.library) == (NativeKind.DEVICE_WAIT, LIBRARY)
     assert place.libraries[:2] == ("libc.so.6", LIBRARY)
     assert not place.running
-
-
-@pytest.mark.skipif(not find_py_spy(), reason="py-spy is not installed: pip install py-spy")
-def test_its_native_functions_are_those_of_nccl(start, log):
-    victim = begin(start, log)
-    wait_until(lambda: b"partner" in PROC.try_read(victim.pid, "wchan"), "it opens the pipe")
-    stat = PROC.stat(victim.pid)
-    assert stat is not None
-    reader = NativeFunctionReader(PROC, ChildRunner(), find_py_spy())
-    reader.read(victim.pid, stat.start_time, "uid:0")
-    found = reader.recall(victim.pid, stat.start_time, Moment())
-    assert found is not None
-    assert not found.failure
-    named = {call.function for call in found.calls if call.file == LIBRARY}
-    assert "ncclGetUniqueId" in named
 
 
 def test_the_thread_of_its_bootstrap_waits_in_nccl_and_its_log_is_real(start, log, places, request):

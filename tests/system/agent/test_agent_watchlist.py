@@ -54,7 +54,7 @@ def test_an_ended_rank_stays_for_a_while_and_then_goes(start: Start) -> None:
     assert vitals.ended is not None
     assert vitals.ended.age_s == pytest.approx(60.0)
     assert watchlist.living() == []
-    assert watchlist.known_ranks() == {JobKey("j"): {0}}
+    assert [each.job for each in watchlist.found()] == [JobKey("j")]
     watchlist.update([], now + ENDED_KEPT_S + 1)
     assert watchlist.vitals(now) == ()
 

@@ -31,8 +31,6 @@ from watchtower.wire.dumps import (
     DumpFailure,
     KernelWait,
     Mount,
-    NativeFrame,
-    NativeFunctions,
     NativePlace,
     ThreadDump,
 )
@@ -255,9 +253,6 @@ RULES: dict[tuple[type, str], Rule] = {
     (KernelWait, "syscall"): _of_text,
     (KernelWait, "target"): _of_text,
     (KernelWait, "tracer_name"): _of_text,
-    (NativeFrame, "file"): _of_text,
-    (NativeFrame, "function"): _of_text,
-    (NativeFunctions, "failure"): _removed,
     (ThreadDump, "name"): _of_text,
     (ThreadDump, "digest"): lambda redactor, value: redactor.digest(value),
     (ChildDump, "command"): _of_text,

@@ -42,15 +42,6 @@ double compute(void)
         sum += sum * 0.5 + 1;
 }
 
-/* In state D until the child ends. */
-void block_in_kernel(void)
-{
-    if (vfork() == 0) {
-        sleep(2);
-        _exit(0);
-    }
-}
-
 /* In state D until the child has read a byte from standard input. */
 void block_until_input(void)
 {
