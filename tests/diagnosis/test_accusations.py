@@ -36,7 +36,7 @@ def test_every_doubt_limits_or_halves_and_has_its_name_as_kind(name):
     assert doubt.kind == name.lower()
 
 
-@pytest.mark.parametrize("name", [*DOUBTS, *set(ADVICE) - ACTIONS])
+@pytest.mark.parametrize("name", [*DOUBTS, *sorted(set(ADVICE) - ACTIONS)])
 def test_every_doubt_and_every_advice_is_given_by_some_cause(name):
     assert len(re.findall(rf"\b{name}\b", SOURCES)) > 1 + SOURCES.count(f"import {name}\n")
 
