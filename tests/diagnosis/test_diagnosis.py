@@ -75,7 +75,7 @@ class TestChoice:
         # Both faults must be wrong: 0.2 * 0.25. The alternatives exclude each other.
         shares = [other.confidence for other in judged(stopped, traced, busy, lock).alternatives]
         assert shares == [pytest.approx(0.05 * 0.9 / 1.5), pytest.approx(0.05 * 0.6 / 1.5)]
-        # One alternative is as sure as its rule, in what is left.
+        # One alternative is as sure as its cause, in what is left.
         assert judged(stopped, lock).alternatives[0].confidence == pytest.approx(0.2 * 0.6)
 
     def test_candidates_of_an_unknown_cause_exclude_each_other(self):
@@ -170,7 +170,7 @@ def test_a_rule_that_fails_is_missing_evidence_and_costs_no_verdict():
     case = a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))
     answer = diagnose(case, [Entry(Cause.MISCONFIGURED, broken, ()), *CAUSES])
     assert answer.cause is Cause.DATALOADER_STALL
-    assert answer.missing_evidence == ("rule misconfigured failed (KeyError) and was left out",)
+    assert answer.missing_evidence == ("cause misconfigured failed (KeyError) and was left out",)
 
 
 def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
@@ -180,7 +180,7 @@ def test_an_accusation_that_cannot_be_written_costs_no_verdict_either():
     unfit = a_finding(Cause.EXITED_EARLY, Tier.CANNOT_ANSWER)
     answer = judged(replace(unfit, why=why), a_finding())
     assert answer.cause is Cause.BUSY_LOOP
-    assert answer.missing_evidence[0].startswith("rule exited_early failed (TypeError)")
+    assert answer.missing_evidence[0].startswith("cause exited_early failed (TypeError)")
 
 
 class TestForTheIncident:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.diagnosis import builders as b
 from tests.diagnosis.test_goldens import GOLDENS
-from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, whom_of
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, entry_of
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.domain import LAST, OUTSIDE_SOCKET, choose_line, find_domain
 from watchtower.diagnosis.picture import take_picture
@@ -244,7 +244,7 @@ CASES = {
 def test_what_blocks_a_rank_decides_whom_to_call(name):
     cause, built, domain = CASES[name]
     picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
-    assert find_domain(picture, whom_of(cause), (picture.by_rank[0],)).value == domain
+    assert find_domain(picture, entry_of(cause).whom, (picture.by_rank[0],)).value == domain
 
 
 def lines_of_goldens():
@@ -252,7 +252,7 @@ def lines_of_goldens():
         picture = take_picture(msgspec.json.decode((folder / "case.json").read_bytes(), type=Case))
         truth = json.loads((folder / "truth.json").read_text("utf-8"))
         suspects = [picture.by_rank[rank] for rank in truth["suspects"]]
-        yield choose_line(picture, whom_of(Cause(truth["cause"])), suspects or picture.live)
+        yield choose_line(picture, entry_of(Cause(truth["cause"])).whom, suspects or picture.live)
 
 
 def nvswitch_error():
@@ -268,17 +268,19 @@ def nvswitch_error():
 
 def test_errors_of_an_nvswitch_are_a_matter_of_the_gpus():
     picture = nvswitch_error()
-    assert find_domain(picture, whom_of(Cause.FABRIC_FAULT), ()) is Domain.GPU
+    assert find_domain(picture, entry_of(Cause.FABRIC_FAULT).whom, ()) is Domain.GPU
 
 
 def lines_of_cases():
-    yield choose_line(nvswitch_error(), whom_of(Cause.FABRIC_FAULT), [nvswitch_error().by_rank[0]])
+    yield choose_line(
+        nvswitch_error(), entry_of(Cause.FABRIC_FAULT).whom, [nvswitch_error().by_rank[0]]
+    )
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
-        yield choose_line(picture, whom_of(cause), (picture.by_rank[0],))
+        yield choose_line(picture, entry_of(cause).whom, (picture.by_rank[0],))
 
 
-LINES = [(each, line) for each in Cause for line in whom_of(each)]
+LINES = [(each, line) for each in Cause for line in entry_of(each).whom]
 
 
 def test_every_line_has_a_golden_or_a_value():
@@ -304,14 +306,16 @@ def documented_lines():
 def test_every_line_is_documented_in_the_same_order():
     documented = list(documented_lines())
     for cause in Cause:
-        expected = [(cause.value, each.evidence, each.domain.value) for each in whom_of(cause)]
+        expected = [
+            (cause.value, each.evidence, each.domain.value) for each in entry_of(cause).whom
+        ]
         found = [each for each in documented if each[0] == cause.value]
         assert found == expected, f"the table in docs/verdicts.md has other rows of {cause.value}"
     assert f"| any | {LAST.evidence} | `{LAST.domain.value}` |" in DOCS.read_text("utf-8")
 
 
 def test_the_causes_in_which_a_rank_is_elsewhere_are_documented():
-    names = ", ".join(f"`{each.value}`" for each in Cause if OUTSIDE_SOCKET in whom_of(each))
+    names = ", ".join(f"`{each.value}`" for each in Cause if OUTSIDE_SOCKET in entry_of(each).whom)
     text = " ".join(DOCS.read_text("utf-8").split())
     assert f"*Elsewhere* stands for these causes: {names}." in text
 
@@ -329,7 +333,7 @@ def test_the_ranks_of_a_job_are_not_outside_of_it():
     for others, domain in (((), "network"), ((inside,), "unknown")):
         picture = b.picture_of(b.with_rank(b.ranks_in(8), suspect, *others))
         suspects = (picture.by_rank[0],)
-        assert find_domain(picture, whom_of(Cause.NETWORK_WAIT), suspects).value == domain
+        assert find_domain(picture, entry_of(Cause.NETWORK_WAIT).whom, suspects).value == domain
 
 
 def test_of_several_suspects_the_domain_of_most_counts_and_an_unknown_one_does_not():
@@ -346,7 +350,7 @@ def test_of_several_suspects_the_domain_of_most_counts_and_an_unknown_one_does_n
         ((5, 6, 7), "unknown"),
     ):
         suspects = [picture.by_rank[rank] for rank in ranks]
-        assert find_domain(picture, whom_of(LOADING), suspects).value == domain
+        assert find_domain(picture, entry_of(LOADING).whom, suspects).value == domain
 
 
 def test_a_rank_that_moves_data_and_was_seen_once_in_state_d_is_not_blocked():
@@ -354,7 +358,7 @@ def test_a_rank_that_moves_data_and_was_seen_once_in_state_d_is_not_blocked():
         0, b.IN_USER_CODE, dumps=1, state="D", syscall="", movement=Movement(read_bytes_per_s=1e8)
     )
     picture = b.picture_of(b.with_rank(b.ranks_in(8), moving))
-    assert find_domain(picture, whom_of(BEHIND), (picture.by_rank[0],)) is Domain.USER_CODE
+    assert find_domain(picture, entry_of(BEHIND).whom, (picture.by_rank[0],)) is Domain.USER_CODE
 
 
 def test_a_job_of_which_every_rank_is_blocked_is_a_matter_of_storage_also_without_a_suspect():
@@ -368,7 +372,7 @@ def test_a_job_of_which_every_rank_is_blocked_is_a_matter_of_storage_also_withou
 def test_a_hang_of_all_ranks_is_a_matter_of_the_network_only_between_nodes(nodes, domain):
     names = tuple(NodeEvidence(node=f"n{n}", silent_for_s=0.5) for n in range(nodes))
     picture = b.picture_of(b.ranks_in(8), nodes=names)
-    assert find_domain(picture, whom_of(Cause.SYMMETRIC_HANG), ()).value == domain
+    assert find_domain(picture, entry_of(Cause.SYMMETRIC_HANG).whom, ()).value == domain
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def verdict_of(case):
 @given(cases())
 def test_any_case_gets_a_sound_verdict_that_can_be_shown(case):
     diagnosis = diagnose(case)
-    assert not [gap for gap in diagnosis.missing_evidence if gap.startswith("rule ")]
+    assert not [gap for gap in diagnosis.missing_evidence if gap.startswith("cause ")]
     assert 0 <= diagnosis.confidence <= 1
     assert (diagnosis.cause is Cause.UNKNOWN) == (diagnosis.confidence < MIN_CONFIDENCE)
     # Of a job that all ranks left, the cause may be known and not who was first.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from watchtower.diagnosis.accusation import CANDIDATE, MIN_CONFIDENCE, Accusation, Doubt, Tier
-from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, Entry, whom_of
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, Entry, entry_of
 from watchtower.diagnosis.causes.straggler import find_slow_job
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.domain import find_domain, find_shared_cause
@@ -105,17 +105,19 @@ def _judge(picture: Picture, found: Sequence[Accusation]) -> Diagnosis:
 
 
 def _describe_broken(cause: Cause, error: BaseException) -> str:
-    return f"rule {cause.value} failed ({type(error.__cause__ or error).__name__}) and was left out"
+    return (
+        f"cause {cause.value} failed ({type(error.__cause__ or error).__name__}) and was left out"
+    )
 
 
 def _ask(picture: Picture, causes: Sequence[Entry]) -> tuple[list[Accusation], list[str]]:
     found: list[Accusation] = []
     broken: list[str] = []
-    for cause, find, _ in causes:
+    for each in causes:
         try:
-            accusation = find(picture)
+            accusation = each.find(picture)
         except Exception as error:
-            broken.append(_describe_broken(cause, error))
+            broken.append(_describe_broken(each.cause, error))
             continue
         if accusation is not None:
             found.append(accusation)
@@ -135,7 +137,7 @@ def _accuse(
     return replace(
         made,
         domain=find_domain(
-            picture, whom_of(chosen[0].cause), chosen[0].suspects or chosen[0].witnesses
+            picture, entry_of(chosen[0].cause).whom, chosen[0].suspects or chosen[0].witnesses
         ),
         confidence=chosen[0].confidence,
         is_shown_by_gpus=is_shown_by_gpus,
@@ -155,7 +157,7 @@ def _join_faults(sure: Sequence[Accusation]) -> list[Accusation]:
     chosen, accused = [best], set(best.ranks)
     for accusation in sure[1:]:
         other = accusation
-        if other.cause is Cause.BEHIND_COLLECTIVE:
+        if entry_of(other.cause).is_general:
             # Without collective logs it is not known whether the others wait for them.
             if other.tier is not Tier.WAIT_FOR:
                 continue
@@ -196,7 +198,7 @@ def _diagnose_unknown(picture: Picture, ranked: Sequence[Accusation]) -> Diagnos
         )
     return replace(
         _make_diagnosis(picture, Cause.UNKNOWN, written, candidates, timed_by),
-        domain=find_domain(picture, whom_of(Cause.UNKNOWN), candidates),
+        domain=find_domain(picture, entry_of(Cause.UNKNOWN).whom, candidates),
         doubts=write_doubts(picture, likeliest[0]) if likeliest and not explained else (),
         alternatives=alternatives,
     )
@@ -217,6 +219,7 @@ def _make_diagnosis(
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
     links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
     quoted = [fault.observation for fault in links]
+    nodes = (each.node for each in written.suspects if entry_of(each.cause).of_node)
     shown = (
         *show_bad_losses(picture),
         *show_observations(picture, accused, quoted),
@@ -240,7 +243,7 @@ def _make_diagnosis(
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, timed_by),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
-        shared_cause=find_shared_cause(picture, whom_of(cause), written.suspects, accused),
+        shared_cause=find_shared_cause(picture, entry_of(cause).whom, nodes, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
         places=Counter(_name_place(item) for item in picture.by_rank.values()),
     )
@@ -299,7 +302,7 @@ def _list_alternatives(
     others: list[tuple[Accusation, tuple[int, ...]]] = []
     for accusation in ranked:
         ranks = accusation.ranks
-        if accusation.cause is Cause.BEHIND_COLLECTIVE:
+        if entry_of(accusation.cause).is_general:
             ranks = tuple(rank for rank in ranks if rank not in explained)
         accuses_none = not accusation.suspects and accusation.cause not in causes
         if {(rank, accusation.cause) for rank in ranks} <= named and not accuses_none:
@@ -316,7 +319,6 @@ def _list_alternatives(
 
 
 def _name_class(cause: Cause, accused: Sequence[Position]) -> str:
-    if cause is Cause.CHECKPOINT_STALL:
-        return FrameClass.CHECKPOINT.value
     frame_class = accused[0].frame_class if accused else FrameClass.NONE
+    frame_class = entry_of(cause).frame_class or frame_class
     return "" if frame_class is FrameClass.NONE else frame_class.value

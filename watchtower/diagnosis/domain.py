@@ -34,7 +34,7 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.sockets import read_ends
-from watchtower.wire.verdict import ADDRESS, MOUNT, NODE, Cause, Domain, SharedCause, Suspect
+from watchtower.wire.verdict import ADDRESS, MOUNT, NODE, Domain, SharedCause
 from watchtower.writing.text import clean
 
 NETWORK_STORAGE = frozenset({"fuse", "nfs"})
@@ -332,24 +332,20 @@ def _find_line(lines: Sequence[Line], rank: BlockedRank) -> int | None:
     return next((index for index, line in enumerate(lines) if line.holds(rank)), None)
 
 
-OF_THE_NODE = frozenset({Cause.NODE_LOST, Cause.GPU_FAULT, Cause.GPU_DRIVER_STUCK})
-"""Causes that every job on the node of the suspect has a part in."""
-
-
 def find_shared_cause(
     picture: Picture,
     lines: Sequence[Line],
-    suspects: Sequence[Suspect],
+    nodes: Iterable[str],
     accused: Sequence[Position],
 ) -> SharedCause | None:
     """Return what the job may share with others; null if nothing such is known.
 
-    `lines` are those of the cause, which decide whom to call. `accused` are the positions of the
-    suspects, or of the candidates without any. A node comes before a mount, which comes before an
-    address: the client of a file system waits at a socket, too. Without accused ranks, the mounts
-    of all live ranks count.
+    `lines` are those of the cause, which decide whom to call. `nodes`: those that every job on them
+    has a part in. `accused` are the positions of the suspects, or of the candidates without any. A
+    node comes before a mount, which comes before an address: the client of a file system waits at a
+    socket, too. Without accused ranks, the mounts of all live ranks count.
     """
-    if name := min((s.node for s in suspects if s.cause in OF_THE_NODE and s.node), default=""):
+    if name := min(filter(None, nodes), default=""):
         return SharedCause(kind=NODE, name=clean(name, MAX_NAME))
     job = Job(picture)
     blocked = (BlockedRank(job, item) for item in accused or picture.live)

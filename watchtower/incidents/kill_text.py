@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from watchtower.wire.verdict import Cause, Domain, KillLoss, Verdict
+from watchtower.diagnosis.causes import CAUSES, IN_DRIVER
+from watchtower.wire.verdict import Domain, KillLoss, Verdict
 from watchtower.writing.amounts import (
     find_count,
     find_moment,
@@ -59,16 +60,9 @@ CLOCK_S = 30.0
 must not change for that."""
 
 
-_HELD = {
-    Cause.UNINTERRUPTIBLE_IO.value: ("in state D", "IO returns"),
-    Cause.GPU_DRIVER_STUCK.value: ("in the GPU driver", "call to the driver returns"),
-    Cause.PROCESS_FROZEN.value: ("frozen", "cgroup is thawed"),
-}
-"""Causes that keep a process from ending: what it is, and until when."""
+_OUTLIVE = {each.cause.value: each.outlives_kill for each in CAUSES if each.outlives_kill}
 
 NO_CHECKPOINT = "The lost steps are not known: no checkpoint was seen."
-
-_IN_DRIVER = _HELD[Cause.GPU_DRIVER_STUCK.value]
 
 
 def find_timeout_at(verdict: Verdict, as_of: float, before: float | None) -> float | None:
@@ -157,10 +151,10 @@ def _write_lost(lost: int, facts: KillFacts) -> str:
 
 def _write_held(facts: KillFacts) -> str:
     """Return why a signal may not end the suspect; empty if nothing is known against it."""
-    rank, held = find_count(facts.rank), _HELD.get(facts.cause)
+    rank, held = find_count(facts.rank), _OUTLIVE.get(facts.cause)
     if rank is None or held is None:
         return ""
-    what, until = _IN_DRIVER if facts.domain == Domain.GPU.value else held
+    what, until = IN_DRIVER if facts.domain == Domain.GPU.value else held
     if (facts.suspects or 0) > 1:
         return f"The suspects are {what}: a kill may not end them until their {until}."
     return f"Rank {rank} is {what}: a kill may not end it until its {until}."

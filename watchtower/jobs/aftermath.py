@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 
+from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.evidence.exits import (
     SAME_MOMENT_S,
@@ -30,11 +31,6 @@ OWN_DEATHS = frozenset(
 )
 """Deaths that the process itself caused. Not included: signals from a launcher or a user, deaths
 because a peer was lost, and SIGABRT, which watchdogs raise when they stop waiting."""
-
-DYING_CAUSES = frozenset(
-    {Cause.UNINTERRUPTIBLE_IO, Cause.PROCESS_FROZEN, Cause.BEHIND_COLLECTIVE, Cause.GIL_HELD}
-)
-"""Causes that are diagnosed for a rank while it is dying, before it has ended."""
 
 MAX_GROUPS = 8
 """Most groups of losses in a list. The last group contains all remaining losses."""
@@ -124,8 +120,8 @@ def may_replace_verdict(
         return False
     if opening.cause is Cause.UNKNOWN:
         return True
-    is_dying = diagnosis.cause is Cause.OOM_KILLED or opening.cause in DYING_CAUSES
-    return is_dying and named == opening.ranks
+    was_dying = entry_of(diagnosis.cause).shows_dying or entry_of(opening.cause).of_dying
+    return was_dying and named == opening.ranks
 
 
 def _died_by_themselves(named: Set[int], losses: Mapping[int, Loss], ranks: int) -> bool:

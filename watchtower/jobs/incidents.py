@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
 from watchtower.jobs.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
@@ -33,7 +34,7 @@ from watchtower.jobs.wait_counts import WaitCounts
 from watchtower.policy import Policy
 from watchtower.wire.dumps import RankDump
 from watchtower.wire.stacks import Stack
-from watchtower.wire.verdict import Cause, Status
+from watchtower.wire.verdict import Status
 
 _QUIET = {
     ConditionKind.STEPPING: Status.HEALTHY,
@@ -92,18 +93,6 @@ NEXT: dict[Status, dict[ConditionKind, Status]] = {
 
 STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
 """Statuses in which a job has a stall, or had one when it ended."""
-
-REPORTED_AT_THE_END = frozenset(
-    {
-        Cause.PROCESS_DIED,
-        Cause.OOM_KILLED,
-        Cause.EXCEPTION,
-        Cause.EXITED_EARLY,
-        Cause.NODE_LOST,
-    }
-)
-"""Causes that end a job by themselves, and are therefore reported when it has ended. With any other
-cause the job hangs, and is reported while it hangs."""
 
 DIAGNOSIS_WAIT_S = 30.0
 """Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
@@ -393,4 +382,4 @@ def is_reported_at_the_end(diagnosis: Diagnosis) -> bool:
 
     It is reported also if no rank is to blame, because all of them ended in the same way.
     """
-    return diagnosis.cause in REPORTED_AT_THE_END
+    return entry_of(diagnosis.cause).ends_job

@@ -5,34 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
-from watchtower.wire.verdict import Cause
 
 PATIENT_CLASSES = frozenset({"compile", "checkpoint", "network", "child"})
 """Frame classes of work that usually takes long, as long as something moves."""
 
 IMPATIENT_CLASSES = frozenset({"dataloader"})
 """Frame classes without extra patience even if they transfer data. A batch must arrive in time."""
-
-CANNOT_GO_ON = frozenset(
-    {
-        Cause.NODE_LOST,
-        Cause.PROCESS_DIED,
-        Cause.OOM_KILLED,
-        Cause.EXITED_EARLY,
-        Cause.EXCEPTION,
-        Cause.PROCESS_STOPPED,
-        Cause.PROCESS_TRACED,
-        Cause.PROCESS_FROZEN,
-        Cause.GPU_FAULT,
-        Cause.GPU_DRIVER_STUCK,
-        Cause.NEVER_STARTED,
-    }
-)
-"""Causes from which a job cannot recover by itself. A pause of a healthy job never has them."""
 
 
 def cannot_go_on(diagnosis: Diagnosis) -> bool:
@@ -41,7 +24,7 @@ def cannot_go_on(diagnosis: Diagnosis) -> bool:
     It can if only the load of a GPU shows that it has no work: a copy to its host does not count as
     load.
     """
-    return diagnosis.cause in CANNOT_GO_ON and not diagnosis.is_shown_by_gpus
+    return entry_of(diagnosis.cause).cannot_go_on and not diagnosis.is_shown_by_gpus
 
 
 WAITING_PLACES = frozenset({"device", "waiting"})

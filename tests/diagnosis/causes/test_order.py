@@ -1,4 +1,4 @@
-"""The tuple of rules: complete, in tiers, each file one cause."""
+"""The tuple of causes: complete, in tiers, each file one cause."""
 
 from tests.diagnosis.builders import a_rank, picture_of, ranks_in, with_rank
 from tests.diagnosis.strategies import FAULTS
@@ -12,10 +12,10 @@ def test_every_cause_has_one_entry():
     assert not {Cause.UNKNOWN, Cause.JOB_SLOW}.intersection(causes)
 
 
-def test_rules_stand_in_the_order_of_their_tiers():
+def test_causes_stand_in_the_order_of_their_tiers():
     faults = {**FAULTS, "never_started": None, "init_stuck": None}
     tiers = []
-    for cause, find, _ in CAUSES:
+    for cause, find, *_ in CAUSES:
         if faults.get(cause.value) is None:
             continue
         built = with_rank(ranks_in(8), faults[cause.value](3))
@@ -25,8 +25,8 @@ def test_rules_stand_in_the_order_of_their_tiers():
     assert tiers == sorted(tiers)
 
 
-def test_no_rule_accuses_anybody_of_a_job_in_its_collective():
+def test_no_cause_accuses_anybody_of_a_job_in_its_collective():
     built = [*ranks_in(7), a_rank(7)]
-    found = {cause: find(picture_of(built)) for cause, find, _ in CAUSES}
+    found = {cause: find(picture_of(built)) for cause, find, *_ in CAUSES}
     found = {cause: finding.suspects for cause, finding in found.items() if finding}
     assert found == {Cause.SYMMETRIC_HANG: ()}

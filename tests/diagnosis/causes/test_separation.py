@@ -33,7 +33,7 @@ SEPARATE_NO_RANK = {
     "gpu_orphan": "a process of an earlier job: the job made steps beside it",
     "gpu_pcie_width": "the job made steps with it",
     "gpu_errors.ecc_corrected": "ordinary: rates are in gpu_ecc",
-    "sxid": "all GPUs of a node share its switches; fatal errors are in the rule fabric_fault",
+    "sxid": "all GPUs of a node share its switches; fatal errors are in the cause fabric_fault",
     "nfs_not_responding": "a rank that waits for storage is seen there, not in a collective",
     "disk_error": "a rank that waits for storage is seen there, not in a collective",
     "pressure": "slows a node down and does not stop it",

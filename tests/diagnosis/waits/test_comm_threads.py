@@ -66,9 +66,9 @@ def test_a_communication_thread_elsewhere_says_where_and_why():
     assert diagnosis.confidence == 0.85
 
 
-def quoted(case, rule):
+def quoted(case, cause):
     """Return where the other threads of a suspect are."""
-    found = reasons_of(ask(rule, case), "threads")
+    found = reasons_of(ask(cause, case), "threads")
     return [each.partition(": ")[2].split(";")[0] for each in found if "a lock" not in each]
 
 

@@ -1,4 +1,4 @@
-"""All causes in the order that has meaning: how each is found, and whom to call.
+"""All causes in the order that has meaning: how each is found, and what follows from it.
 
 First by tier: what cannot answer at all explains every wait, so it comes before set-up, and set-up
 before what stacks say. Inside a tier an accusation with more confidence wins; between equals the
@@ -41,16 +41,46 @@ from watchtower.diagnosis.causes import (
 )
 from watchtower.diagnosis.domain import NO_CAUSE, Line
 from watchtower.diagnosis.picture import Picture
+from watchtower.evidence.frames import FrameClass
 from watchtower.wire.verdict import Cause
 
 
+class OutlivesKill(NamedTuple):
+    """Why a kill may not end a process."""
+
+    state: str
+    """Completes "rank 3 is ..."."""
+    until: str
+    """Completes "a kill may not end it until its ..."."""
+
+
+IN_DRIVER = OutlivesKill("in the GPU driver", "call to the driver returns")
+
+
 class Entry(NamedTuple):
-    """One cause."""
+    """One cause: how it is found, and what follows from it."""
 
     cause: Cause
     find: Callable[[Picture], Accusation | None]
     whom: tuple[Line, ...]
     """Whom to call: the first line that holds counts."""
+    cannot_go_on: bool = False
+    """A job cannot recover from it by itself. A pause of a healthy job never has this cause."""
+    ends_job: bool = False
+    """It ends a job by itself, and is therefore reported when the job has ended. With any other
+    cause the job hangs, and is reported while it hangs."""
+    of_dying: bool = False
+    """It is diagnosed for a rank while the rank is dying, before the rank has ended."""
+    shows_dying: bool = False
+    """If a rank dies of it, any cause that was diagnosed before was a sign of its dying."""
+    of_node: bool = False
+    """Every job on the node of the suspect has a part in it."""
+    outlives_kill: OutlivesKill | None = None
+    """Why a kill may not end the suspect; None if it does."""
+    is_general: bool = False
+    """Another cause of the same rank is a finer reason than this one."""
+    frame_class: FrameClass | None = None
+    """What its suspects do, whatever their stacks show; None if their stacks decide it."""
 
 
 def find_gpu_fault(picture: Picture) -> Accusation | None:
@@ -73,12 +103,15 @@ def find_behind(picture: Picture) -> Accusation | None:
     )
 
 
-def _ended(cause: Cause, whom: tuple[Line, ...]) -> Entry:
-    return Entry(cause, partial(ended.find_ended, cause), whom)
-
-
-def _held(cause: Cause, whom: tuple[Line, ...] = held.WHOM) -> Entry:
-    return Entry(cause, partial(held.find_held, cause), whom)
+def _ended(cause: Cause, whom: tuple[Line, ...], *, shows_dying: bool = False) -> Entry:
+    return Entry(
+        cause,
+        partial(ended.find_ended, cause),
+        whom,
+        cannot_go_on=True,
+        ends_job=True,
+        shows_dying=shows_dying,
+    )
 
 
 def _split(cause: Cause, whom: tuple[Line, ...] = splits.WHOM) -> Entry:
@@ -86,26 +119,85 @@ def _split(cause: Cause, whom: tuple[Line, ...] = splits.WHOM) -> Entry:
 
 
 CAUSES: tuple[Entry, ...] = (
-    _ended(Cause.OOM_KILLED, ended.WHOM),
+    _ended(Cause.OOM_KILLED, ended.WHOM, shows_dying=True),
     _ended(Cause.EXCEPTION, ended.WHOM_OF_EXCEPTION),
     _ended(Cause.PROCESS_DIED, ended.WHOM_OF_DEATH),
-    Entry(Cause.EXITED_EARLY, ended.find_exited_early, ended.WHOM),
-    Entry(Cause.NODE_LOST, node_lost.find, node_lost.WHOM),
-    Entry(Cause.GPU_DRIVER_STUCK, gpu_fault.find_stuck_driver, gpu_fault.WHOM),
-    Entry(Cause.GPU_FAULT, find_gpu_fault, gpu_fault.WHOM),
-    _held(Cause.PROCESS_STOPPED),
-    _held(Cause.PROCESS_TRACED),
-    _held(Cause.PROCESS_FROZEN),
-    _held(Cause.UNINTERRUPTIBLE_IO, held.WHOM_OF_IO),
-    Entry(Cause.NEVER_STARTED, set_up.find_never_started, set_up.WHOM_OF_NEVER_STARTED),
+    Entry(
+        Cause.EXITED_EARLY,
+        ended.find_exited_early,
+        ended.WHOM,
+        cannot_go_on=True,
+        ends_job=True,
+    ),
+    Entry(
+        Cause.NODE_LOST,
+        node_lost.find,
+        node_lost.WHOM,
+        cannot_go_on=True,
+        ends_job=True,
+        of_node=True,
+    ),
+    Entry(
+        Cause.GPU_DRIVER_STUCK,
+        gpu_fault.find_stuck_driver,
+        gpu_fault.WHOM,
+        cannot_go_on=True,
+        of_node=True,
+        outlives_kill=IN_DRIVER,
+    ),
+    Entry(Cause.GPU_FAULT, find_gpu_fault, gpu_fault.WHOM, cannot_go_on=True, of_node=True),
+    Entry(
+        Cause.PROCESS_STOPPED,
+        partial(held.find_held, Cause.PROCESS_STOPPED),
+        held.WHOM,
+        cannot_go_on=True,
+    ),
+    Entry(
+        Cause.PROCESS_TRACED,
+        partial(held.find_held, Cause.PROCESS_TRACED),
+        held.WHOM,
+        cannot_go_on=True,
+    ),
+    Entry(
+        Cause.PROCESS_FROZEN,
+        partial(held.find_held, Cause.PROCESS_FROZEN),
+        held.WHOM,
+        cannot_go_on=True,
+        of_dying=True,
+        outlives_kill=OutlivesKill("frozen", "cgroup is thawed"),
+    ),
+    Entry(
+        Cause.UNINTERRUPTIBLE_IO,
+        partial(held.find_held, Cause.UNINTERRUPTIBLE_IO),
+        held.WHOM_OF_IO,
+        of_dying=True,
+        outlives_kill=OutlivesKill("in state D", "IO returns"),
+    ),
+    Entry(
+        Cause.NEVER_STARTED,
+        set_up.find_never_started,
+        set_up.WHOM_OF_NEVER_STARTED,
+        cannot_go_on=True,
+    ),
     Entry(Cause.INIT_STUCK, set_up.find_init_stuck, set_up.WHOM_OF_INIT_STUCK),
     Entry(Cause.DATALOADER_STALL, activities.find_loading, activities.WHOM_OF_WAIT),
-    Entry(Cause.CHECKPOINT_STALL, activities.find_saving, activities.WHOM_OF_WAIT),
-    Entry(Cause.GIL_HELD, activities.find_gil_held, activities.WHOM_OF_PROGRAM),
+    Entry(
+        Cause.CHECKPOINT_STALL,
+        activities.find_saving,
+        activities.WHOM_OF_WAIT,
+        frame_class=FrameClass.CHECKPOINT,
+    ),
+    Entry(Cause.GIL_HELD, activities.find_gil_held, activities.WHOM_OF_PROGRAM, of_dying=True),
     Entry(Cause.LOCK_DEADLOCK, activities.find_locked, activities.WHOM_OF_PROGRAM),
     Entry(Cause.BUSY_LOOP, activities.find_busy, activities.WHOM_OF_PROGRAM),
     Entry(Cause.NETWORK_WAIT, activities.find_network_wait, activities.WHOM_OF_WAIT),
-    Entry(Cause.BEHIND_COLLECTIVE, find_behind, behind_collective.WHOM),
+    Entry(
+        Cause.BEHIND_COLLECTIVE,
+        find_behind,
+        behind_collective.WHOM,
+        of_dying=True,
+        is_general=True,
+    ),
     Entry(Cause.MISSING_SEND, missing_send.find, missing_send.WHOM),
     Entry(Cause.COLLECTIVE_CYCLE, collective_cycle.find, collective_cycle.WHOM),
     _split(Cause.MISMATCHED_COLLECTIVE),
@@ -119,9 +211,16 @@ CAUSES: tuple[Entry, ...] = (
 SLOW_CAUSES: tuple[Entry, ...] = (Entry(Cause.STRAGGLER, straggler.find, straggler.WHOM),)
 """For jobs whose steps come late."""
 
-_WHOM = {each.cause: each.whom for each in (*CAUSES, *SLOW_CAUSES)} | {Cause.UNKNOWN: NO_CAUSE}
+
+def _find_nothing(_: Picture) -> None:
+    return None
 
 
-def whom_of(cause: Cause) -> tuple[Line, ...]:
-    """Return the lines that decide whom to call about a cause."""
-    return _WHOM.get(cause, ())
+_BY_CAUSE = {each: Entry(each, _find_nothing, ()) for each in Cause}
+_BY_CAUSE[Cause.UNKNOWN] = Entry(Cause.UNKNOWN, _find_nothing, NO_CAUSE)
+_BY_CAUSE |= {each.cause: each for each in (*CAUSES, *SLOW_CAUSES)}
+
+
+def entry_of(cause: Cause) -> Entry:
+    """Return what follows from a cause, also from one that is not in `CAUSES`."""
+    return _BY_CAUSE[cause]
