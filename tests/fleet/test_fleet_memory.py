@@ -316,8 +316,8 @@ def test_stack_samples_of_a_rank_are_small_for_any_collective_logs():
 def test_learned_pauses_count_and_the_shortest_are_dropped_first(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_STORED_BYTES", 1_000_000)
     pauses = [Pauses() for _ in range(8)]
-    for number in range(8):
-        fleet.past[f"old{number}"] = PastGeneration(number=1, owner=OTHER)
+    past = PastGeneration(number=1, owner=OTHER)
+    fleet.recall({f"old{number}": past for number in range(8)}, {})
     with traced() as grown:
         for number in range(800):
             kept = pauses[number % 8]

@@ -330,7 +330,7 @@ def test_labels_are_the_same_after_a_restart_of_the_tower(sim):
     past = {name: job.generation.remember(job.owner) for name, job in sim.fleet.jobs.items()}
     for order in ([A, B], [B, A]):
         again = Sim(Fleet(Policy()))
-        again.fleet.past.update(past)
+        again.fleet.recall(past, {})
         again.run(*order)
         assert again.jobs() == {"mine": processes(A), "mine~2": processes(B)}
         assert [job.generation.number for job in again.fleet.jobs.values()] == [1, 1]
@@ -350,8 +350,8 @@ def test_dumps_reach_the_job_of_their_launch(sim):
         assert len(sim.fleet.take_dumps(as_sent(batch), sim.now)) == len(start.ranks)
         # After a restart of the tower, before any report.
         again = Fleet(Policy())
-        again.past.update(
-            {name: job.generation.remember(job.owner) for name, job in sim.fleet.jobs.items()}
+        again.recall(
+            {name: job.generation.remember(job.owner) for name, job in sim.fleet.jobs.items()}, {}
         )
         assert again.placing.find_label_of_dumps(batch) == label
 

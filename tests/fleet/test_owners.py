@@ -79,7 +79,7 @@ def test_the_plain_name_is_the_first_owner_s_also_after_a_restart(fleet):
     fleet.take_report(report("n1", vitals(0, 20, OTHER)), 1.0)
     past = {name: job.generation.remember(job.owner) for name, job in fleet.jobs.items()}
     again = Fleet(Policy())
-    again.past.update(past)
+    again.recall(past, {})
     again.take_report(report("n1", vitals(0, 20, OTHER)), 2.0)
     again.take_report(report("n0", vitals(0, 10)), 3.0)
     assert {name: job.owner for name, job in again.jobs.items()} == {
@@ -174,9 +174,8 @@ def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner(fleet):
 
 
 def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner_without_a_tower(fleet):
-    fleet.past["llama"] = PastGeneration(
-        number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0"
-    )
+    past = PastGeneration(number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0")
+    fleet.recall({"llama": past}, {})
     fleet.take_report(report("n0", vitals(0, 10, "namespace:team-a")), 0.0)
     job = fleet.jobs["llama"]
     assert (job.owner, job.generation.number) == ("namespace:team-a", 3)
@@ -302,6 +301,6 @@ def test_jobs_that_were_never_launched_are_as_before(fleet):
 
 
 def test_jobs_stored_by_an_older_release_have_no_owner(fleet):
-    fleet.past["llama"] = PastGeneration(number=3)
+    fleet.recall({"llama": PastGeneration(number=3)}, {})
     fleet.take_report(report("n0", vitals(0, 10)), 0.0)
     assert (fleet.jobs["llama"].owner, fleet.jobs["llama"].generation.number) == (USER, 4)

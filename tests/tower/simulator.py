@@ -128,7 +128,7 @@ class Simulation:
 
     @property
     def live(self) -> Attempt:
-        return self.tower.keepers[JOB].watched
+        return self.tower.fleet.jobs[JOB].watched
 
     @property
     def generation(self) -> Generation:

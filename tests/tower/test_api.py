@@ -295,7 +295,7 @@ def test_a_failure_of_one_job_does_not_stop_the_others(tower, client):
     healthy = [message["ranks"][0] | {"job": "other"}]
     client.post("/ingest/v1/report", json=message | {"node": "n2", "ranks": healthy})
     client.portal.call(tower.tick)
-    tower.keepers["llama-70b"].watched.watch = None  # broken state, whatever broke it
+    tower.fleet.jobs["llama-70b"].watched.watch = None  # broken state, whatever broke it
     client.portal.call(tower.tick)
     assert tower.counters.failed_ticks >= 1
     assert client.get("/api/v1/jobs/other/verdict").json()["job"] == "other"

@@ -256,7 +256,7 @@ def test_a_diagnosis_that_fails_does_not_take_back_an_earlier_one(tell, monkeypa
         await hang(sim)
         Deadly.gate.clear()
         await sim.report(12)
-        assert sim.tower.keepers[JOB].tries.again_at > sim.world.now
+        assert sim.tower.fleet.jobs[JOB].tries.again_at > sim.world.now
         assert sim.verdict.cause is Cause.DATALOADER_STALL
 
     tell(story)

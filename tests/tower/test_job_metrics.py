@@ -160,7 +160,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
         sim.tower.tick()
         for name, family in collect(sim).items():
             assert not [s for s in family.samples if "training_job" in s.labels], name
-        assert JOB not in sim.tower.keepers
+        assert JOB not in sim.tower.fleet.jobs
 
     tell(story)
 
@@ -280,10 +280,10 @@ def test_a_page_of_many_jobs_is_made_beside_the_event_loop(tell):
         sim.live.incident = incident
         measuring = collector.measure()
         assert next(measuring) is None
-        keeper = sim.tower.keepers.pop(JOB)
+        keeper = sim.tower.fleet.jobs.pop(JOB)
         *_, snapshot = measuring
         assert not snapshot.jobs
-        sim.tower.keepers[JOB] = keeper
+        sim.tower.fleet.jobs[JOB] = keeper
 
     tell(story)
 

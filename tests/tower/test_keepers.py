@@ -29,14 +29,14 @@ def walk(root: object, *, skip: tuple[type, ...] = ()) -> Iterator[Any]:
 async def hang_three_jobs(sim: Simulation) -> list[str]:
     """Hang jobs of three owners on the same nodes. Return their names."""
     await Outage(sim, ["uid:1", "uid:2", "uid:3"]).hang()
-    assert all(keeper.watched.incident for keeper in sim.tower.keepers.values())
-    return list(sim.tower.keepers)
+    assert all(keeper.watched.incident for keeper in sim.tower.fleet.jobs.values())
+    return list(sim.tower.fleet.jobs)
 
 
 def test_no_keeper_reaches_the_state_of_another_job(tell):
     async def story(sim: Simulation) -> None:
         for name in (names := await hang_three_jobs(sim)):
-            found = list(walk(sim.tower.keepers[name]))
+            found = list(walk(sim.tower.fleet.jobs[name]))
             assert [one.name for one in found if isinstance(one, Keeper)] == [name]
             others = set(names) - {name}
             assert not [one for one in found if isinstance(one, str) and one in others]
@@ -53,6 +53,6 @@ def test_a_tower_has_no_dictionary_of_jobs_but_its_keepers(tell):
             for one in walk(tower, skip=(Keeper,))
             if isinstance(one, dict) and not names.isdisjoint(one) and id(one) not in shared
         ]
-        assert [one is tower.keepers for one in found] == [True]
+        assert [one is tower.fleet.jobs for one in found] == [True]
 
     tell(story)

@@ -131,7 +131,7 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
                     sim.live.incident, id=f"of-{name}", job=name, opened_at=opened_at
                 )
             attempt = replace(sim.live, name=name, incident=incident)
-            tower.keepers[name] = replace(tower.keepers[JOB], name=name, attempt=attempt)
+            tower.fleet.jobs[name] = replace(tower.fleet.jobs[JOB], name=name, attempt=attempt)
         collector = collector_of(sim)
         found = scrape(collector)
         shown = [labels["training_job"] for labels, _ in found["watchtower_incident_open"]]
@@ -141,13 +141,13 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
         assert found["watchtower_jobs_hidden"] == [({}, 2.0)]
         assert found["watchtower_incidents_hidden"] == [({}, 1.0)]
 
-        last = tower.keepers["zzz"].watched
+        last = tower.fleet.jobs["zzz"].watched
         last.incident = replace(last.incident, closed_at=3.0)
         found = scrape(collector)
         now_open = {labels["incident"]: v for labels, v in found["watchtower_incident_open"]}
         assert now_open == {"of-aaa": 1, sim.live.incident.id: 1, "of-zzz": 0}
         for name in ("aaa", "bbb", "zzz"):
-            del tower.keepers[name]
+            del tower.fleet.jobs[name]
 
     tell(story)
 
@@ -214,11 +214,11 @@ def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
                 Report(version=1, node=node, agent_id=node, interval_s=1.0, ranks=ranks)
             )
         await sim.step(8)
-        flood = len(sim.tower.keepers) - 1
+        flood = len(sim.tower.fleet.jobs) - 1
         assert flood > metrics.MAX_JOBS_SHOWN
         collector = collector_of(sim)
         for is_troubled in (False, True):
-            for name, keeper in sim.tower.keepers.items():
+            for name, keeper in sim.tower.fleet.jobs.items():
                 if name != JOB and is_troubled:
                     keeper.watched.watch.status = Status.SUSPECT
             found = scrape(collector)

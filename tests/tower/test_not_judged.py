@@ -128,7 +128,7 @@ def test_the_first_steps_are_not_judged_and_a_known_step_time_is(tell):
         await sim.step(10)
         assert is_judged(sim)
         assert values(sim, "watchtower_job_state") == {JOB: 0}
-        assert measure_job(sim.tower.moment(), sim.tower.keepers[JOB], ()).is_judged
+        assert measure_job(sim.tower.moment(), sim.tower.fleet.jobs[JOB], ()).is_judged
         assert code(sim) == DONE
 
     tell(story)

@@ -46,7 +46,7 @@ def test_a_hang_is_diagnosed_as_if_the_other_owner_s_job_were_not_there(tell):
         assert sim.status == "hung"
         assert [(s.rank, s.node) for s in sim.verdict.suspects] == [(2, "n1")]
         assert set(sim.tower.runner._brief._turns._places._use._used._used) == {USER}
-        theirs = sim.tower.keepers[THEIRS].watched
+        theirs = sim.tower.fleet.jobs[THEIRS].watched
         assert theirs.incident is None
         assert [(job.job, job.owner) for job in summarize_jobs(sim.tower.moment())] == [
             (JOB, USER),

@@ -267,5 +267,5 @@ def test_any_report_that_the_wire_accepts_gets_a_reply_that_the_wire_accepts(sto
     tower = a_tower(store, world)
     often = [each for each in reports for _ in range(5)]  # a pace is learned of it
     report_all(tower, world, often)
-    assert not any(keeper.failing for keeper in tower.keepers.values())
+    assert not any(keeper.failing for keeper in tower.fleet.jobs.values())
     assert tower.counters.failed_ticks == 0

@@ -122,7 +122,7 @@ def correct(sim: Simulation, cause: Cause) -> None:
     """Correct the verdict of the open incident, as a later diagnosis would."""
     live, now = sim.live, sim.tower.clock.now()
     live.watch.diagnosis = replace(live.watch.diagnosis, cause=cause)
-    sim.tower.effects.carry_out(sim.tower.keepers[JOB], [IncidentUpdated()], now)
+    sim.tower.effects.carry_out(sim.tower.fleet.jobs[JOB], [IncidentUpdated()], now)
 
 
 def test_a_cause_that_is_not_in_shadow_mode_alerts(tell: Tell):

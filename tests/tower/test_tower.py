@@ -183,7 +183,7 @@ def test_a_job_that_is_not_reported_is_dropped_after_hours(tell):
         for hours in range(8):
             sim.world.now += 3600 * (hours > 0) + 20
             sim.tower.tick()
-        assert sim.tower.keepers == {}
+        assert sim.tower.fleet.jobs == {}
         assert sim.tower.fleet.nodes == {}
 
     tell(story)

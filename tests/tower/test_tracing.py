@@ -225,7 +225,7 @@ def test_orders_of_a_silent_agent_expire(tell):
         orders.collect_series(("n1", "n1"))
         lost, wanted = ("lost", "agent"), SeriesWanted(incident="i", suspects=(), ranks={})
         orders._series[lost] = {}
-        orders.order_series(sim.tower.keepers[JOB], wanted, sim.world.now)
+        orders.order_series(sim.tower.fleet.jobs[JOB], wanted, sim.world.now)
         assert lost not in orders._series
 
     tell(story)

@@ -121,7 +121,7 @@ async def replay(release: Path, folder: Path) -> tuple[Verdict, list[object]]:
                 reply = await tower.take_dumps(as_sent(received))
             replies.append(json.loads(msgspec.json.encode(reply)))
         await tick(tower)
-        assert list(tower.keepers) == [JOB]
+        assert list(tower.fleet.jobs) == [JOB]
         verdict = live_verdict(tower.moment(), JOB)
         assert verdict is not None
         return verdict, replies

@@ -194,7 +194,7 @@ class TowerCollector(Collector):
             )
             for job in jobs
         )
-        return [self._tower.keepers[each.name] for each in ranked]
+        return [self._tower.fleet.jobs[each.name] for each in ranked]
 
     def _count_unwatched(self) -> dict[str, int]:
         """Return the ranks that are not watched, by reason, and 0 for earlier reasons."""

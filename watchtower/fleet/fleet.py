@@ -21,10 +21,9 @@ from watchtower.fleet.nodes import (
     find_silent_node,
 )
 from watchtower.fleet.placing import Placing
-from watchtower.incidents.incident import Incident
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.generation import Generation, PastGeneration
-from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.keeper import Keeper, PastJob
 from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.ranks import ProcessKey, RankRecord
 from watchtower.policy import Policy
@@ -81,12 +80,9 @@ class Fleet:
         self.nodes: dict[str, NodeRecord] = {}
         """By name. The one that was silent for longest is the first."""
         self.jobs: dict[str, Keeper] = {}
-        self.past: dict[str, PastGeneration] = {}
-        """The last generation of each job that is not in `jobs`."""
-        self.past_pauses: dict[str, Pauses] = {}
-        """The pauses that these jobs have made."""
-        self.left: dict[str, Incident] = {}
-        """The latest incident of jobs from the tower's last run, until they are reported again."""
+        """By label."""
+        self.past: dict[str, PastJob] = {}
+        """Jobs that are not in `jobs`, in the order of their ends."""
         self.labels = Labels(self._holder_of)
         self.placing = Placing(self.jobs, self.past, self.labels)
         self._ranks, self._jobs = Quota(), Quota()
@@ -98,27 +94,19 @@ class Fleet:
         self,
         generations: Mapping[str, PastGeneration],
         pauses: Mapping[str, Iterable[Pause]],
-        incidents: Iterable[Incident],
-    ) -> list[Incident]:
-        """Continue with what the tower's last run knew of its jobs.
-
-        `incidents`, oldest first. Returns those after which another one of their job follows.
-        """
-        self.past.update(generations)
-        for label, known in pauses.items():
-            self.past_pauses[label] = Pauses(tuple(known))
-            self.count_kept(PAUSES, label, self.past_pauses[label])
-        followed: list[Incident] = []
-        for incident in incidents:
-            if incident.job in self.left:
-                followed.append(self.left.pop(incident.job))
-            self.left[incident.job] = incident
-        return followed
+    ) -> None:
+        """Continue with what the tower's last run knew of its jobs."""
+        for label, last in generations.items():
+            known = Pauses(tuple(pauses.get(label, ())))
+            self.past[label] = PastJob(last, known)
+            self.count_kept(PAUSES, label, known)
 
     def fade_pauses(self, share: float) -> None:
         """Multiply the lengths of the pauses of all jobs by `share`."""
-        for pauses in (*self.past_pauses.values(), *(job.pauses for job in self.jobs.values())):
-            pauses.fade(share)
+        for past in self.past.values():
+            past.pauses.fade(share)
+        for job in self.jobs.values():
+            job.pauses.fade(share)
 
     def take_report(self, report: Report, now: float) -> dict[str, Exception]:
         """Update the fleet with the report of one node. Raises FleetFullError at too many nodes.
@@ -245,7 +233,7 @@ class Fleet:
         Data of an ended job counts until the tower removes it from the account.
         """
         job, past = self.jobs.get(label), self.past.get(label)
-        owner = job.sharer if job else past and past.owner
+        owner = job.sharer if job else past and past.last.owner
         self.account.note((what, label), kept, owner or label, job.founder if job else "")
         self.account.keep_to(MAX_STORED_BYTES)
 
@@ -290,27 +278,35 @@ class Fleet:
             self.account.remove(("node", name))
 
     def forget(self, name: str) -> None:
-        """Drop a job. Only its number of generations and its owner are still stored."""
+        """Drop a job. Only its number of generations, its owner and its pauses are still stored."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
         for what in (RANKS, CASES, STEPS):
             self.account.remove((what, name))
-        self.past[name] = PastGeneration(number=job.generation.number, owner=job.owner)
-        drop_past(self.past, MAX_PAST)
+        last = PastGeneration(number=job.generation.number, owner=job.owner)
+        self.past[name] = PastJob(last, job.pauses)
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
             del self._founded[job.founder]
-        if job.pauses:
-            self.past_pauses[name] = job.pauses
         self.count_kept(PAUSES, name, job.pauses)
-        if len(self.past_pauses) > 2 * (MAX_PAST + MAX_JOBS):
-            for gone in self.past_pauses.keys() - self.past.keys():
-                del self.past_pauses[gone]
-                self.account.remove((PAUSES, gone))
+        self._drop_past()
+
+    def _drop_past(self) -> None:
+        """Drop ended jobs so that `MAX_PAST` of them are left, if there are an eighth more.
+
+        This is rare, because it checks every job.
+        """
+        if len(self.past) <= MAX_PAST + MAX_PAST // 8:
+            return
+        owned = ((self.past[name].last.owner, name) for name in reversed(self.past))
+        for gone in self.past.keys() - keep_fairly(owned, MAX_PAST):
+            del self.past[gone]
+            self.account.remove((PAUSES, gone))
 
     def _holder_of(self, label: str) -> str | None:
-        known = self.jobs.get(label) or self.past.get(label)
-        return known.owner if known is not None else None
+        if label in self.jobs:
+            return self.jobs[label].owner
+        return self.past[label].last.owner if label in self.past else None
 
     def _note_second_claim(self, label: str, claim: Claim) -> None:
         """Record a process of a launch that is not of this job, and not known to be another."""
@@ -388,7 +384,8 @@ class Fleet:
 
     def _new_job(self, label: str, claim: Claim) -> Keeper | None:
         vitals = claim.vitals
-        past = self.past.get(label, PastGeneration(number=0))
+        known = self.past.get(label) or PastJob(PastGeneration(number=0))
+        past = known.last
         is_known = claim.key in past.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
@@ -408,7 +405,7 @@ class Fleet:
             gen.pace("").recall(past.typical_step_s)
             gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
         job = self.jobs[label] = Keeper(label, gen, self.detector, node, owner)
-        job.pauses = self.past_pauses.pop(label, job.pauses)
+        job.pauses = known.pauses
         self._count(job, owner, 1)
         if not is_known:
             job.retire(past.processes, claim.now)
@@ -461,15 +458,3 @@ class Fleet:
         live = {item: record for item, record in records.items() if record and record.is_live}
         for record in node.note_missing(live, previous, report):
             record.vanish(node.seen_at)
-
-
-def drop_past(past: dict[str, PastGeneration], limit: int) -> None:
-    """Drop ended jobs so that `limit` of them are left, if there are an eighth more.
-
-    `past` is in the order of the ends. Dropping is rare, because it checks every job.
-    """
-    if len(past) <= limit + limit // 8:
-        return
-    kept = keep_fairly(((past[name].owner, name) for name in reversed(past)), limit)
-    for name in past.keys() - kept:
-        del past[name]

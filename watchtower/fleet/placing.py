@@ -33,8 +33,7 @@ from watchtower.fleet.labels import (
     read_origin,
 )
 from watchtower.fleet.nodes import NodeRecord
-from watchtower.jobs.generation import PastGeneration
-from watchtower.jobs.keeper import Keeper
+from watchtower.jobs.keeper import Keeper, PastJob
 from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord
 from watchtower.service.sharing import Quota
 from watchtower.wire.dumps import DumpBatch
@@ -58,7 +57,7 @@ class Placing:
     """The launches of all jobs."""
 
     def __init__(
-        self, jobs: Mapping[str, Keeper], past: Mapping[str, PastGeneration], labels: Labels
+        self, jobs: Mapping[str, Keeper], past: Mapping[str, PastJob], labels: Labels
     ) -> None:
         self._jobs, self._past, self._labels = jobs, past, labels
         self._contradictions: dict[LaunchKey, tuple[float, float]] = {}
@@ -280,7 +279,7 @@ class Placing:
         """Return the first of these labels whose job has or had one of these processes."""
         for label in labels:
             job, past = self._jobs.get(label), self._past.get(label)
-            if (past is not None and not past.processes.isdisjoint(ranks)) or (
+            if (past is not None and not past.last.processes.isdisjoint(ranks)) or (
                 job is not None and job.has_any(ranks)
             ):
                 return label

@@ -25,7 +25,7 @@ from watchtower.jobs.effects import (
     SeriesWanted,
     StoreWanted,
 )
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.incident_reads import Tracing, choose_suspects
 from watchtower.jobs.incidents import JobWatch
 from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
@@ -99,6 +99,16 @@ FORGET_LOST_AFTER_S = 6 * 3600.0
 
 FORGET_CROWDED_AFTER_S = 60.0
 """Both limits if there is little space for new jobs."""
+
+
+@dataclass(slots=True)
+class PastJob:
+    """What is known of a job that is not live."""
+
+    last: PastGeneration
+    """Its last generation."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """The pauses that it has made."""
 
 
 @dataclass(slots=True, eq=False)

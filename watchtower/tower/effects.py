@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 
 from watchtower.fleet.fleet import PAUSES, Fleet
 from watchtower.incidents.incident import Incident
@@ -50,7 +50,6 @@ class Effects:
     def __init__(
         self,
         fleet: Fleet,
-        keepers: Mapping[str, Keeper],
         clock: Clock,
         store_writer: StoreWriter,
         feed: IncidentFeed,
@@ -59,7 +58,7 @@ class Effects:
         recall: Callable[[Keeper], Coroutine[None, None, None]],
     ) -> None:
         """`recall` reads dumps of a job from the store."""
-        self._fleet, self._keepers, self._clock = fleet, keepers, clock
+        self._fleet, self._clock = fleet, clock
         self._store_writer, self._feed, self._runner = store_writer, feed, runner
         self._counters, self._recall = counters, recall
         self.orders = Dispatcher(clock)
@@ -138,7 +137,7 @@ class Effects:
 
     def is_current(self, keeper: Keeper, attempt: Attempt) -> bool:
         """Return whether a job is live, and this attempt is still the one that is watched."""
-        return keeper.attempt is attempt and self._keepers.get(keeper.name) is keeper
+        return keeper.attempt is attempt and self._fleet.jobs.get(keeper.name) is keeper
 
     def _start_diagnosis(self, keeper: Keeper, now: float) -> None:
         attempt = keeper.watched

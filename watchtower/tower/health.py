@@ -59,7 +59,7 @@ def check_health(tower: Tower) -> Health:
         )
     limits += [
         f"job {job} is not diagnosed for now: its diagnosis exceeded its limits several times"
-        for job in sorted(k.name for k in tower.keepers.values() if now < k.tries.again_at)
+        for job in sorted(k.name for k in tower.fleet.jobs.values() if now < k.tries.again_at)
     ]
     hidden = len(limits) - MAX_LIMITS_SHOWN
     if hidden > 0:

@@ -115,7 +115,7 @@ async def _replay(
             player.play(one)
         if recorded.torn:
             outcome.add(log=f"the recording ends here: {recorded.torn}")
-        player.show(tower.keepers)
+        player.show(tower.fleet.jobs)
     finally:
         await player.close()
         await tower.close()

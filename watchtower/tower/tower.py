@@ -87,7 +87,7 @@ class Tower:
         """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
         self.policy = policy
         self.fleet = Fleet(policy)
-        self.detector, self.keepers = self.fleet.detector, self.fleet.jobs
+        self.detector = self.fleet.detector
         self.store_writer = StoreWriter(store, clock)
         self.node_incidents = NodeIncidents(startup.blames, startup.named)
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
@@ -98,17 +98,16 @@ class Tower:
         """The drawn series of incidents, with about 20 kB each. The same messages and suspects
         always give the same drawing."""
         self.feedback = Feedbacks(self.store_writer, startup.feedback, clock, record)
-        self.acks = Acks(self.store_writer, self.feed, self.keepers, clock, record)
+        self.acks = Acks(self.store_writer, self.feed, self.fleet.jobs, clock, record)
         self.clock = clock
         self._steady = SteadyWall()
-        self.troubles = Troubles(self.keepers)
+        self.troubles = Troubles(self.fleet.jobs)
         self.counters = Counters(last_tick_at=clock.now())
         self._started_at, self._faded_on = clock.now(), int(clock.wall() // DAY_S)
         self._recalls = Turns(1, clock)
         self.runner = make_runner(clock, record)
         self.effects = Effects(
             self.fleet,
-            self.keepers,
             clock,
             self.store_writer,
             self.feed,
@@ -118,6 +117,8 @@ class Tower:
         )
         self.examinations = Examinations(self.fleet, clock, self.effects, self.runner, record)
         self.grids = LiveGrids()
+        self._left: dict[str, Incident] = {}
+        """The latest incident of jobs from the last run, until they are reported again."""
         self._recall(startup)
         self._dirty: list[Keeper] = []
         """Jobs to judge, in the order of their dumps: a replay judges them in the same order."""
@@ -126,9 +127,11 @@ class Tower:
 
     def _recall(self, startup: StartupState) -> None:
         """Continue with the jobs and the outages of the last run."""
-        recalled = startup.generations, startup.pauses, startup.incidents
-        for incident in self.fleet.recall(*recalled):
-            self._close_left(incident, Status.ENDED)
+        self.fleet.recall(startup.generations, startup.pauses)
+        for incident in startup.incidents:  # oldest first
+            if incident.job in self._left:
+                self._close_left(self._left.pop(incident.job), Status.ENDED)
+            self._left[incident.job] = incident
         now, wall = self.clock.now(), self.clock.wall()
         for one in startup.incidents:
             outage, cause = one.identity.outage, one.verdict.shared_cause
@@ -150,7 +153,7 @@ class Tower:
             now=now,
             wall=wall,
             offset_s=self._steady.offset_s(now, wall),
-            keepers=self.keepers,
+            keepers=self.fleet.jobs,
             nodes=self.fleet.nodes,
             detector=self.detector,
             silence_of=self.silences.find,
@@ -185,8 +188,8 @@ class Tower:
         try:
             if error is not None:
                 raise error
-            if name in self.keepers:
-                self._begin(self.keepers[name])
+            if name in self.fleet.jobs:
+                self._begin(self.fleet.jobs[name])
         except Exception as failed:
             self.troubles.note(name, READING, failed)
         else:
@@ -202,10 +205,10 @@ class Tower:
         self._record(Dumped(at=now, batch=Raw(sent.body)))
         name = self.fleet.placing.find_label_of_dumps(batch)
         if batch.glance:
-            if name in self.keepers:
-                self.keepers[name].take_sample(batch, now - batch.held_s)
+            if name in self.fleet.jobs:
+                self.fleet.jobs[name].take_sample(batch, now - batch.held_s)
             return DumpReceipt(id=batch.id)
-        taken, keeper = self.fleet.take_dumps(sent, now), self.keepers.get(name)
+        taken, keeper = self.fleet.take_dumps(sent, now), self.fleet.jobs.get(name)
         receipt = DumpReceipt(id=batch.id)
         if keeper and keeper.use_dumps(taken, batch.stacks, now - batch.held_s, now):
             self._judge_soon(keeper)
@@ -224,7 +227,7 @@ class Tower:
         """
         self._record(Traced(at=self.clock.now(), batch=Raw(body)))
         label = self.fleet.placing.find_label(batch.node, batch.job, batch.owner, batch.launch)
-        keeper = self.keepers.get(label)
+        keeper = self.fleet.jobs.get(label)
         tracing = keeper.find_tracing(batch) if keeper is not None else None
         if keeper is not None and tracing is not None:
             saving = self.store_writer.begin_series(batch, body, keeper.sharer)
@@ -236,7 +239,7 @@ class Tower:
         """Check every job. An error in one job does not stop the checks of the others."""
         now = self.clock.now()
         self._record(Ticked(at=now))
-        for keeper in list(self.keepers.values()):
+        for keeper in list(self.fleet.jobs.values()):
             gen = keeper.generation
             self._guard(keeper, "taking its step times", partial(gen.end_tick, now))
             self._check(keeper, now)
@@ -246,9 +249,9 @@ class Tower:
         self.fleet.drop_old(now)
         self._fade_pauses()
         if now - self._started_at > LEFT_OPEN_S:
-            for incident in self.fleet.left.values():
+            for incident in self._left.values():
                 self._close_left(incident, Status.MONITORING_LOST)
-            self.fleet.left.clear()
+            self._left.clear()
         self.store_writer.tick(now)
         self.counters.last_tick_at = now
         self.counters.last_tick_s = self.clock.now() - now
@@ -267,7 +270,7 @@ class Tower:
         began = self.clock.now()
         for keeper in dirty:
             keeper.is_check_due = False
-            if self.keepers.get(keeper.name) is keeper:
+            if self.fleet.jobs.get(keeper.name) is keeper:
                 self._check(keeper, self.clock.now())
         now = self.clock.now()
         self._judge_again_at = now + (now - began) * (1 / JUDGE_SHARE - 1)
@@ -289,7 +292,7 @@ class Tower:
         """Watch the present attempt of a job, if it is not watched yet."""
         if keeper.is_begun:
             return
-        left = self.fleet.left.pop(keeper.name, None)
+        left = self._left.pop(keeper.name, None)
         if left is not None and left.generation != keeper.generation.number:
             self._close_left(left, Status.ENDED)
             left = None
@@ -339,4 +342,4 @@ class Tower:
         closed = keeper.watched.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
         self.feed.publish(Change.CLOSED, closed, facts)
         self.fleet.forget(keeper.name)
-        self.store_writer.forget(keeper.name, self.fleet.past[keeper.name])
+        self.store_writer.forget(keeper.name, self.fleet.past[keeper.name].last)
