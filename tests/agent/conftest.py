@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.agent.agent_scene import RecordingTower
-from tests.agent.record_listeners import listen, short_deadline  # noqa: F401 - fixtures
+from tests.agent.dumpers.record_listeners import listen, short_deadline  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from agent.dumps.contents import Target
 from agent.dumps.round import Round, RoundTaker
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
-from tests.agent.record_listeners import EMPTY, Listen, failure_of
+from tests.agent.dumpers.record_listeners import EMPTY, Listen, failure_of
 from tests.system.agent.agent_processes import PROGRAMS, REPOSITORY, RunningAgent, Victim
 from watchtower.wire.collectives import name_group
 from watchtower.wire.dumps import RankDump
@@ -115,7 +115,7 @@ def test_a_page_written_by_hand_leads_the_agent_to_the_records(
     tmp_path: Path,
 ) -> None:
     tower.deadline_s = 0.5
-    reply = REPOSITORY / "tests/agent/records" / "gloo_rank0_waits.json"
+    reply = REPOSITORY / "tests/agent/dumpers/records" / "gloo_rank0_waits.json"
     program = PROGRAMS / "records_without_torch.py"
     start(
         [sys.executable, str(program), str(tmp_path), str(reply)], RANK="0", WATCHTOWER_JOB="llama"

@@ -22,7 +22,7 @@ from agent.dumpers.flight_recorder import (
 )
 from agent.procfs import Proc
 from tests.agent.agent_scene import PATIENCE_S
-from tests.agent.record_listeners import EMPTY, RUNS, Listen, failure_of
+from tests.agent.dumpers.record_listeners import EMPTY, RUNS, Listen, failure_of
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

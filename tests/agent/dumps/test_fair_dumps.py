@@ -20,7 +20,7 @@ from agent.dumps.contents import Target
 from agent.dumps.round import Round, RoundTaker
 from agent.dumps.turns import DUMPS_AT_ONCE, PY_SPY_AT_ONCE
 from tests.agent.agent_scene import PATIENCE_S, wait_until
-from tests.agent.test_agent_guarded_reads import Node
+from tests.agent.ranks.test_guarded_reads import Node
 from watchtower.wire.dumps import FailureKind
 
 HOSTILE, VICTIM, THIRD = "uid:2000", "uid:1000", "uid:3000"

@@ -15,7 +15,7 @@ from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.contents import Target
 from agent.dumps.round import RoundTaker
 from tests.agent.agent_scene import PATIENCE_S, a_view
-from tests.agent.test_agent_guarded_reads import Node
+from tests.agent.ranks.test_guarded_reads import Node
 from watchtower.wire.dumps import RankDump
 
 

@@ -14,7 +14,7 @@ import pytest
 from agent.collectors.gpu.reading import DRIVER_FILES
 from agent.collectors.node import make_collectors
 
-UNIT = Path(__file__).parents[2] / "deploy/systemd/watchtower-agent.service"
+UNIT = Path(__file__).parents[3] / "deploy/systemd/watchtower-agent.service"
 
 NVIDIA = "/dev/nvidia*"
 """Devices named `char-nvidia*` in /proc/devices: /dev/nvidia0 and on, /dev/nvidiactl."""
