@@ -21,12 +21,9 @@ from agent.collectors.node import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool import SpoolKeeper
-from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.dump import Dumping, DumpRequest
-from agent.dumps.round import RoundTaker
+from agent.dumps.round import make_taker
 from agent.dumps.starter import DumpStarter
 from agent.dumps.triggers import DeadlineWatch, OrderInbox
 from agent.dumps.turns import DumpSlots
@@ -140,13 +137,12 @@ class Agent:
         self._stacks = PythonStacks(self._children, self._py_spy)
         self._dumping = Dumping(
             node=settings.node,
-            taker=RoundTaker(
+            taker=make_taker(
                 self._proc,
+                self._children,
                 self._stacks,
                 self._metrics.count_dump,
-                SourceLoops(self._proc, self._children) if settings.read_source else None,
-                NativePlaces(self._proc, self._children),
-                WatchedDescriptors(self._proc, self._children),
+                read_source=settings.read_source,
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from watchtower.wire.bounds import MAX_FRAMES, MAX_INTEGER, MAX_NAME, MAX_TEXT, MAX_THREADS
-from watchtower.wire.dumps import KernelWait, NativePlace, ThreadDump
+from watchtower.wire.dumps import DumpFailure, FailureKind, KernelWait, NativePlace, ThreadDump
 from watchtower.wire.stacks import Frame, Stack, make_stack
 from watchtower.writing.printable import printable
 
@@ -97,7 +97,31 @@ class Threads:
         )
 
 
-def decode_threads(raw: bytes) -> list[_Thread]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackDump:
+    """Threads, or why there are none. A torn dump has both."""
+
+    threads: Threads | None = None
+    failure: DumpFailure | None = None
+    was_ended: bool = False
+    """True if py-spy had to be ended: it was expensive, and will be again."""
+
+    def with_waits(
+        self, places: Mapping[int, NativePlace], kernels: Mapping[int, KernelWait]
+    ) -> StackDump:
+        """Return the dump with the places of some threads in native code and in the kernel, by
+        their ids."""
+        if self.threads is None:
+            return self
+        return replace(self, threads=self.threads.with_waits(places, kernels))
+
+
+def failed(kind: FailureKind, help_text: str) -> StackDump:
+    """Return a failed dump."""
+    return StackDump(failure=DumpFailure(kind=kind, help_text=help_text[:MAX_TEXT]))
+
+
+def _decode_threads(raw: bytes) -> list[_Thread]:
     """Return the threads in the output of `py-spy dump --json`. Raises BadDump."""
     if (objects := raw.count(b"{")) > MAX_OBJECTS:
         raise BadDump(f"py-spy printed {objects} threads and frames; the limit is {MAX_OBJECTS}")
@@ -109,8 +133,8 @@ def decode_threads(raw: bytes) -> list[_Thread]:
 
 def parse_dump(raw: bytes, pid: int) -> Threads:
     """Parse the output of `py-spy dump --json` for one process. Raises BadDump."""
-    threads = decode_threads(raw)
-    main = find_main(threads, pid)
+    threads = _decode_threads(raw)
+    main = _find_main(threads, pid)
     ordered = sorted(threads, key=lambda each: (each is not main, not each.owns_gil))[:MAX_THREADS]
     stacks = [make_stack(canonical_frames(thread.frames)) for thread in ordered]
     dumps = tuple(
@@ -165,7 +189,7 @@ def _canonical_frame(frame: _Frame) -> Frame:
     )
 
 
-def find_main(threads: list[_Thread], pid: int) -> _Thread | None:
+def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
     """Return the thread whose id is the process's, else the one named MainThread.
 
     In a container the ids may differ, so that only the name identifies it.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from watchtower_heartbeat.page import PageView
+from watchtower_heartbeat.page import PageError, PageView
 
+from agent.dumpers.dumper import DEAD, RankRecords, RanksOfRound, Step, Target, Tree
 from agent.dumpers.flight_recorder import Asked, ask_recorders
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, read_groups
 from agent.dumpers.torch_records import GroupCalls, TorchCall, TorchRecords, order_of_name
 from agent.procfs import Proc
+from agent.ranks.pages import find_page
 from watchtower.wire.bounds import (
     MAX_GROUP_RECORDS,
     MAX_MEMBERS_TEXT,
@@ -34,6 +37,9 @@ MAX_RANK_RECORDS = 4096
 sent.
 """
 
+RECORDS_AT_ONCE = 4
+"""Processes asked at the same time. A process that does not answer costs one second, but no CPU."""
+
 GLOO = "gloo"
 """Gloo's recorder. A gloo call starts when it is called; a NCCL call first waits for the GPU."""
 
@@ -41,17 +47,6 @@ BLANK = (
     "the process has no collective log: TORCH_FR_BUFFER_SIZE=0 disables it, and older "
     "releases of torch have none for gloo"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRecords:
-    """The collective logs of one rank, before they are added to a batch."""
-
-    logs: tuple[tuple[ProcessGroup, GroupLog], ...] = ()
-    peers: tuple[PeerTransfers, ...] = ()
-    oldest_open: str = ""
-    """Id of the group whose open call was made before all other open calls."""
-    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +58,45 @@ class Trimmed:
     """As in `RankRecords`. Empty for gloo, which executes every call at once."""
     missing: str = ""
     """What is missing, as a sentence."""
+
+
+class CollectiveLogs:
+    """Reads the collective logs of ranks, and the counts of messages on their pages."""
+
+    name, at_once, needs_stacks = "records", RECORDS_AT_ONCE, False
+
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return a step for each living rank."""
+        return [
+            partial(self._ask, tree, ranks)
+            for tree in ranks.trees
+            if tree.process.kernel.state not in DEAD
+        ]
+
+    def _ask(self, tree: Tree, ranks: RanksOfRound) -> None:
+        process = tree.process
+        # Again, so that its counts of messages are as new as the stack that py-spy reads now.
+        tree.view = tree.target.read_page() or tree.view
+        if tree.view is None and not ranks.is_sample:
+            tree.view = self._search_page(tree.target)
+        tree.records = read_collectives(
+            self._proc, process.pid, tree.view, process.kernel, ranks.deadline
+        )
+
+    def _search_page(self, target: Target) -> PageView | None:
+        """Return the page of a rank for which none is known yet.
+
+        Discovery searches the page of a rank that starts for minutes only every minute. If such a
+        job hangs in its first steps, its collective logs would be missing.
+        """
+        found = find_page(self._proc, target.pid, target.start_time).page
+        try:
+            return found.read() if found is not None else None
+        except PageError:
+            return None
 
 
 def read_collectives(

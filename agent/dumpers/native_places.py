@@ -13,10 +13,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from agent.children import ChildRunner, Program
+from agent.dumpers.dumper import RanksOfRound, Step
 from agent.dumpers.native_child import BACKWARD_THREAD, LEAST_SAMPLES
 from agent.dumpers.native_libraries import (
     COMPILER,
@@ -32,6 +34,7 @@ from agent.dumpers.native_libraries import (
 from agent.procfs import Proc
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import MAX_LIBRARIES, NativeKind, NativePlace
+from watchtower.wire.report import ProcessState
 from watchtower.writing.printable import printable
 
 log = logging.getLogger(__name__)
@@ -93,11 +96,30 @@ NATIVE_CHILD = Program(
 )
 
 
+READ_NATIVELY = (ProcessState.RUNNING, ProcessState.SLEEPING, ProcessState.IDLE)
+"""In other states a read of the memory may hang, or nothing is to be learned from it."""
+
+
 class NativePlaces:
-    """Samples the ranks of a round."""
+    """Samples the training threads of ranks."""
+
+    name, at_once, needs_stacks = "native", 1, False
 
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
         self._proc, self._runner = proc, runner
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return one step: a child reads all ranks."""
+        return [partial(self._fill, ranks)]
+
+    def _fill(self, ranks: RanksOfRound) -> None:
+        live = {
+            tree.process.pid: tree
+            for tree in ranks.trees
+            if tree.process.kernel.state in READ_NATIVELY
+        }
+        for pid, place in self.sample(list(live), ranks.owner).items():
+            live[pid].evidence["native"] = place
 
     def sample(self, pids: Sequence[int], owner: str) -> dict[int, NativePlace]:
         """Return the places of the training threads of these processes, as far as known."""

@@ -10,6 +10,7 @@ about the node. Only if py-spy fails on a process of the agent too, it does not 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -17,15 +18,19 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Ended, Outcome, Tool, quiet_child
-from agent.dumpers.canonical import BadDump, Threads, parse_dump
+from agent.dumpers.canonical import BadDump, StackDump, Threads, failed, parse_dump
+from agent.dumpers.dumper import DEAD, LATE_HELP, Process, RanksOfRound, Step
+from agent.ranks.launchers import is_python
+from watchtower.service.sharing import FairPlaces
 from watchtower.wire.bounds import MAX_TEXT
-from watchtower.wire.dumps import DumpFailure, FailureKind, KernelWait, NativePlace
+from watchtower.wire.dumps import DumpFailure, FailureKind
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +195,44 @@ def _kind(failure: DumpFailure) -> str:
     return failure.kind.value.replace("_", " ")
 
 
+PY_SPY_AT_ONCE = 3
+"""Two at once need two thirds of the time of one by one; more than two are not faster. One owner
+has at most two. The third is for other owners, because py-spy may hang on each process of an owner.
+"""
+
+
+class ToolTurns:
+    """Gives the places to owners in turn. The last one is for an owner that has none."""
+
+    def __init__(self) -> None:
+        self._places = FairPlaces(PY_SPY_AT_ONCE)
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, owner: str, order: tuple[int, ...], deadline: float) -> Iterator[bool]:
+        """Wait for a place and hold it during the block. Yield False if the deadline came first.
+
+        Of one owner's requests, the one with the lowest `order` is first. The first number of
+        `order` is how often in a row py-spy had to be ended on the process. If it is above 0, the
+        request waits for the requests of all other processes, and never gets the last place.
+        """
+        with self._changed:
+            ticket = self._places.ask(owner, order=order, leaves_last=order[0] > 0)
+            self._hand_out()
+            while ticket.since is None and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+        try:
+            yield ticket.since is not None
+        finally:
+            with self._changed:
+                self._places.leave(ticket, time.monotonic())
+                self._hand_out()
+
+    def _hand_out(self) -> None:
+        if self._places.hand_out(time.monotonic()):
+            self._changed.notify_all()
+
+
 PY_SPY_DEADLINE_S = 3.0
 """A dump takes 10 ms. One that takes this long hangs."""
 
@@ -237,25 +280,6 @@ kinds for them.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackDump:
-    """Threads, or why there are none. A torn dump has both."""
-
-    threads: Threads | None = None
-    failure: DumpFailure | None = None
-    was_ended: bool = False
-    """True if py-spy had to be ended: it was expensive, and will be again."""
-
-    def with_waits(
-        self, places: Mapping[int, NativePlace], kernels: Mapping[int, KernelWait]
-    ) -> StackDump:
-        """Return the dump with the places of some threads in native code and in the kernel, by
-        their ids."""
-        if self.threads is None:
-            return self
-        return replace(self, threads=self.threads.with_waits(places, kernels))
-
-
 def find_py_spy() -> str:
     """Return the path of py-spy: beside this Python, else on PATH. Return "" if not installed."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
@@ -263,7 +287,9 @@ def find_py_spy() -> str:
 
 
 class PythonStacks:
-    """Dumps the Python stacks of one process at a time."""
+    """Dumps Python stacks. Owners share the turns at py-spy."""
+
+    name, at_once, needs_stacks = "py-spy", PY_SPY_AT_ONCE, False
 
     def __init__(
         self,
@@ -275,6 +301,30 @@ class PythonStacks:
         self._runner, self._tool, self._start_own = runner, tool, start_own
         self._trouble = StackTrouble(self._dump_own)
         self._backoff = ToolBackoff()
+        self._turns = ToolTurns()
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return a step for each process, those first on which py-spy worked the last time."""
+        wanted = sorted(ranks.processes(), key=self._order)
+        return [partial(self._fill, each, ranks.deadline) for each in wanted if is_dumpable(each)]
+
+    def _order(self, process: Process) -> tuple[int, bool]:
+        """Return the sort key of a process: how often py-spy was ended on it, then ranks before
+        children.
+        """
+        ended = self._backoff.times((process.pid, process.start_time))
+        return ended, process.is_child
+
+    def _fill(self, process: Process, deadline: float) -> None:
+        # Refused without waiting for a turn, so that the other processes are not delayed.
+        refused = self.refuse(process.pid, process.start_time)
+        process.stacks = refused or self._dump_in_turn(process, deadline)
+
+    def _dump_in_turn(self, process: Process, deadline: float) -> StackDump:
+        with self._turns.take(process.owner, self._order(process), deadline) as has_turn:
+            if not has_turn or time.monotonic() >= deadline:
+                return failed(FailureKind.TIMEOUT, LATE_HELP)
+            return self.dump(process.pid, process.start_time, process.owner)
 
     def trouble(self) -> str:
         """Return why py-spy does not work on this node; empty if it works."""
@@ -312,10 +362,6 @@ class PythonStacks:
         """Return why a process is not dumped now (py-spy had to be ended on it), else None."""
         failure = self._backoff.refuse((pid, start_time), time.monotonic())
         return StackDump(failure=failure) if failure is not None else None
-
-    def times_ended(self, pid: int, start_time: int) -> int:
-        """Return how often in a row py-spy had to be ended on a process."""
-        return self._backoff.times((pid, start_time))
 
     def _dump_until_whole(self, pid: int, owner: str) -> StackDump:
         torn: Threads | None = None
@@ -358,11 +404,6 @@ class PythonStacks:
             return failed(FailureKind.OTHER, str(error))
 
 
-def failed(kind: FailureKind, help_text: str) -> StackDump:
-    """Return a failed dump."""
-    return StackDump(failure=DumpFailure(kind=kind, help_text=help_text[:MAX_TEXT]))
-
-
 def explain(outcome: Outcome) -> DumpFailure:
     """Return the failure kind and a help sentence for an error message of py-spy."""
     errors = outcome.errors.decode("utf-8", "replace").strip()
@@ -371,3 +412,12 @@ def explain(outcome: Outcome) -> DumpFailure:
             return DumpFailure(kind=kind, help_text=help_text)
     first_line = errors.partition("\n")[0][:MAX_TEXT] or f"py-spy ended with code {outcome.code}"
     return DumpFailure(kind=FailureKind.OTHER, help_text=first_line)
+
+
+def is_dumpable(process: Process) -> bool:
+    """Return whether py-spy can work: a living Python process without a failure so far."""
+    return (
+        is_python(process.command)
+        and process.kernel.state not in DEAD
+        and process.stacks.failure is None
+    )

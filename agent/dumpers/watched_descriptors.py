@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from agent.children import ChildRunner, Program
+from agent.dumpers.dumper import RanksOfRound, Step
 from agent.dumpers.kernel_state import KernelTables, describe_target, load_system_calls
 from agent.dumpers.watched_child import EPOLL, POLL
 from agent.procfs import Proc
@@ -60,9 +62,21 @@ class ThreadId(NamedTuple):
 class WatchedDescriptors:
     """Finds what threads wait for in poll and epoll."""
 
+    name, at_once, needs_stacks = "watched", 1, False
+
     def __init__(self, proc: Proc, runner: ChildRunner) -> None:
         self._proc, self._runner = proc, runner
         self._system_calls = load_system_calls(platform.machine())
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return one step: a child reads for all main threads what they wait for, if they poll."""
+        return [partial(self._fill, ranks)]
+
+    def _fill(self, ranks: RanksOfRound) -> None:
+        by_thread = {ThreadId(each.pid, each.pid): each for each in ranks.processes()}
+        waits = {thread: each.kernel for thread, each in by_thread.items()}
+        for thread, wait in self.find(waits, ranks.owner, ranks.tables).items():
+            by_thread[thread].kernel = wait
 
     def find(
         self, waits: Mapping[ThreadId, KernelWait], owner: str, tables: KernelTables

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from watchtower_heartbeat.page import PageView
-
-from agent.dumpers.collectives import RankRecords
+from agent.dumpers.canonical import StackDump, failed
+from agent.dumpers.dumper import DEAD, LATE_HELP, Process, RankRecords, Target, Tree
 from agent.dumpers.flight_recorder import LATE
-from agent.dumpers.python_stacks import StackDump, failed
 from agent.procfs import Proc
-from agent.ranks.launchers import is_python
 from watchtower.wire.bounds import (
     MAX_CHILDREN,
     MAX_GROUPS,
@@ -26,25 +22,12 @@ from watchtower.wire.dumps import (
     ChildDump,
     FailureKind,
     KernelWait,
-    NativeKind,
-    NativePlace,
     RankDump,
     ThreadDump,
     name_program,
 )
-from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 from watchtower.writing.printable import printable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A rank to dump."""
-
-    rank: int
-    pid: int
-    start_time: int
-    read_page: Callable[[], PageView | None]
 
 
 def children_by_parent(proc: Proc) -> dict[int, list[int]]:
@@ -176,56 +159,11 @@ def _size_of(log: GroupLog) -> int:
     return LOG_BYTES + CALL_BYTES * len(log.records) + len(texts.encode("utf-8", "replace"))
 
 
-LATE_HELP = "the round of dumps had no time left for this process"
-
-DEAD = (ProcessState.ZOMBIE, ProcessState.GONE)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Process:
-    """One process, with everything read of it so far."""
-
-    pid: int
-    start_time: int = 0
-    owner: str
-    is_child: bool = False
-    kernel: KernelWait
-    command: list[str] = field(default_factory=list)
-    stacks: StackDump = field(default_factory=StackDump)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Tree:
-    """A rank and its children, with everything read of them so far."""
-
-    target: Target
-    view: PageView | None
-    records: RankRecords | None = None
-    process: Process
-    children: list[Process]
-    native: NativePlace | None = None
-
-
-def may_wait_for_thread(tree: Tree) -> bool:
-    """Return whether the main thread is blocked, and not in a wait for its device."""
-    native = tree.native
-    return native is not None and not native.running and native.kind is not NativeKind.DEVICE_WAIT
-
-
 def unreached(target: Target, owner: str) -> Tree:
     """Return a rank that the round did not reach in time."""
     late = failed(FailureKind.TIMEOUT, LATE_HELP)
     process = Process(pid=target.pid, owner=owner, kernel=KernelWait(), stacks=late)
     return Tree(target=target, view=target.read_page(), process=process, children=[])
-
-
-def is_dumpable(process: Process) -> bool:
-    """Return whether py-spy can work: a living Python process without a failure so far."""
-    return (
-        is_python(process.command)
-        and process.kernel.state not in DEAD
-        and process.stacks.failure is None
-    )
 
 
 def as_rank_dump(tree: Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
@@ -242,7 +180,7 @@ def as_rank_dump(tree: Tree, stacks: StackSet, groups: GroupSet) -> RankDump:
         threads=stacks.add(found, tree.process.pid),
         failure=found.failure,
         collectives=groups.add(tree.records or _unread_records(tree)),
-        native=tree.native,
+        **tree.evidence,
     )
     return replace(dump, children=tuple(_as_child_dump(each, stacks) for each in tree.children))
 

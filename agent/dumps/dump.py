@@ -9,14 +9,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from agent.clocks import Moment, read_moment
-from agent.dumps.contents import Target
-from agent.dumps.round import NOT_SAMPLED, RoundTaker
+from agent.dumpers.dumper import Target
+from agent.dumpers.native_places import PythonRuns
+from agent.dumps.round import RoundTaker
 from agent.ranks.found_rank import JobKey
 from watchtower.wire import PROTOCOL_VERSION
-from watchtower.wire.dumps import DumpBatch
+from watchtower.wire.dumps import DumpBatch, RankDump
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,9 @@ ROUND_DEADLINE_S = 10.0
 LEAST_RUNS_S = 1.0
 """Seconds for which Python is looked for at least. On a busy machine, a round may take longer than
 the gap."""
+
+NOT_SAMPLED: Mapping[int, bool] = MappingProxyType({})
+"""No process was sampled between two rounds."""
 
 Deliver = Callable[[DumpBatch, Moment], None]
 """Receives a batch and the moment of the dump."""
@@ -43,8 +48,6 @@ class DumpRequest:
     """Seconds between the beginnings of the two rounds."""
     sample: bool = False
     """One round only, without child processes."""
-    python_runs: bool = False
-    """Find between the rounds which targets run Python."""
 
 
 class Dumping:
@@ -57,8 +60,11 @@ class Dumping:
         taker: RoundTaker,
         deliver: Deliver,
         ended: Callable[[DumpRequest], None],
+        runs: PythonRuns | None = None,
     ) -> None:
+        """With `runs`, each dump finds between its rounds which targets run Python."""
         self._node, self._taker, self._deliver, self._ended = node, taker, deliver, ended
+        self._runs = runs
         self._stopping = threading.Event()
 
     def start(self, request: DumpRequest) -> None:
@@ -78,9 +84,7 @@ class Dumping:
             self._take(request, 1)
             if request.sample:
                 return
-            ran_python = (
-                self._find_runs(request, began + request.gap_s) if request.python_runs else {}
-            )
+            ran_python = self._find_runs(request, began + request.gap_s)
             if not self._stopping.wait(max(0.0, began + request.gap_s - time.monotonic())):
                 self._take(request, 2, ran_python)
         except Exception:
@@ -88,10 +92,13 @@ class Dumping:
         finally:
             self._ended(request)
 
-    def _find_runs(self, request: DumpRequest, until: float) -> dict[int, bool]:
-        """Return which targets run Python until then, or for a moment if it has passed."""
+    def _find_runs(self, request: DumpRequest, until: float) -> Mapping[int, bool]:
+        """Return which targets run Python until then, or for a moment if it has passed, by pid."""
+        if self._runs is None:
+            return NOT_SAMPLED
         seconds = max(LEAST_RUNS_S, until - time.monotonic())
-        return self._taker.find_runs(request.targets, seconds, owner=request.job.owner)
+        pids = [target.pid for target in request.targets]
+        return self._runs.find(pids, seconds, request.job.owner)
 
     def _take(
         self, request: DumpRequest, number: int, ran_python: Mapping[int, bool] = NOT_SAMPLED
@@ -102,8 +109,7 @@ class Dumping:
             request.targets,
             deadline=deadline,
             owner=request.job.owner,
-            children=not request.sample,
-            ran_python=ran_python,
+            is_sample=request.sample,
         )
         batch = DumpBatch(
             version=PROTOCOL_VERSION,
@@ -115,7 +121,7 @@ class Dumping:
             round=number,
             reason=request.reason,
             held_s=0.0,
-            ranks=found.ranks,
+            ranks=tuple(with_run(dump, ran_python) for dump in found.ranks),
             stacks=found.stacks,
             groups=found.groups,
             group_logs=found.group_logs,
@@ -123,3 +129,10 @@ class Dumping:
         )
         if not self._stopping.is_set():
             self._deliver(batch, taken)
+
+
+def with_run(dump: RankDump, ran_python: Mapping[int, bool]) -> RankDump:
+    """Return a dump with whether its process ran Python since the round before, if sampled."""
+    if dump.native is None:
+        return dump
+    return replace(dump, native=replace(dump.native, ran_python=ran_python.get(dump.pid)))

@@ -1,4 +1,4 @@
-"""One round of a dump: first the kernel state of every rank and child, then Python stacks."""
+"""One round of a dump: first the kernel state of every rank and child, then what dumpers read."""
 
 from __future__ import annotations
 
@@ -6,42 +6,41 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
-from watchtower_heartbeat.page import PageError, PageView
-
-from agent.children import REAP_S, Abandoned
-from agent.dumpers.collectives import read_collectives
-from agent.dumpers.kernel_state import KernelTables, read_kernel_wait, read_thread_wait
-from agent.dumpers.native_places import PLACES_DEADLINE_S, NativePlaces, PythonRuns
-from agent.dumpers.python_stacks import GONE_HELP, PythonStacks, StackDump, failed
-from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.watched_descriptors import WATCHED_DEADLINE_S, ThreadId, WatchedDescriptors
-from agent.dumps.contents import (
+from agent.children import Abandoned, ChildRunner
+from agent.dumpers.canonical import failed
+from agent.dumpers.collectives import CollectiveLogs
+from agent.dumpers.dumper import (
     DEAD,
-    LATE_HELP,
-    MAX_BATCH_CHILDREN,
-    GroupSet,
+    ROUND_GRACE_S,
+    Dumper,
     Process,
-    StackSet,
+    RanksOfRound,
     Target,
     Tree,
+)
+from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
+from agent.dumpers.native_places import NativePlaces
+from agent.dumpers.other_threads import OtherThreads
+from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
+from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.watched_descriptors import WatchedDescriptors
+from agent.dumps.contents import (
+    MAX_BATCH_CHILDREN,
+    GroupSet,
+    StackSet,
     as_rank_dump,
     children_by_parent,
     descendants,
-    is_dumpable,
-    may_wait_for_thread,
     unreached,
 )
-from agent.dumps.turns import PY_SPY_AT_ONCE, ToolTurns
 from agent.procfs import Proc, parse_command
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import is_python
 from agent.ranks.owners import Owners
-from agent.ranks.pages import find_page
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import FailureKind, KernelWait, RankDump
@@ -51,11 +50,9 @@ from watchtower.wire.stacks import Stack
 log = logging.getLogger(__name__)
 
 
-def start_steps(
-    name: str, at_once: int, steps: Sequence[Callable[[], None]]
-) -> list[threading.Thread]:
-    """Run all steps in the order given, up to `at_once` at the same time."""
-    waiting = deque(steps)
+def start(dumper: Dumper, ranks: RanksOfRound) -> list[threading.Thread]:
+    """Start the steps of a dumper and return their threads. Its errors are logged."""
+    waiting = deque(dumper.plan(ranks))
 
     def work() -> None:
         while True:
@@ -66,49 +63,27 @@ def start_steps(
             try:
                 step()
             except Exception:
-                log.exception("a part of a dump failed; the other parts continue")
+                log.exception("%s: a part of a dump failed; the others continue", dumper.name)
 
     threads = [
-        threading.Thread(target=work, name=name, daemon=True)
-        for _ in range(min(at_once, len(waiting)))
+        threading.Thread(target=work, name=dumper.name, daemon=True)
+        for _ in range(min(dumper.at_once, len(waiting)))
     ]
     for thread in threads:
         thread.start()
     return threads
 
 
-CHILD_STACKS_PER_RANK = 16
-"""Children of one rank that py-spy dumps. For the others there is only the kernel state."""
-
-RECORDS_AT_ONCE = 4
-"""Processes asked at the same time. A process that does not answer costs one second, but no CPU."""
-
-ROUND_GRACE_S = 5.0
-"""Seconds after the deadline of a round in which a running py-spy may end. Then the round is sent
-as it is.
-"""
-
-SECOND_SAMPLE_S = PLACES_DEADLINE_S + WATCHED_DEADLINE_S + 3 * REAP_S
-"""A sample of other threads ends within this many seconds. With less time left, none is begun."""
-
 MAX_ROUNDS_LEFT_BEHIND = 8
 """Rounds that were sent incomplete because a read in /proc hangs. An owner that has used up its
 share of them gets no further round; other owners do.
 """
-
-MAX_OTHER_THREADS = 8
-"""Threads of one rank that are sampled beside main: one that trains, and some that load data."""
-
-NOT_SAMPLED: Mapping[int, bool] = MappingProxyType({})
-"""No process was sampled between two rounds."""
 
 STUCK_HELP = (
     "its stacks were not read, because its command line could not be read in time: the memory map "
     "of this process, or of another one on this node, is locked. This happens when a process maps "
     "a file on a mount that hangs"
 )
-READ_NATIVELY = (ProcessState.RUNNING, ProcessState.SLEEPING, ProcessState.IDLE)
-"""In other states a read of the memory may hang, or nothing is to be learned from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,19 +104,14 @@ class RoundTaker:
     def __init__(
         self,
         proc: Proc,
-        python_stacks: PythonStacks,
+        dumpers: Sequence[Dumper],
         count: Callable[[str], None],
         loops: SourceLoops | None = None,
-        native: NativePlaces | None = None,
-        watched: WatchedDescriptors | None = None,
-        runs: PythonRuns | None = None,
     ) -> None:
-        """Without `loops` no source is read, without `native` no native stack, without `watched`
-        not what a poll waits for, and without `runs` not who runs Python between rounds.
+        """`count` gets the result of each rank: "ok", or the kind of its failure. Without `loops`
+        no source is read.
         """
-        self._proc, self._python_stacks, self._count = proc, python_stacks, count
-        self._loops, self._native, self._watched, self._runs = loops, native, watched, runs
-        self._turns = ToolTurns()
+        self._proc, self._dumpers, self._count, self._loops = proc, dumpers, count, loops
         self._reads = GuardedReads(Owners(proc).find_quietly)
         self._abandoned = Abandoned[threading.Thread](
             MAX_ROUNDS_LEFT_BEHIND, threading.Thread.is_alive
@@ -154,20 +124,14 @@ class RoundTaker:
         *,
         deadline: float,
         owner: str = "",
-        children: bool = True,
-        ran_python: Mapping[int, bool] = NOT_SAMPLED,
+        is_sample: bool = False,
     ) -> Round:
-        """Dump all targets of one owner, with their child processes.
+        """Dump all targets of one owner, with their child processes unless it is a sample.
 
-        Processes not reached by the deadline are recorded as timeouts. `ran_python`: whether those
-        that were sampled since the round before ran Python, by pid.
+        Processes not reached by the deadline are recorded as timeouts.
         """
         trees: list[Tree] = []
-        self._fill_in_time(trees, targets, owner, deadline, children)
-        for tree in trees:
-            if tree.native is not None:
-                ran = ran_python.get(tree.process.pid)
-                tree.native = replace(tree.native, ran_python=ran)
+        self._fill_in_time(trees, targets, owner, deadline, is_sample)
         trees += [unreached(target, owner) for target in targets[len(trees) :]]
         stacks, groups = StackSet(), GroupSet()
         dumps = tuple(as_rank_dump(tree, stacks, groups) for tree in trees)
@@ -185,21 +149,13 @@ class RoundTaker:
             group_logs=groups.logs(),
         )
 
-    def find_runs(
-        self, targets: Sequence[Target], seconds: float, *, owner: str
-    ) -> dict[int, bool]:
-        """Return which targets ran Python within the next seconds, by pid, as far as known."""
-        if self._runs is None:
-            return {}
-        return self._runs.find([target.pid for target in targets], seconds, owner)
-
     def _fill_in_time(
         self,
         into: list[Tree],
         targets: Sequence[Target],
         owner: str,
         deadline: float,
-        children: bool,
+        is_sample: bool,
     ) -> None:
         """Add to `into` what is found until the deadline. A thread that hangs in /proc is
         abandoned.
@@ -207,7 +163,7 @@ class RoundTaker:
         trees: list[Tree] = []
         thread = threading.Thread(
             target=self._fill,
-            args=(trees, targets, owner, deadline, children),
+            args=(trees, targets, owner, deadline, is_sample),
             name="round",
             daemon=True,
         )
@@ -225,74 +181,22 @@ class RoundTaker:
         targets: Sequence[Target],
         owner: str,
         deadline: float,
-        children: bool,
+        is_sample: bool,
     ) -> None:
-        parents = children_by_parent(self._proc) if children else {}
+        parents = {} if is_sample else children_by_parent(self._proc)
         ranks = {target.pid for target in targets}
         tables = KernelTables(self._proc)
         limit = min(MAX_CHILDREN, max(1, MAX_BATCH_CHILDREN // max(1, len(targets))))
         for target in targets:
             trees.append(self._read_tree(target, owner, parents, ranks, tables, limit))
-        wanted = [tree.process for tree in trees]
-        wanted += [each for tree in trees for each in tree.children[:CHILD_STACKS_PER_RANK]]
-        wanted.sort(key=self._order)
-        asking = start_steps(
-            "records",
-            RECORDS_AT_ONCE,
-            [partial(self._ask, tree, deadline, is_whole=children) for tree in trees],
+        read = RanksOfRound(
+            trees=trees, owner=owner, deadline=deadline, tables=tables, is_sample=is_sample
         )
-        dumping = start_steps(
-            "py-spy",
-            PY_SPY_AT_ONCE,
-            [partial(self._dump, each, deadline) for each in wanted if is_dumpable(each)],
-        )
-        sampling = start_steps("native", 1, [partial(self._sample_native, trees, owner)])
-        watching = start_steps("watched", 1, [partial(self._find_watched, wanted, owner, tables)])
-        for thread in (*asking, *dumping, *sampling, *watching):
-            thread.join()
-        if time.monotonic() + SECOND_SAMPLE_S <= deadline + ROUND_GRACE_S:
-            self._read_other_threads(trees, owner, tables)
-
-    def _read_other_threads(self, trees: Sequence[Tree], owner: str, tables: KernelTables) -> None:
-        """Read where those threads are for which blocked main threads may wait. One may train.
-
-        Only py-spy knows them, so this is a second sample.
-        """
-        waiting = {tree.process.pid: tree.process for tree in trees if may_wait_for_thread(tree)}
-        tids = {
-            pid: process.stacks.threads.waited_for(MAX_OTHER_THREADS)
-            for pid, process in waiting.items()
-            if process.stacks.threads is not None
-        }
-        wanted = {pid: named for pid, named in tids.items() if named}
-        places = self._native.sample_threads(wanted, owner) if self._native else {}
-        waits = {
-            ThreadId(pid, tid): read_thread_wait(self._proc, pid, tid, tables)
-            for pid, named in wanted.items()
-            for tid in named
-        }
-        waits |= self._watched.find(waits, owner, tables) if self._watched else {}
-        for pid, named in wanted.items():
-            kernels = {tid: waits[ThreadId(pid, tid)] for tid in named}
-            waiting[pid].stacks = waiting[pid].stacks.with_waits(places.get(pid, {}), kernels)
-
-    def _find_watched(self, processes: Sequence[Process], owner: str, tables: KernelTables) -> None:
-        """Set what the main threads of these processes wait for, if they poll."""
-        if self._watched is None:
-            return
-        by_thread = {ThreadId(each.pid, each.pid): each for each in processes}
-        waits = {thread: each.kernel for thread, each in by_thread.items()}
-        for thread, wait in self._watched.find(waits, owner, tables).items():
-            by_thread[thread].kernel = wait
-
-    def _sample_native(self, trees: Sequence[Tree], owner: str) -> None:
-        if self._native is None:
-            return
-        live = {
-            tree.process.pid: tree for tree in trees if tree.process.kernel.state in READ_NATIVELY
-        }
-        for pid, place in self._native.sample(list(live), owner).items():
-            live[pid].native = place
+        for needs_stacks in (False, True):
+            dumpers = [each for each in self._dumpers if each.needs_stacks == needs_stacks]
+            running = [start(dumper, read) for dumper in dumpers]
+            for thread in chain.from_iterable(running):
+                thread.join()
 
     def _read_tree(
         self,
@@ -345,43 +249,22 @@ class RoundTaker:
             stacks=stacks,
         )
 
-    def _ask(self, tree: Tree, deadline: float, *, is_whole: bool) -> None:
-        process = tree.process
-        if process.kernel.state not in DEAD:
-            # Again, so that its counts of messages are as new as the stack that py-spy reads now.
-            tree.view = tree.target.read_page() or tree.view
-            if tree.view is None and is_whole:
-                tree.view = self._search_page(tree.target)
-            tree.records = read_collectives(
-                self._proc, process.pid, tree.view, process.kernel, deadline
-            )
 
-    def _search_page(self, target: Target) -> PageView | None:
-        """Return the page of a rank for which none is known yet.
-
-        Discovery searches the page of a rank that starts for minutes only every minute. If such a
-        job hangs in its first steps, its collective logs would be missing.
-        """
-        found = find_page(self._proc, target.pid, target.start_time).page
-        try:
-            return found.read() if found is not None else None
-        except PageError:
-            return None
-
-    def _order(self, process: Process) -> tuple[int, bool]:
-        """Return the sort key of a process: how often py-spy was ended on it, then ranks before
-        children.
-        """
-        ended = self._python_stacks.times_ended(process.pid, process.start_time)
-        return ended, process.is_child
-
-    def _dump(self, process: Process, deadline: float) -> None:
-        # Refused without waiting for a turn, so that the other processes are not delayed.
-        refused = self._python_stacks.refuse(process.pid, process.start_time)
-        process.stacks = refused or self._dump_in_turn(process, deadline)
-
-    def _dump_in_turn(self, process: Process, deadline: float) -> StackDump:
-        with self._turns.take(process.owner, self._order(process), deadline) as has_turn:
-            if not has_turn or time.monotonic() >= deadline:
-                return failed(FailureKind.TIMEOUT, LATE_HELP)
-            return self._python_stacks.dump(process.pid, process.start_time, process.owner)
+def make_taker(
+    proc: Proc,
+    runner: ChildRunner,
+    stacks: PythonStacks,
+    count: Callable[[str], None],
+    *,
+    read_source: bool,
+) -> RoundTaker:
+    """Return what takes the rounds of an agent or a snapshot, with all dumpers in order."""
+    places, watched = NativePlaces(proc, runner), WatchedDescriptors(proc, runner)
+    dumpers = (
+        CollectiveLogs(proc),
+        stacks,
+        places,
+        watched,
+        OtherThreads(proc, places, watched),
+    )
+    return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from agent.dumps.contents import Target
+from agent.dumpers.dumper import Target
 from agent.dumps.dump import DumpRequest
 from agent.dumps.triggers import (
     MAX_SAMPLES_PER_MINUTE,

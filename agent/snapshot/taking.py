@@ -15,16 +15,11 @@ from dataclasses import dataclass, replace
 from agent import __version__
 from agent.children import ChildRunner
 from agent.clocks import Moment, age_s, read_moment
-from agent.dumpers.native_places import (
-    RUNS_GRACE_S,
-    NativePlaces,
-    PythonRuns,
-)
+from agent.dumpers.dumper import ROUND_GRACE_S
+from agent.dumpers.native_places import RUNS_GRACE_S, PythonRuns
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumpers.source_loops import SourceLoops
-from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.dump import LEAST_RUNS_S, ROUND_DEADLINE_S, Dumping, DumpRequest
-from agent.dumps.round import ROUND_GRACE_S, RoundTaker
+from agent.dumps.round import make_taker
 from agent.dumps.starter import target_of
 from agent.gaps import (
     HOST_PID_NAMESPACE,
@@ -278,18 +273,16 @@ class SnapshotTaker:
         jobs: dict[JobKey, list[WatchedRank]] = {}
         for rank in self._watchlist.living():
             jobs.setdefault(rank.found.job, []).append(rank)
-        loops = SourceLoops(self._proc, self._children)
         dumping = Dumping(
             node=self._options.node,
-            taker=RoundTaker(
+            taker=make_taker(
                 self._proc,
+                self._children,
                 self._stacks,
                 lambda _: None,
-                loops if self._options.read_source else None,
-                NativePlaces(self._proc, self._children),
-                watched=WatchedDescriptors(self._proc, self._children),
-                runs=PythonRuns(self._proc, self._children),
+                read_source=self._options.read_source,
             ),
+            runs=PythonRuns(self._proc, self._children),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),
             ended=lambda _: self._places.release(),
         )
@@ -299,10 +292,7 @@ class SnapshotTaker:
         for job, ranks in by_turns((job.owner, (job, ranks)) for job, ranks in jobs.items()):
             if self._places.acquire(timeout=longest_s):
                 targets = tuple(map(target_of, ranks))
-                request = DumpRequest(
-                    job=job, reason=REASON, targets=targets, gap_s=gap_s, python_runs=True
-                )
-                dumping.start(request)
+                dumping.start(DumpRequest(job=job, reason=REASON, targets=targets, gap_s=gap_s))
             else:
                 unplaced.add(job)
         for _ in range(JOBS_AT_ONCE):

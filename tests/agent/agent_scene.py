@@ -29,6 +29,10 @@ from watchtower_heartbeat.page import PageView, decode
 from agent.clocks import Moment
 from agent.delivery.dump_queue import DumpLoss, WaitingDump
 from agent.delivery.spool import Spool
+from agent.dumpers.collectives import CollectiveLogs
+from agent.dumpers.python_stacks import PythonStacks
+from agent.dumps.round import RoundTaker
+from agent.procfs import Proc
 
 PATIENCE_S = 30.0
 """Tests share two cores with whatever else runs; a healthy run needs a tenth of it."""
@@ -51,6 +55,13 @@ def a_view(**words: Any) -> PageView:
     page[VERSION_AT : VERSION_AT + 8] = VERSION.to_bytes(8, sys.byteorder)
     page[SIZE_AT : SIZE_AT + 8] = PAGE_SIZE.to_bytes(8, sys.byteorder)
     return replace(decode(bytes(page)), **words)
+
+
+def a_taker(
+    proc: Proc, stacks: PythonStacks, count: Callable[[str], None] = lambda _: None
+) -> RoundTaker:
+    """Return what takes rounds with stacks and collective logs only, and no child of ours."""
+    return RoundTaker(proc, (CollectiveLogs(proc), stacks), count)
 
 
 class RecordingTower:

@@ -31,10 +31,9 @@ from agent.clocks import read_moment
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.delivery.dump_queue import as_waiting
-from agent.dumpers.canonical import BadDump, parse_dump
+from agent.dumpers.canonical import BadDump, StackDump, parse_dump
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_address, parse_syscall
-from agent.dumpers.python_stacks import StackDump
 from agent.dumps.contents import GroupSet, StackSet
 from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, jobs_meant
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.children import MAX_TOOL_MEMORY_BYTES
-from agent.dumps.turns import PY_SPY_AT_ONCE
+from agent.dumpers.python_stacks import PY_SPY_AT_ONCE
 from watchtower.service.toml_tables import parse_toml
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
 from watchtower_heartbeat.page import Transfers
 
 from agent.dumpers.collectives import (
-    RankRecords,
     Trimmed,
     read_collectives,
     trim,
 )
+from agent.dumpers.dumper import RankRecords
 from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
 from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
 from agent.dumps.contents import GroupSet

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from agent.dumpers.collectives import RankRecords, trim
+from agent.dumpers.collectives import trim
+from agent.dumpers.dumper import RankRecords
 from agent.dumpers.process_groups import number_groups
 from agent.dumpers.torch_records import parse_records
 from agent.dumps.contents import GroupSet

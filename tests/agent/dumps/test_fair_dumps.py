@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from agent.children import ANY_TOOL, ChildRunner, Ended, Outcome, Tool
-from agent.dumpers.python_stacks import PythonStacks
-from agent.dumps.contents import Target
-from agent.dumps.round import Round, RoundTaker
-from agent.dumps.turns import DUMPS_AT_ONCE, PY_SPY_AT_ONCE
-from tests.agent.agent_scene import PATIENCE_S, wait_until
+from agent.dumpers.dumper import Target
+from agent.dumpers.python_stacks import PY_SPY_AT_ONCE, PythonStacks
+from agent.dumps.round import Round
+from agent.dumps.turns import DUMPS_AT_ONCE
+from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
 from tests.agent.ranks.test_guarded_reads import Node
 from watchtower.wire.dumps import FailureKind
 
@@ -80,7 +80,7 @@ class Scene:
         self.node, self.py_spy = Node(path), PySpy()
         # A test that stays in process starts none: py-spy is checked on the process 7.
         self.stacks = PythonStacks(self.py_spy, "py-spy", lambda: nullcontext(7))
-        self.taker = RoundTaker(self.node.proc, self.stacks, lambda _: None)
+        self.taker = a_taker(self.node.proc, self.stacks)
         self._threads: list[threading.Thread] = []
 
     def ranks(self, first: int) -> list[Target]:
@@ -144,7 +144,7 @@ def test_hanging_dumps_of_two_owners_delay_those_of_a_third_one_by_one_turn(scen
     wait_until(lambda: len(scene.py_spy.running) == PY_SPY_AT_ONCE, "no place is left")
     victim = scene.ranks(100)
     thread = scene.begin(victim, VICTIM)
-    wait_until(lambda: scene.taker._turns._places._waiting.get(VICTIM), "the victim waits")
+    wait_until(lambda: scene.stacks._turns._places._waiting.get(VICTIM), "the victim waits")
     scene.py_spy.kill(begun[0])
     thread.join(PATIENCE_S)
     assert set(scene.py_spy.asked[-8:]) == {target.pid for target in victim}
@@ -167,7 +167,7 @@ def test_such_a_process_leaves_a_place_for_the_other_jobs_of_all_owners(scene: S
     pids = [target.pid for target in slow]
     scene.py_spy.hang_on(*pids, killed=True)
     scene.take(slow, VICTIM)
-    assert all(scene.stacks.times_ended(pid, pid) for pid in pids)
+    assert all(scene.stacks._backoff.times((pid, pid)) for pid in pids)
     scene.py_spy.hang_on(*pids)
     scene.begin(slow, VICTIM)
     wait_until(lambda: scene.py_spy.running == [VICTIM], "one of them hangs")

@@ -10,11 +10,10 @@ import pytest
 from watchtower_heartbeat.page import PageView, Transfers
 
 from agent.children import Abandoned, ChildRunner
+from agent.dumpers.dumper import Target
 from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumps.contents import Target
-from agent.dumps.round import RoundTaker
-from tests.agent.agent_scene import PATIENCE_S, a_view
+from tests.agent.agent_scene import PATIENCE_S, a_taker, a_view
 from tests.agent.ranks.test_guarded_reads import Node
 from watchtower.wire.dumps import RankDump
 
@@ -41,7 +40,7 @@ def a_target(views: Iterable[PageView | None]) -> Target:
 def take(tmp_path: Path) -> Callable[[Target, float], RankDump]:
     node = Node(tmp_path)
     node.start(7)
-    taker = RoundTaker(node.proc, PythonStacks(ChildRunner(), ""), lambda _: None)
+    taker = a_taker(node.proc, PythonStacks(ChildRunner(), ""))
 
     def take_one(target: Target, wait_s: float = PATIENCE_S) -> RankDump:
         (dump,) = taker.take([target], deadline=time.monotonic() + wait_s).ranks

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
+from agent.dumpers.dumper import Target
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumps.contents import Target
-from agent.dumps.round import RoundTaker
 from agent.procfs import Proc, StartedWith
 from agent.ranks.discovery import Discovery
 from agent.ranks.guarded_reads import (
@@ -28,7 +27,7 @@ from agent.ranks.guarded_reads import (
 )
 from agent.ranks.owners import Owners
 from agent.ranks.process_table import ProcessTable
-from tests.agent.agent_scene import PATIENCE_S, wait_until
+from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
 
@@ -247,7 +246,7 @@ def test_a_child_that_hangs_is_said_and_costs_nobody_else_his_dump(node: Node) -
     node.start(7)
     node.start(8, parent=7, hangs="cmdline")
     node.start(9, parent=7)
-    taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
+    taker = a_taker(node.proc, NO_PY_SPY)
     (rank,) = taker.take([a_target(7)], deadline=time.monotonic() + PATIENCE_S).ranks
     stuck, other = sorted(rank.children, key=lambda child: child.pid)
     assert stuck.failure is not None
@@ -263,7 +262,7 @@ def test_a_round_that_hangs_is_sent_with_what_there_is(
     monkeypatch.setattr("agent.dumps.round.ROUND_GRACE_S", 0.1)
     node.start(7)
     node.start(8, hangs="syscall")
-    taker = RoundTaker(node.proc, NO_PY_SPY, lambda _: None)
+    taker = a_taker(node.proc, NO_PY_SPY)
     ranks = taker.take([a_target(7), a_target(8)], deadline=time.monotonic() + 1.0).ranks
     assert [rank.rank for rank in ranks] == [7, 8]
     assert ranks[0].kernel.state is ProcessState.SLEEPING

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
-from agent.dumpers.native_places import NativePlaces
+from agent.dumpers.dumper import Target
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
-from agent.dumps.contents import Target
-from agent.dumps.round import RoundTaker
+from agent.dumps.round import make_taker
 from agent.procfs import Proc
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
@@ -45,12 +44,9 @@ def begin(victim: Victim, folder: Path, trains: str) -> Callable[[], ThreadDump 
     program.write_text(PROGRAM.format(trains=trains))
     victim.begin(f"import runpy; runpy.run_path({str(program)!r})")
     victim.wait_for("begun")
-    taker = RoundTaker(
-        Proc(),
-        PythonStacks(ChildRunner(), find_py_spy()),
-        lambda _: None,
-        native=NativePlaces(Proc(), ChildRunner()),
-    )
+    proc, runner = Proc(), ChildRunner()
+    stacks = PythonStacks(runner, find_py_spy())
+    taker = make_taker(proc, runner, stacks, lambda _: None, read_source=False)
     stat = Proc().stat(victim.pid)
     assert stat is not None
     target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=lambda: None)

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner, Outcome, Tool
+from agent.dumpers.dumper import Target
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import PY_SPY, PythonStacks, find_py_spy
-from agent.dumps.contents import Target
-from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, a_view, wait_until
+from tests.agent.agent_scene import PATIENCE_S, a_taker, a_view, wait_until
 from tests.system.agent.agent_processes import Victim
 from watchtower.wire.dumps import FailureKind, RankDump
 from watchtower.wire.stacks import Stack
@@ -50,7 +49,7 @@ def take(
     stacks: PythonStacks, *targets: Target, wait_s: float = PATIENCE_S
 ) -> tuple[list[RankDump], dict[str, Stack], list[str]]:
     outcomes: list[str] = []
-    taker = RoundTaker(Proc(), stacks, outcomes.append)
+    taker = a_taker(Proc(), stacks, outcomes.append)
     taken = taker.take(targets, deadline=time.monotonic() + wait_s)
     return list(taken.ranks), {stack.digest: stack for stack in taken.stacks}, outcomes
 

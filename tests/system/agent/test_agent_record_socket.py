@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
+from agent.dumpers.dumper import Target
 from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
-from agent.dumps.contents import Target
-from agent.dumps.round import Round, RoundTaker
+from agent.dumps.round import Round
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_view, wait_until
+from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_taker, a_view, wait_until
 from tests.agent.dumpers.record_listeners import EMPTY, Listen, failure_of
 from tests.system.agent.agent_processes import PROGRAMS, REPOSITORY, RunningAgent, Victim
 from watchtower.wire.collectives import name_group
@@ -40,7 +40,7 @@ def take_round(victims: list[Victim]) -> Round:
                 read_page=lambda view=view: view,
             )
         )
-    taker = RoundTaker(Proc(), PythonStacks(ChildRunner(), ""), lambda _: None)
+    taker = a_taker(Proc(), PythonStacks(ChildRunner(), ""))
     return taker.take(targets, deadline=time.monotonic() + PATIENCE_S)
 
 

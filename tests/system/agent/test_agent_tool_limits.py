@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from agent.children import MAX_TOOL_MEMORY_BYTES, OOM_SCORE, ChildRunner, Ended
+from agent.dumpers.dumper import Target
 from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py_spy
 from agent.dumpers.source_loops import SourceLoops
-from agent.dumps.contents import Target
-from agent.dumps.round import Round, RoundTaker
+from agent.dumps.round import Round
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, wait_until
+from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.stacks import Frame, Stack
@@ -102,7 +102,7 @@ def hostile(tmp_path: Path, start: Start) -> list[Victim]:
 
 
 def take(stacks: PythonStacks, targets: list[Target]) -> Round:
-    taker = RoundTaker(Proc(), stacks, lambda _: None)
+    taker = a_taker(Proc(), stacks)
     return taker.take(targets, deadline=time.monotonic() + PATIENCE_S)
 
 
