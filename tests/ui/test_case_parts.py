@@ -17,8 +17,9 @@ from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from tests.views.summary.cases import GOLDENS, read_golden, summary_of
 from watchtower.tower.stored_incidents import read_summary
-from watchtower.ui.case_parts import cut_set, show_contrast, show_graph, show_ranks, show_stacks
+from watchtower.ui.case_parts import show_contrast, show_graph, show_ranks, show_stacks
 from watchtower.ui.templates import make_environment
+from watchtower.ui.words import cut_set, name_frame
 from watchtower.views.case_summary import CaseSummary, RankState, make_rank_set
 from watchtower.views.summary.grid import GridRank, build_grid
 
@@ -81,8 +82,8 @@ def test_a_long_chain_is_one_line_without_its_middle():
     frames = " < ".join(f"f{n} /job/a.py:{n}" for n in range(40))
     (branch,) = show_stacks(summary_of(b.a_case(b.ranks_in(3, frames)))[1].stacks).branches
     assert (len(branch.first), branch.hidden, len(branch.last)) == (3, 30, 7)
-    assert branch.first[0].text == "f39 a.py:39"
-    assert branch.last[-1].text == "f0 a.py:0"
+    assert name_frame(branch.first[0]) == "f39 a.py:39"
+    assert name_frame(branch.last[-1]) == "f0 a.py:0"
 
 
 def test_a_rank_set_is_cut_between_two_ranks():

@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from watchtower.evidence.frames import last_component, name_line
 from watchtower.tower.stored_incidents import find_job_summary, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.templates import quote_segment
+from watchtower.ui.words import cut_set
 from watchtower.views.case_summary import (
     CELL_BYTES,
     STATE_WORDS,
     STATES,
     CaseSummary,
-    Difference,
+    Contrast,
     RankGrid,
     RankGroup,
-    RankSet,
     StackBranch,
     StackTree,
     WaitBoxes,
@@ -42,9 +41,6 @@ SHOWN_FRAMES = 10
 
 OUTERMOST = 3
 """Of these, the outermost frames."""
-
-SHOWN_SET = 60
-"""Characters of a rank set in a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,48 +61,19 @@ class WaitLine:
 class GraphShown:
     """Which rank waits for which."""
 
-    sentence: str
     waits: WaitBoxes
     """For the picture."""
     lines: list[WaitLine]
     """The same as a list, for narrow screens: the end of the waiting first."""
-    left_out: int
-    """Arrows that are not in the picture."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferenceShown:
-    """One property in which the suspect differs."""
-
-    name: str
-    suspect: str
-    peers: str
-    alike: str
-    """"none of 511", "3 of 511"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContrastShown:
     """The suspect against the other ranks."""
 
-    rank: int
-    peers: int
+    contrast: Contrast
     others: int
-    """Number of all other ranks. If it is larger than `peers`, these are a sample."""
-    differences: list[DifferenceShown]
-    same: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameShown:
-    """One frame of a line."""
-
-    text: str
-    """"train train.py:52"."""
-    title: str
-    """The full names."""
-    is_own: bool
-    """Whether it is of the user's own code."""
+    """Number of all other ranks. If it is larger than `peer_count`, these are a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +85,10 @@ class BranchShown:
     percent: int
     """Of the ranks with a stack."""
     ranks: str
-    first: list[FrameShown]
+    first: list[Frame]
     hidden: int
     """Frames between `first` and `last` that are not shown."""
-    last: list[FrameShown]
+    last: list[Frame]
     is_suspect: bool
     ending: str
     """"3 of them are here": ranks whose innermost frame this is, if others go on; else empty."""
@@ -179,12 +146,7 @@ def show_graph(summary: CaseSummary) -> GraphShown:
     """Return the graph, for a picture and in words."""
     waits = summary.waits
     order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
-    return GraphShown(
-        sentence=waits.sentence,
-        waits=waits,
-        lines=[_list_wait(waits, index) for index in order],
-        left_out=waits.arrows_left_out,
-    )
+    return GraphShown(waits=waits, lines=[_list_wait(waits, index) for index in order])
 
 
 def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
@@ -212,21 +174,7 @@ def show_contrast(summary: CaseSummary) -> ContrastShown | None:
     if contrast is None:
         return None
     return ContrastShown(
-        rank=contrast.rank,
-        peers=contrast.peer_count,
-        others=max(summary.ranks.count - 1, contrast.peer_count),
-        differences=[_show_difference(each) for each in contrast.differences],
-        same=list(contrast.same),
-    )
-
-
-def _show_difference(difference: Difference) -> DifferenceShown:
-    agreeing = difference.agreeing or "none"
-    return DifferenceShown(
-        name=difference.name,
-        suspect=difference.suspect,
-        peers=difference.peers,
-        alike=f"{agreeing} of {difference.known}",
+        contrast=contrast, others=max(summary.ranks.count - 1, contrast.peer_count)
     )
 
 
@@ -249,7 +197,7 @@ def _count_endings(branches: Sequence[StackBranch]) -> int:
 
 
 def _show_branch(tree: StackTree, branch: StackBranch) -> BranchShown:
-    frames = [_show_frame(tree.frames[number]) for number in branch.frame_numbers]
+    frames = [tree.frames[number] for number in branch.frame_numbers]
     is_long = len(frames) > SHOWN_FRAMES
     ending = branch.ending.count if branch.branches else 0
     return BranchShown(
@@ -265,36 +213,6 @@ def _show_branch(tree: StackTree, branch: StackBranch) -> BranchShown:
     )
 
 
-def _show_frame(frame: Frame) -> FrameShown:
-    return FrameShown(
-        text=f"{last_component(frame.function)} {name_line(frame)}",
-        title=f"{frame.function} {frame.file}:{frame.line}",
-        is_own=not frame.library,
-    )
-
-
-def cut_set(ranks: RankSet, limit: int = SHOWN_SET) -> str:
-    """Return a rank set of at most about `limit` characters, cut between two ranks."""
-    if ranks.is_whole and len(ranks.text) <= limit:
-        return ranks.text
-    return f"{ranks.text[:limit].rpartition(',')[0] or ranks.text},…"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupShown:
-    """One row of the table."""
-
-    ranks: str
-    count: int
-    state: str
-    tone: str
-    """The class of its colour: the name of the state."""
-    lag: str
-    phase: str
-    place: str
-    node: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksShown:
     """All ranks."""
@@ -307,7 +225,7 @@ class RanksShown:
     """Version of the bytes."""
     description: str
     """Version of the description of the bytes."""
-    groups: list[GroupShown]
+    groups: tuple[RankGroup, ...]
     has_lags: bool
     """Whether the groups differ in their steps."""
     has_phases: bool
@@ -342,28 +260,12 @@ def show_ranks(path: str, grid: RankGrid) -> RanksShown | None:
         about=f"{count_ranks(grid.count)} on {nodes}: {join_words(numbers)}",
         cells=_digest(grid.cells),
         description=_digest(repr(described).encode()),
-        groups=[_show_group(group) for group in grid.groups],
+        groups=grid.groups,
         has_lags=len({group.lag for group in grid.groups}) > 1,
         has_phases=any(group.phase for group in grid.groups),
         has_places=any(group.place for group in grid.groups),
         groups_left_out=grid.groups_left_out,
         ranks_left_out=grid.ranks_left_out,
-    )
-
-
-def _show_group(group: RankGroup) -> GroupShown:
-    lag = "newest step"
-    if group.lag != 0:
-        lag = "not known" if group.lag is None else f"{format_count(group.lag, 'step')} behind"
-    return GroupShown(
-        ranks=cut_set(group.rank_set),
-        count=group.rank_set.count,
-        state=STATE_WORDS[group.state],
-        tone=group.state.value,
-        lag=lag,
-        phase=group.phase,
-        place=group.place,
-        node=group.node,
     )
 
 

@@ -18,15 +18,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower.ui.words import (
+    cut_set,
     describe_job,
     find_job_tone,
     find_tone,
     format_name,
+    name_frame,
     name_state,
     stamp,
     write_pace,
 )
-from watchtower.views.case_summary import WaitBoxes
+from watchtower.views.case_summary import STATE_WORDS, WaitBoxes
 from watchtower.views.graph_svg import draw_graph
 from watchtower.writing.cause_names import format_cause
 from watchtower.writing.text import (
@@ -34,6 +36,7 @@ from watchtower.writing.text import (
     clean,
     clean_sentence,
     count_ranks,
+    format_count,
     format_duration,
     format_percent,
 )
@@ -114,6 +117,10 @@ def make_environment() -> Environment:
         "duration": format_duration,
         "percent": format_percent,
         "ranks": count_ranks,
+        "count": format_count,
+        "rank_set": cut_set,
+        "rank_state": STATE_WORDS.__getitem__,
+        "frame": name_frame,
         "segment": quote_segment,
         "graph": mark_graph,
     }

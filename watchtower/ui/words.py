@@ -1,4 +1,4 @@
-"""Words and numbers of several pages, and how they show suspects and evidence. Pure."""
+"""Words and numbers of several pages, and how pages show suspects, evidence and ranks. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from watchtower.evidence.frames import last_component, name_line
+from watchtower.views.case_summary import RankSet
 from watchtower.views.fleet import FleetJob
+from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Evidence, Status, Suspect, Verdict
 from watchtower.writing.text import clean, count_ranks
 from watchtower.writing.verdict_text import SOURCES
@@ -162,3 +165,19 @@ def _show_evidence(evidence: Evidence) -> EvidenceShown:
         ranks="" if evidence.ranks.isdigit() else evidence.ranks,
         weight=round(weight * 100),
     )
+
+
+SHOWN_SET = 60
+"""Characters of a rank set in a line."""
+
+
+def cut_set(ranks: RankSet, limit: int = SHOWN_SET) -> str:
+    """Return a rank set of at most about `limit` characters, cut between two ranks."""
+    if ranks.is_whole and len(ranks.text) <= limit:
+        return ranks.text
+    return f"{ranks.text[:limit].rpartition(',')[0] or ranks.text},…"
+
+
+def name_frame(frame: Frame) -> str:
+    """Return "train train.py:52"."""
+    return f"{last_component(frame.function)} {name_line(frame)}"
