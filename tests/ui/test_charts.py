@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watchtower.ui.steps_part import (
+from watchtower.ui.charts import (
     HEIGHT,
     MARGIN,
     MAX_COLUMNS,

@@ -36,11 +36,17 @@ from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Status
 from watchtower.writing.text import count_ranks, format_count, join_words
 
-SHOWN_FRAMES = 10
-"""Frames of one branch in its line. Of more, the outermost and the innermost ones are shown."""
 
-OUTERMOST = 3
-"""Of these, the outermost frames."""
+async def _find_summary(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> CaseSummary | None:
+    """Return the summary of an incident, or of a job that is suspect or slow without one."""
+    if isinstance(overview, IncidentOverview):
+        return await read_summary(tower, overview.incident.id)
+    job = overview.summary
+    if job.status not in (Status.SUSPECT, Status.SLOW) or job.incident is not None:
+        return None
+    return await find_job_summary(tower, job.job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,40 @@ class GraphShown:
     """The same as a list, for narrow screens: the end of the waiting first."""
 
 
+async def collect_graph(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> GraphShown | None:
+    """Return the graph of waits."""
+    summary = await _find_summary(tower, overview)
+    return show_graph(summary) if summary else None
+
+
+def show_graph(summary: CaseSummary) -> GraphShown:
+    """Return the graph, for a picture and in words."""
+    waits = summary.waits
+    order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
+    return GraphShown(waits=waits, lines=[_list_wait(waits, index) for index in order])
+
+
+def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
+    box = waits.boxes[index]
+    name, about, *places = describe_box(box)
+    verb = "waits" if box.rank_set.count == 1 else "wait"
+    named = [
+        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
+        f"{f' in {arrow.label}' if arrow.label else ''}"
+        for arrow in waits.arrows
+        if arrow.from_box == index
+    ]
+    return WaitLine(
+        name=name,
+        about=about,
+        place="".join(places),
+        waits=list(dict.fromkeys(named))[:MAX_LABELS],
+        is_suspect=bool(box.suspect_ranks),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContrastShown:
     """The suspect against the other ranks."""
@@ -74,6 +114,31 @@ class ContrastShown:
     contrast: Contrast
     others: int
     """Number of all other ranks. If it is larger than `peer_count`, these are a sample."""
+
+
+async def collect_contrast(
+    tower: Tower, overview: IncidentOverview | JobOverview
+) -> ContrastShown | None:
+    """Return the differences of the first suspect."""
+    summary = await _find_summary(tower, overview)
+    return show_contrast(summary) if summary else None
+
+
+def show_contrast(summary: CaseSummary) -> ContrastShown | None:
+    """Return the differences of the first suspect; None without a suspect."""
+    contrast = summary.contrast
+    if contrast is None:
+        return None
+    return ContrastShown(
+        contrast=contrast, others=max(summary.ranks.count - 1, contrast.peer_count)
+    )
+
+
+SHOWN_FRAMES = 10
+"""Frames of one branch in its line. Of more, the outermost and the innermost ones are shown."""
+
+OUTERMOST = 3
+"""Of these, the outermost frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,76 +171,12 @@ class StacksShown:
     ranks_left_out: int
 
 
-async def collect_graph(
-    tower: Tower, overview: IncidentOverview | JobOverview
-) -> GraphShown | None:
-    """Return the graph of waits."""
-    summary = await _find_summary(tower, overview)
-    return show_graph(summary) if summary else None
-
-
-async def collect_contrast(
-    tower: Tower, overview: IncidentOverview | JobOverview
-) -> ContrastShown | None:
-    """Return the differences of the first suspect."""
-    summary = await _find_summary(tower, overview)
-    return show_contrast(summary) if summary else None
-
-
 async def collect_stacks(
     tower: Tower, overview: IncidentOverview | JobOverview
 ) -> StacksShown | None:
     """Return the tree of stacks."""
     summary = await _find_summary(tower, overview)
     return show_stacks(summary.stacks) if summary else None
-
-
-async def _find_summary(
-    tower: Tower, overview: IncidentOverview | JobOverview
-) -> CaseSummary | None:
-    """Return the summary of an incident, or of a job that is suspect or slow without one."""
-    if isinstance(overview, IncidentOverview):
-        return await read_summary(tower, overview.incident.id)
-    job = overview.summary
-    if job.status not in (Status.SUSPECT, Status.SLOW) or job.incident is not None:
-        return None
-    return await find_job_summary(tower, job.job)
-
-
-def show_graph(summary: CaseSummary) -> GraphShown:
-    """Return the graph, for a picture and in words."""
-    waits = summary.waits
-    order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
-    return GraphShown(waits=waits, lines=[_list_wait(waits, index) for index in order])
-
-
-def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
-    box = waits.boxes[index]
-    name, about, *places = describe_box(box)
-    verb = "waits" if box.rank_set.count == 1 else "wait"
-    named = [
-        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
-        f"{f' in {arrow.label}' if arrow.label else ''}"
-        for arrow in waits.arrows
-        if arrow.from_box == index
-    ]
-    return WaitLine(
-        name=name,
-        about=about,
-        place="".join(places),
-        waits=list(dict.fromkeys(named))[:MAX_LABELS],
-        is_suspect=bool(box.suspect_ranks),
-    )
-
-
-def show_contrast(summary: CaseSummary) -> ContrastShown | None:
-    """Return the differences of the first suspect; None without a suspect."""
-    contrast = summary.contrast
-    if contrast is None:
-        return None
-    return ContrastShown(
-        contrast=contrast, others=max(summary.ranks.count - 1, contrast.peer_count)
-    )
 
 
 def show_stacks(tree: StackTree) -> StacksShown | None:

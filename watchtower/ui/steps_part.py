@@ -1,8 +1,4 @@
-"""The part of a job's page about its steps: a chart of 15 minutes and one of a day. Pure.
-
-Charts are SVG. The templates write the elements. All coordinates are in a box of `WIDTH` x
-`HEIGHT`.
-"""
+"""The part of a job's page about its steps: a chart of 15 minutes and one of a day. Pure."""
 
 from __future__ import annotations
 
@@ -10,108 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from statistics import fmean
 
 from watchtower.jobs.measures import FINE_POINTS
+from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
 from watchtower.views.incident import IncidentSummary
 from watchtower.views.job import JobSteps, StepSpan
 from watchtower.wire.verdict import Cause, Status
 from watchtower.writing.cause_names import format_cause
 from watchtower.writing.text import format_duration
 from watchtower.writing.times import read_time
-
-WIDTH, HEIGHT = 300, 48
-
-MARGIN = 3
-"""Space above and below the lines, so that a line at the limit is not cut."""
-
-MAX_COLUMNS = 150
-"""Points of one line. More could not be seen, and a page has a dozen lines."""
-
-MAX_GAP = 3
-"""Columns without a value that a line crosses. Over more, nothing was measured, and it ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line of a chart."""
-
-    kind: str
-    """Its class: "suspect", "peers", "steps"."""
-    pieces: list[str]
-    """Points of each piece, as in the attribute `points` of a polyline."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """A shaded time."""
-
-    kind: str
-    """Its class: "stall", "phase"."""
-    x: float
-    width: float
-    label: str
-
-
-def shrink(values: Sequence[float | None], columns: int = MAX_COLUMNS) -> list[float | None]:
-    """Return at most `columns` means of equally many values each; None where there is no value."""
-    if len(values) <= columns:
-        return list(values)
-    size = -(-len(values) // columns)
-    start = len(values) % size  # the newest column is always a whole one
-    parts = [values[:start]] if start else []
-    parts += [values[at : at + size] for at in range(start, len(values), size)]
-    return [_mean(part) for part in parts]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return fmean(known) if known else None
-
-
-def draw_line(
-    kind: str, values: Sequence[float | None], low: float, high: float, columns: int = 0
-) -> Line:
-    """Return a line that ends at the right edge. `columns` is the number of places of the chart."""
-    columns = max(columns, len(values), 2)
-    offset = columns - len(values)
-    span = high - low or 1.0
-    pieces: list[list[str]] = []
-    last = -MAX_GAP - 2
-    for place, value in enumerate(values):
-        if value is None:
-            continue
-        if place - last > MAX_GAP + 1:
-            pieces.append([])
-        last = place
-        x = (offset + place) / (columns - 1) * WIDTH
-        y = HEIGHT - MARGIN - (value - low) / span * (HEIGHT - 2 * MARGIN)
-        pieces[-1].append(f"{x:.1f},{y:.1f}")
-    return Line(kind=kind, pieces=[" ".join(_widen(piece)) for piece in pieces])
-
-
-def _widen(points: list[str]) -> list[str]:
-    """Return the points of a piece, at least two: a single point would not be drawn."""
-    return points if len(points) > 1 else points * 2
-
-
-def find_bands(kind: str, names: Sequence[str], ignored: frozenset[str]) -> list[Band]:
-    """Return a band for each run of equal names that are not `ignored`."""
-    bands: list[Band] = []
-    columns = max(len(names) - 1, 1)
-    start = 0
-    for place in range(1, len(names) + 1):
-        if place < len(names) and names[place] == names[start]:
-            continue
-        if names[start] not in ignored:
-            left = max(start - 0.5, 0) / columns * WIDTH
-            right = min(place - 0.5, columns) / columns * WIDTH
-            bands.append(
-                Band(kind=kind, x=round(left, 1), width=round(right - left, 1), label=names[start])
-            )
-        start = place
-    return bands
-
 
 LEAST_POINTS = 6
 """A chart of fewer points shows nothing."""

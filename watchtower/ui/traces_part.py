@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
-from watchtower.ui.steps_part import WIDTH, Band, Line, draw_line, shrink
+from watchtower.ui.charts import WIDTH, Band, Line, draw_line, shrink
 from watchtower.views.incident import IncidentSeries, LaneView, OutputView, SeriesView
 from watchtower.wire.series import MAX_POINTS, POINT_S
 from watchtower.writing.ranksets import name_ranks
