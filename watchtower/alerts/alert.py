@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 
 from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, AlertLinks, has_alert, label_alert
-from watchtower.alerts.message import (
-    AlertFacts,
-    AlertState,
-    OutageFacts,
-    mark_drill,
-    write_message,
-    write_outage,
-)
+from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.views.people import Subject, subject_of
@@ -53,8 +46,8 @@ class Alert:
     """Id of the outage of the incident; empty without a shared cause."""
     members: tuple[Alert, ...] = ()
     """In a message about several incidents of an outage: the alert of each, oldest first."""
-    outage_facts: OutageFacts | None = None
-    """In such a message: what is known of the outage."""
+    outage_lines: tuple[str, ...] = ()
+    """The text of such a message."""
 
     @property
     def each(self) -> tuple[Alert, ...]:
@@ -75,10 +68,7 @@ class Alert:
     @property
     def lines(self) -> tuple[str, ...]:
         """The message: one to three lines of plain text."""
-        if self.outage_facts is None:
-            return write_message(self.facts)
-        lines = write_outage(self.outage_facts)
-        return mark_drill(lines) if self.members[0].facts.is_drill else lines
+        return self.outage_lines or write_message(self.facts)
 
 
 def make_alert(

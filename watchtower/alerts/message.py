@@ -1,8 +1,7 @@
-"""Writes the message of an incident or an outage: at most three lines, for a person who is on call.
+"""Writes the message of an incident: at most three lines, for a person who is on call.
 
-The first line names the job and the rank, or all jobs that hang on one mount, node or address. The
-second one answers whom to call and what to do. The third one contains links. A fact that is not
-known is left out, or the line calls it not known.
+The first line names the job and the rank. The second one answers whom to call and what to do. The
+third one contains links. A fact that is not known is left out, or the line calls it not known.
 
 Names, file names and advice contain text of the job's processes and nodes. A file name can imitate
 our sentences, but only in the message of its own job. Each line begins with our own words, and our
@@ -41,7 +40,6 @@ MAX_PERCENT = 99
 
 NO_RANK = "no rank is blamed"
 """Instead of the rank. The Prometheus rules use the same words."""
-
 
 DRILL_TEXT = "This is a drill: do nothing. Its tower ends with it."
 
@@ -116,6 +114,7 @@ _STUCK = frozenset({"hung", NEVER_STARTED})
 checkpoint."""
 
 _INCIDENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
 _URL = re.compile(r"https?://[!-~]{1,200}")
 """Printable ASCII without spaces. A URL that is cut would lead elsewhere."""
 
@@ -159,7 +158,7 @@ def _write_open(facts: AlertFacts) -> tuple[str, str]:
 
 def _write_actions(facts: AlertFacts) -> str:
     """Return whom to call and what to do. Our own claims have precedence in the room."""
-    call, loss = write_whom_to_call(facts), find_loss(facts, now=None)
+    call, loss = write_whom_to_call(facts.domain, facts.user), find_loss(facts, now=None)
     own = [
         _write_stop(facts),
         *((loss.evidence_text, loss.steps_text, loss.process_text) if loss else ()),
@@ -178,7 +177,7 @@ def _write_over(facts: AlertFacts) -> tuple[str, str]:
     recovered = facts.state is AlertState.RECOVERED
     outcome = "the job makes steps again" if recovered else "the incident is closed"
     first = f"[{facts.state.name}] {_name_job(facts)}: {outcome}"
-    again = f" {again}" if (again := write_whom_to_call_again(facts)) else ""
+    again = f" {again}" if (again := write_whom_to_call_again(facts.domain)) else ""
     start = "Nothing to do now." if recovered else ""
     if not recovered and facts.aftermath:
         start = _fit_sentence("", capitalise(facts.aftermath), MAX_LINE // 3)
@@ -245,20 +244,20 @@ def _write_unseen(facts: AlertFacts) -> str:
     return f". Agents report {seen} of {_write_count(size, 'rank')}"
 
 
-def write_whom_to_call(facts: AlertFacts) -> str:
-    """Return the sentence with the team, or with the owner of the job."""
-    user = clean(facts.user, MAX_SHORT_NAME)
+def write_whom_to_call(domain: str, user: str = "") -> str:
+    """Return the sentence with the team, or with the owner of the job, who is `user` if known."""
+    user = clean(user, MAX_SHORT_NAME)
     owner = f"{user}, the owner of the job" if user else "the owner of the job"
-    if facts.domain == "user_code":
+    if domain == "user_code":
         return f"Call {owner} (user code)."
-    if team := _TEAMS.get(facts.domain):
+    if team := _TEAMS.get(domain):
         return f"Call {team}."
     return f"Whom to call is not known{f': begin with {owner}' if user else ''}."
 
 
-def write_whom_to_call_again(facts: AlertFacts) -> str:
+def write_whom_to_call_again(domain: str) -> str:
     """Return the sentence for an incident that is over; empty if the team is not known."""
-    team = _TEAMS.get(facts.domain, "the owner of the job" if facts.domain == "user_code" else "")
+    team = _TEAMS.get(domain, "the owner of the job" if domain == "user_code" else "")
     return f"If it happens again: call {team}." if team else ""
 
 
@@ -320,94 +319,3 @@ def _write_count(count: int | None, unit: str) -> str:
     """Return "3 ranks"; empty for 0 and for what is not known."""
     known = find_count(count)
     return format_count(known, unit) if known else ""
-
-
-MAX_CAUSE, MAX_JOB = 80, 32
-"""Most characters of the shared cause and of the name of a job."""
-
-MAX_URL = 200
-"""A longer URL is left out: a URL that is cut leads elsewhere."""
-
-MAX_NAMED = 4
-"""Jobs that the message names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutageFacts:
-    """The known facts of an outage."""
-
-    outage: str = ""
-    """Its id."""
-    cause: str
-    """"mount nfs1:/data"."""
-    jobs: tuple[str, ...]
-    """Names of the first jobs. The owners take turns."""
-    job_count: int
-    open_count: int
-    """Jobs that still hang."""
-    recovered_count: int
-    """Jobs that make steps again."""
-    acked_count: int
-    """Acknowledged incidents among the open ones."""
-    ranks: int
-    """Ranks of the jobs that still hang; of all jobs if the outage is over."""
-    gpus: int | None
-    """The same in GPUs, only if those of each job were measured."""
-    are_all_counted: bool
-    """Whether the size of each of these jobs is known."""
-    domain: str
-    state: AlertState
-    url: str
-
-
-def write_outage(facts: OutageFacts) -> tuple[str, ...]:
-    """Return three lines. None is longer than the lines about one incident."""
-    cause, names = clean(facts.cause, MAX_CAUSE), _name_jobs(facts)
-    call = write_whom_to_call(AlertFacts(domain=facts.domain))
-    details = "Details: watchtower outages"
-    if facts.state is AlertState.OPEN:
-        details = f"Acknowledge: watchtower ack --outage {facts.outage} | {details}"
-    if facts.url and len(facts.url) <= MAX_URL:
-        details += f" | {facts.url}"
-    if facts.open_count:
-        tag = "OUTAGE, acknowledged" if facts.state is AlertState.ACKED else "OUTAGE"
-        first = f"[{tag}] {cause}: {_write_open_jobs(facts)}, {_write_size(facts)}"
-        return first, f"{call} {names} hang on it. {_write_acks(facts)}".rstrip(), details
-    first = f"[OUTAGE OVER] {cause}: {_write_outcome(facts)}, {_write_size(facts)}"
-    return (
-        first,
-        f"It was the shared cause of {names}. If it happens again: {call[:1].lower()}{call[1:]}",
-        details,
-    )
-
-
-def _write_open_jobs(facts: OutageFacts) -> str:
-    verb = "is" if facts.open_count == 1 else "are"
-    if facts.open_count == facts.job_count:
-        return f"{format_count(facts.job_count, 'job')} {verb} hung"
-    return f"{facts.open_count} of {format_count(facts.job_count, 'job')} {verb} still hung"
-
-
-def _write_outcome(facts: OutageFacts) -> str:
-    jobs = format_count(facts.job_count, "job")
-    if facts.recovered_count == facts.job_count:
-        return f"all {jobs} make steps again"
-    return f"the incidents of {jobs} are closed, {facts.recovered_count} make steps again"
-
-
-def _write_size(facts: OutageFacts) -> str:
-    number, unit = (facts.gpus, "GPU") if facts.gpus else (facts.ranks, "rank")
-    more = "" if facts.are_all_counted else "at least "
-    return f"{more}{number:,} {unit}{'' if number == 1 else 's'}"
-
-
-def _write_acks(facts: OutageFacts) -> str:
-    if not 0 < facts.acked_count < facts.open_count:
-        return ""
-    return f"{facts.acked_count} of {facts.open_count} incidents are acknowledged."
-
-
-def _name_jobs(facts: OutageFacts) -> str:
-    names = ", ".join(clean(job, MAX_JOB) or "unnamed job" for job in facts.jobs[:MAX_NAMED])
-    more = facts.job_count - min(len(facts.jobs), MAX_NAMED)
-    return f"{names} and {more} more" if more else names

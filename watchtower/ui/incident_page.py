@@ -276,7 +276,11 @@ def write_channel_text(facts: AlertFacts, links: AlertLinks) -> list[str]:
 
 def _write_call(facts: AlertFacts, *, is_over: bool) -> str:
     """Return whom to call, for a place whose heading says so."""
-    call = write_whom_to_call_again(facts) if is_over else write_whom_to_call(facts)
+    call = (
+        write_whom_to_call_again(facts.domain)
+        if is_over
+        else write_whom_to_call(facts.domain, facts.user)
+    )
     return capitalise(call.removeprefix("Call "))
 
 
