@@ -23,8 +23,6 @@ from watchtower.wire.verdict import Cause, Status, Suspect, Verdict
 
 LINKS = AlertLinks(public_url="https://tower")
 
-JOB = JobFacts(ranks=8, user="alice", dumps_in=8, dumps_wanted=8, checkpoint_step=1200)
-
 
 def an_incident(ident: str = "01A", job: str = "llama", rank: int = 3) -> Incident:
     suspect = Suspect(
@@ -49,25 +47,27 @@ def an_incident(ident: str = "01A", job: str = "llama", rank: int = 3) -> Incide
         opened_at=wall,
         updated_at=wall,
         verdict=verdict,
+        sharer="a",
+        facts=JobFacts(ranks=8, user="alice", dumps_in=8, dumps_wanted=8, checkpoint_step=1200),
     )
 
 
 def opened(incident: Incident) -> IncidentEvent:
-    return IncidentEvent(change=Change.OPENED, incident=incident, job=JOB, sharer="a")
+    return IncidentEvent(change=Change.OPENED, incident=incident)
 
 
 def updated(incident: Incident) -> IncidentEvent:
-    return IncidentEvent(change=Change.UPDATED, incident=incident, job=JOB, sharer="a")
+    return IncidentEvent(change=Change.UPDATED, incident=incident)
 
 
 def acknowledged(incident: Incident) -> IncidentEvent:
     acked = replace(incident, ack=Ack(at=1.0, by="ann"))
-    return IncidentEvent(change=Change.ACKNOWLEDGED, incident=acked, job=JOB, sharer="a")
+    return IncidentEvent(change=Change.ACKNOWLEDGED, incident=acked)
 
 
 def closed(incident: Incident, status: Status = Status.RECOVERED) -> IncidentEvent:
     done = close(incident, status, Clock().wall())
-    return IncidentEvent(change=Change.CLOSED, incident=done, job=JOB, sharer="a")
+    return IncidentEvent(change=Change.CLOSED, incident=done)
 
 
 Story = Callable[["Run"], Awaitable[None]]

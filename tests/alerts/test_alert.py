@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
+from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import is_wanted, make_alert
 from watchtower.alerts.labels import NO_LINKS
 from watchtower.alerts.message import AlertState
@@ -85,7 +85,7 @@ def test_the_end_of_a_job_is_news_although_its_incident_was_never_open():
     identity = Identity(kind=IncidentKind.ENDED, domain=Domain.NODE)
     incident = replace(an_incident(), identity=identity)
     done = replace(closed(incident).incident, status=Status.ENDED)
-    alert = after(IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a"))
+    alert = after(IncidentEvent(change=Change.OPENED, incident=done))
     assert alert.labels["alertname"] == "WatchtowerJobDied"
     assert alert.facts.state is AlertState.OPEN
     assert alert.is_over
@@ -95,7 +95,7 @@ def test_the_end_of_a_job_is_news_although_its_incident_was_never_open():
 def test_the_end_of_a_job_has_an_alert_only_if_a_node_a_gpu_or_the_network_ended_it(domain: Domain):
     identity = Identity(kind=IncidentKind.ENDED, domain=domain)
     incident = replace(closed(an_incident()).incident, identity=identity)
-    event = IncidentEvent(change=Change.OPENED, incident=incident, job=JOB, sharer="a")
+    event = IncidentEvent(change=Change.OPENED, incident=incident)
     assert is_wanted(event) is (domain in (Domain.NODE, Domain.GPU, Domain.NETWORK))
     assert is_wanted(opened(with_domain(an_incident(), domain)))
 

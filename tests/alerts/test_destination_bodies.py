@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.alerts.apis import serving
-from tests.alerts.notifying import JOB, LINKS, an_incident, closed, opened, updated
+from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
 from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body
@@ -35,7 +35,7 @@ OVER = make_alert(closed(INCIDENT), LINKS, FIRST)
 def the_end_of_a_job() -> Alert:
     incident = replace(INCIDENT, identity=Identity(kind=IncidentKind.ENDED))
     done = replace(closed(incident).incident, status=Status.ENDED)
-    event = IncidentEvent(change=Change.OPENED, incident=done, job=JOB, sharer="a")
+    event = IncidentEvent(change=Change.OPENED, incident=done)
     return make_alert(event, LINKS, None)
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tests.alerts.notifying import JOB, Run, an_incident, opened, tell, updated
+from tests.alerts.notifying import Run, an_incident, opened, tell, updated
 from tests.alerts.receivers import Receiver, receiving
 from tests.tower.test_failing_store import no_room
 from watchtower.alerts.destinations.webhook import Webhook
@@ -88,7 +88,7 @@ def test_the_end_is_not_before_the_start_if_the_wall_clock_jumps(
         done = close(incident, Status.RECOVERED, incident.opened_at - 86_400)
         run.notifier.note(opened(incident))
         await run.wait_for(1)
-        run.notifier.note(IncidentEvent(change=Change.CLOSED, incident=done, job=JOB, sharer="a"))
+        run.notifier.note(IncidentEvent(change=Change.CLOSED, incident=done))
         await run.wait_for(2)
         end = receiver.alerts[1]
         assert end["endsAt"] == end["startsAt"]
@@ -125,10 +125,10 @@ def test_the_alert_of_one_owner_does_not_wait_for_300_of_another(
 ):
     async def story(run: Run) -> None:
         for number in range(300):
-            run.notifier.note(replace(opened(an_incident(f"m{number}")), sharer="many"))
+            run.notifier.note(opened(replace(an_incident(f"m{number}"), sharer="many")))
         await run.wait_for(30)  # all that may be sent at once
         sent = len(receiver.keys)
-        run.notifier.note(replace(opened(an_incident("one")), sharer="few"))
+        run.notifier.note(opened(replace(an_incident("one"), sharer="few")))
         while "one:1" not in receiver.keys:
             await asyncio.sleep(0.01)
         assert receiver.keys.index("one:1") <= sent + 1  # one was on its way

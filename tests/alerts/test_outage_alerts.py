@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.apis import serving
-from tests.alerts.notifying import JOB, LINKS, Run, an_incident, closed, opened, tell, updated
+from tests.alerts.notifying import LINKS, Run, an_incident, closed, opened, tell, updated
 from tests.alerts.receivers import Receiver
 from watchtower.alerts import notifier as module
 from watchtower.alerts.alert import Alert, make_alert
@@ -43,7 +43,7 @@ def on_mount(ident: str, job: str = "", outage: str = "01A", rank: int = 3) -> I
 
 def acked(incident: Incident) -> IncidentEvent:
     incident = replace(incident, ack=Ack(at=1.0, by="ann"))
-    return IncidentEvent(change=Change.ACKNOWLEDGED, incident=incident, job=JOB)
+    return IncidentEvent(change=Change.ACKNOWLEDGED, incident=incident)
 
 
 def identities(payload: dict) -> list[tuple[str, str]]:
@@ -266,7 +266,7 @@ def test_alertmanager_gets_one_alert_for_each_incident(tmp_path: Path, receiver:
 
 
 def alert_of(incident: Incident, sharer: str = "a", change: Change = Change.OPENED) -> Alert:
-    event = IncidentEvent(change=change, incident=incident, job=JOB, sharer=sharer)
+    event = IncidentEvent(change=change, incident=replace(incident, sharer=sharer))
     return make_alert(event, LINKS, None)
 
 

@@ -12,10 +12,22 @@ from tests.diagnosis.test_properties import verdict_of
 from tests.generated_docs import ROOT, RUNBOOKS, make_runbooks
 from tests.properties import examples
 from watchtower.drills.catalogue import DRILLS
-from watchtower.incidents.incident import NO_FACTS, Ack, Identity, Incident, IncidentKind, JobFacts
-from watchtower.incidents.postmortem.facts import Acknowledged, PostmortemFacts, Sent, WaitPicture
+from watchtower.incidents.incident import (
+    NO_FACTS,
+    Ack,
+    Delivery,
+    Identity,
+    Incident,
+    IncidentKind,
+    JobFacts,
+)
 from watchtower.incidents.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
-from watchtower.incidents.postmortem.writer import DELETED, write_postmortem
+from watchtower.incidents.postmortem.writer import (
+    DELETED,
+    PostmortemFacts,
+    WaitPicture,
+    write_postmortem,
+)
 from watchtower.jobs.verdicts import closed_verdict
 from watchtower.tower.postmortems import gather_facts
 from watchtower.wire.verdict import Aftermath, Alternative, Cause, Status, VerdictEntry
@@ -93,7 +105,7 @@ def facts_of(incident: Incident, case=CASE, **changes) -> PostmortemFacts:
 
 STORIES = {
     "open": facts_of(an_incident(), as_of=OPENED),
-    "killed": facts_of(killed(), alerts=(Sent(at=OPENED + 1, destination="slack"),)),
+    "killed": facts_of(killed(), alerts=(Delivery(at=OPENED + 1, destination="slack"),)),
     "recovered": facts_of(over(an_incident(), Status.RECOVERED, 90.0)),
     "evidence_deleted": facts_of(killed(), case=None),
     "earlier_release": facts_of(
@@ -145,7 +157,7 @@ def test_the_waits_are_a_drawing_and_a_sentence():
 
 
 def test_an_acknowledgement_has_its_person_and_note():
-    facts = facts_of(an_incident(), ack=Acknowledged(at=OPENED + 5, by="bob", note="NFS"))
+    facts = facts_of(replace(an_incident(), ack=Ack(at=OPENED + 5, by="bob", note="NFS")))
     assert "acknowledged by bob: NFS" in write_markdown(write_postmortem(facts))
 
 
@@ -170,10 +182,11 @@ def test_commands_name_the_node_of_the_suspects_and_the_job(node, other, shown):
         replace(found.suspects[0], rank=rank, node=n) for rank, n in ((1, node), (2, other))
     ]
     verdict = replace(found, job="it's", cause=Cause.NODE_LOST, suspects=tuple(suspects))
-    lost = replace(facts_of(an_incident()), verdict=verdict)
+    lost = facts_of(replace(an_incident(), verdict=verdict))
     drain = f"scontrol update NodeName={shown} State=DRAIN Reason=lost"
     assert drain in write_markdown(write_postmortem(lost))
-    frozen = replace(lost, verdict=replace(verdict, cause=Cause.PROCESS_FROZEN))
+    verdict = replace(verdict, cause=Cause.PROCESS_FROZEN)
+    frozen = facts_of(replace(an_incident(), verdict=verdict))
     assert """--job 'it'"'"'s' --for""" in write_markdown(write_postmortem(frozen))
 
 
@@ -199,7 +212,7 @@ def test_text_of_a_process_is_never_markup(text):
         missing_evidence=(text,),
         aftermath=(Aftermath(at=rfc3339(OPENED), ranks="3", text=text),),
     )
-    facts = replace(facts_of(an_incident()), verdict=hostile, owner=text)
+    facts = facts_of(replace(an_incident(), verdict=hostile), owner=text)
     page = write_html(write_postmortem(replace(facts, link="")))
     plain = page.replace("&lt;", "").replace("&gt;", "")
     tags = {"html", "head", "meta", "title", "body", "h1", "h2", "p", "ul", "li", "table", "tr"}
@@ -210,8 +223,7 @@ def test_text_of_a_process_is_never_markup(text):
 
 def test_a_page_of_markup_stays_text():
     verdict = replace(an_incident().verdict, summary="<script>alert(1)</script> ![x](http://e.com)")
-    facts = replace(facts_of(an_incident()), verdict=verdict)
-    document = write_postmortem(facts)
+    document = write_postmortem(facts_of(replace(an_incident(), verdict=verdict)))
     assert "<script>" not in write_html(document)
     assert "<script>" not in write_markdown(document).replace("\\<script\\>", "")
     assert "![x]" not in write_markdown(document)

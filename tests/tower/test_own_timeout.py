@@ -23,7 +23,7 @@ def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell
         at = wall - sim.verdict.stalled_for_s + 600
         incident = sim.live.incident
         assert incident.facts.timeout_at == pytest.approx(at, abs=0.1)
-        page = describe_incident(incident, incident.facts)
+        page = describe_incident(incident)
         assert page.timeout_at == incident.facts.timeout_at
         assert "should end it at about" in sim.verdict.kill.timeout_text
         await asyncio.wrap_future(sim.store.save_incident(incident))

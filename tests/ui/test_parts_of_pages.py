@@ -74,15 +74,9 @@ def an_overview(**changes) -> IncidentOverview:
         identity=Identity(kind=changes.pop("kind", IncidentKind.HUNG)),
         verdicts=changes.pop("verdicts", ()),
         ack=changes.pop("ack", None),
+        facts=changes.pop("facts", JobFacts(ranks=8, dumps_in=8, dumps_wanted=8)),
     )
-    values = dict(
-        incident=incident,
-        verdict=verdict,
-        facts=JobFacts(ranks=8, dumps_in=8, dumps_wanted=8),
-        stalled_at=1.7e9,
-        silence=None,
-        is_over=incident.closed_at is not None,
-    )
+    values = dict(incident=incident, stalled_at=1.7e9, silence=None)
     return IncidentOverview(**(values | changes))
 
 
@@ -383,6 +377,6 @@ def test_numbers_in_words():
 def test_the_cause_links_to_its_runbook_where_runbooks_are_published():
     links = AlertLinks(runbooks_url="https://runbooks.example")
     shown = show_incident(an_overview(), links, {}, now=1.7e9 + 60)
-    cause = an_overview().verdict.cause
+    cause = a_verdict().cause
     assert shown.runbook == f"https://runbooks.example/causes/{cause.value}.md"
     assert show(an_overview()).runbook == ""

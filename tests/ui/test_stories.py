@@ -194,7 +194,7 @@ def test_names_and_stacks_full_of_markup_stay_text(tell):
 def test_a_part_is_on_the_page_with_its_values(tell):
     async def collect(tower: Tower, overview: IncidentOverview):
         assert tower.fleet.jobs
-        return {"job": overview.incident.job} if overview.verdict.suspects else None
+        return {"job": overview.incident.job} if overview.incident.verdict.suspects else None
 
     async def nothing(tower: Tower, overview: IncidentOverview):
         return None

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 
 from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, AlertLinks, has_alert, label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
-from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
+from watchtower.incidents.incident import Incident, IncidentKind
+from watchtower.incidents.kill_text import gather_kill_facts
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.views.people import Subject, subject_of
-from watchtower.views.verdict import gather_kill_facts
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 from watchtower.writing.printable import label
 from watchtower.writing.ranksets import parse_ranks
@@ -17,9 +17,6 @@ from watchtower.writing.ranksets import parse_ranks
 SHOWN_AFTERMATH = 3
 """Most events after the opening in one message. A kill of all ranks is often two: some ranks lose
 their connections before the signal reaches them."""
-
-
-NOTHING_KNOWN = AlertFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +77,16 @@ def make_alert(
     The version is the same if nothing changed that a reader needs to know.
     """
     incident = event.incident
-    known = before.facts if before else AlertFacts()
-    facts = describe_incident(incident, event.job, known)
+    facts = describe_incident(incident)
+    # A message must not change for the usual length of a step: it stays as it was first known.
+    usual_s = before.facts.step_s if before else None
     labels = label_alert(incident) | (DRILL_LABELS if is_drill else {})
     alert = Alert(
         incident=incident.id,
         version=before.version if before else 1,
         facts=replace(
             facts,
+            step_s=facts.step_s if usual_s is None else usual_s,
             url=links.details(incident.id),
             runbook_url=links.runbook(ALERT_NAMES[incident.identity.kind]),
             dashboard_url=links.dashboard(incident.id),
@@ -97,8 +96,8 @@ def make_alert(
         cause=incident.verdict.cause.value if incident.verdict.cause else "",
         opened_at=incident.opened_at,
         closed_at=_not_before(incident.opened_at, incident.closed_at),
-        sharer=event.sharer or (before.sharer if before else ""),
-        founder=before.founder if before else event.job.founder,
+        sharer=incident.sharer,
+        founder=before.founder if before else incident.facts.founder,
         subject=subject_of(incident),
         outage=before.outage if before else incident.identity.outage,
     )
@@ -153,20 +152,17 @@ def _seen(alert: Alert) -> tuple[object, ...]:
     return (*shown, replace(alert, facts=AlertFacts()))
 
 
-def describe_incident(
-    incident: Incident, job: JobFacts, before: AlertFacts = NOTHING_KNOWN
-) -> AlertFacts:
-    """Return the facts about an incident. What is not known of a job that is not live any more
-    stays as before."""
-    verdict = incident.verdict
+def describe_incident(incident: Incident) -> AlertFacts:
+    """Return the facts about an incident."""
+    verdict, job = incident.verdict, incident.facts
     first = verdict.suspects[0] if verdict.suspects else None
-    kill = gather_kill_facts(incident, _join_facts(job, before))
+    kill = gather_kill_facts(incident)
     return AlertFacts(
         **{each.name: getattr(kill, each.name) for each in fields(kill)},
         job=incident.job,
-        scheduler=job.scheduler or before.scheduler,
-        scheduler_id=job.scheduler_id or before.scheduler_id,
-        user=job.user or before.user,
+        scheduler=job.scheduler,
+        scheduler_id=job.scheduler_id,
+        user=job.user,
         stalled_s=verdict.stalled_for_s,
         node=label(first.node) if first else "",
         what=first.why if first else verdict.summary,
@@ -177,21 +173,6 @@ def describe_incident(
         state=_find_state(incident),
         acked_by=incident.ack.by if incident.ack else "",
         aftermath=_write_aftermath(verdict),
-    )
-
-
-def _join_facts(job: JobFacts, before: AlertFacts) -> JobFacts:
-    """Return the facts about a job. The usual length of a step stays as it was first known: a
-    message must not change for it."""
-    return replace(
-        job,
-        ranks=job.ranks or before.ranks,
-        dumps_in=job.dumps_in if job.dumps_wanted else before.dumps_in,
-        dumps_wanted=job.dumps_wanted or before.dumps_wanted,
-        checkpoint_step=(
-            before.checkpoint_step if job.checkpoint_step is None else job.checkpoint_step
-        ),
-        step_s=job.step_s if before.step_s is None else before.step_s,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
+from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict, VerdictEntry
 
 
@@ -147,6 +148,16 @@ class Incident:
     earlier releases."""
     facts: JobFacts = NO_FACTS
     """The facts about the job while the incident was open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackGroup:
+    """Ranks whose main threads had the same stack."""
+
+    ranks: str
+    """Rank set, such as "0-6,8"."""
+    frames: tuple[Frame, ...]
+    """Innermost first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from watchtower.diagnosis.causes import CAUSES, IN_DRIVER
+from watchtower.incidents.incident import Incident
 from watchtower.wire.verdict import Domain, KillLoss, Verdict
 from watchtower.writing.amounts import (
     find_count,
@@ -63,6 +64,26 @@ must not change for that."""
 _OUTLIVE = {each.cause.value: each.outlives_kill for each in CAUSES if each.outlives_kill}
 
 NO_CHECKPOINT = "The lost steps are not known: no checkpoint was seen."
+
+
+def gather_kill_facts(incident: Incident) -> KillFacts:
+    """Return what is known of the job of an incident."""
+    verdict, job = incident.verdict, incident.facts
+    return KillFacts(
+        status=incident.identity.kind.value,
+        ranks=job.ranks,
+        dumps_in=job.dumps_in,
+        dumps_wanted=job.dumps_wanted,
+        step=verdict.step,
+        checkpoint_step=job.checkpoint_step,
+        step_s=job.step_s,
+        rank=verdict.suspects[0].rank if verdict.suspects else None,
+        suspects=len(verdict.suspects),
+        cause=verdict.cause.value if verdict.cause else "",
+        domain=(verdict.domain or incident.identity.domain).value,
+        timeout_s=verdict.collective_timeout_s,
+        timeout_at=job.timeout_at,
+    )
 
 
 def find_timeout_at(verdict: Verdict, as_of: float, before: float | None) -> float | None:

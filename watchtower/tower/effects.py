@@ -133,7 +133,7 @@ class Effects:
                 change = Change.CLOSED
                 changed = attempt.close_incident(attempt.watch.status, wall, facts)
         _log_incident(change, earlier, changed, keeper.sharer)
-        self._feed.publish(change, changed, facts)
+        self._feed.publish(change, changed)
 
     def is_current(self, keeper: Keeper, attempt: Attempt) -> bool:
         """Return whether a job is live, and this attempt is still the one that is watched."""

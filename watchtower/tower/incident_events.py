@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from watchtower.incidents.incident import NO_FACTS, Incident, JobFacts
+from watchtower.incidents.incident import Incident
 
 log = logging.getLogger("watchtower.tower")
 
@@ -30,16 +30,10 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentEvent:
-    """One change of an incident, and the incident after it.
-
-    Of a job that is not live, only its incident is known.
-    """
+    """One change of an incident, and the incident after it."""
 
     change: Change
     incident: Incident
-    job: JobFacts = NO_FACTS
-    sharer: str = ""
-    """Owner of the job, or else its founding node. Owners share every resource of a listener."""
 
 
 class IncidentListener(Protocol):
@@ -57,12 +51,7 @@ class IncidentFeed:
         self.count = 0
         """Number of events so far. While it is the same, no closed incident has changed."""
 
-    def publish(
-        self,
-        change: Change,
-        incident: Incident | None,
-        job: JobFacts = NO_FACTS,
-    ) -> None:
+    def publish(self, change: Change, incident: Incident | None) -> None:
         """Pass an event to every listener. An error of one does not affect the others.
 
         `incident` is None if there was nothing to change. Then there is no event.
@@ -70,7 +59,7 @@ class IncidentFeed:
         if incident is None:
             return
         self.count += 1
-        event = IncidentEvent(change=change, incident=incident, job=job, sharer=incident.sharer)
+        event = IncidentEvent(change=change, incident=incident)
         for listener in self._listeners:
             try:
                 listener.note(event)

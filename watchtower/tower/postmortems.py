@@ -7,21 +7,14 @@ from dataclasses import replace
 
 from watchtower.evidence.case import Case
 from watchtower.incidents.incident import Incident
-from watchtower.incidents.postmortem.facts import (
-    Acknowledged,
-    PostmortemFacts,
-    Sent,
-    StackGroup,
-    WaitPicture,
-)
-from watchtower.incidents.postmortem.writer import write_postmortem
+from watchtower.incidents.postmortem.writer import PostmortemFacts, WaitPicture, write_postmortem
 from watchtower.store.values import read_case
 from watchtower.tower.stored_incidents import read_incident, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.views.case_summary import WaitBoxes
 from watchtower.views.graph_svg import draw_graph
 from watchtower.views.stacks import list_main_stacks
-from watchtower.views.verdict import gather_kill_facts, owner_of_incident, verdict_of
+from watchtower.views.verdict import owner_of_incident, verdict_of
 from watchtower.wire.verdict import Verdict
 from watchtower.writing.documents import Document
 
@@ -40,9 +33,8 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
 
     def write() -> Document:
         facts = gather_facts(incident, verdict, read_case(incident), link, now)
-        alerts = tuple(Sent(at=each.at, destination=each.destination) for each in sent)
         waits = _draw(summary.waits) if summary is not None else None
-        return write_postmortem(replace(facts, alerts=alerts, waits=waits))
+        return write_postmortem(replace(facts, alerts=tuple(sent), waits=waits))
 
     # The case of a large job is decoded in a thread, so that reports are not delayed.
     return await asyncio.to_thread(write)
@@ -58,28 +50,14 @@ def _draw(waits: WaitBoxes) -> WaitPicture | None:
 def gather_facts(
     incident: Incident, verdict: Verdict, case: Case | None, link: str, now: float
 ) -> PostmortemFacts:
-    """Return the facts. `case` is None if the evidence was deleted."""
-    job, ack = incident.facts, incident.ack
-    # Incidents of earlier releases have no facts about their job.
-    ranks = job.ranks or (case.world_size if case else None)
-    step_s = job.step_s or (case.typical_step_s if case else None) or None
-    kill = gather_kill_facts(replace(incident, verdict=verdict), job)
+    """Return the facts. `verdict`: the current one. `case` is None if the evidence was deleted."""
     return PostmortemFacts(
-        verdict=verdict,
-        kind=incident.identity.kind.value,
-        opened_at=incident.opened_at,
-        closed_at=incident.closed_at,
+        incident=replace(incident, verdict=verdict, evidence=None),
         now=now,
         as_of=_find_time(incident, verdict, now),
-        suspect_at=incident.identity.suspect_at,
         owner=owner_of_incident(incident),
         link=link,
-        verdicts=incident.verdicts,
-        ack=Acknowledged(at=ack.at, by=ack.by, note=ack.note) if ack else None,
-        ranks=ranks,
-        kill=replace(kill, ranks=ranks, step_s=step_s),
-        step_s=step_s,
-        stacks=None if case is None else _stacks(case),
+        stacks=None if case is None else tuple(list_main_stacks(case)),
     )
 
 
@@ -89,9 +67,3 @@ def _find_time(incident: Incident, verdict: Verdict, now: float) -> float:
         return incident.closed_at
     # The job of an open incident need not be live, for example after a restart of the tower.
     return incident.updated_at if verdict is incident.verdict else now
-
-
-def _stacks(case: Case) -> tuple[StackGroup, ...]:
-    return tuple(
-        StackGroup(ranks=ranks, frames=tuple(frames)) for ranks, frames in list_main_stacks(case)
-    )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from watchtower.diagnoser.summaries import read_summary as read_summary_text
-from watchtower.incidents.incident import Incident
+from watchtower.incidents.incident import Incident, StackGroup
 from watchtower.incidents.incident_filter import IncidentFilter, Position, accepts, position_of
 from watchtower.jobs.incident_reads import choose_suspects
 from watchtower.store.values import SeriesRow, read_case
@@ -31,7 +31,6 @@ from watchtower.views.incident import (
     IncidentSeries,
     OutputView,
     Received,
-    StackView,
     summarize_incident,
     survey_incident,
     view_incident,
@@ -232,7 +231,7 @@ async def get_incident(tower: Tower, incident_id: str) -> IncidentDetail | None:
     )
 
 
-async def _read_stacks(tower: Tower, incident_id: str) -> list[StackView]:
+async def _read_stacks(tower: Tower, incident_id: str) -> list[StackGroup]:
     """Return the distinct main-thread stacks of the last dumps, rarest first."""
     summary = await read_summary(tower, incident_id)
     found = list_whole_stacks(summary.stacks) if summary is not None else None
@@ -240,8 +239,8 @@ async def _read_stacks(tower: Tower, incident_id: str) -> list[StackView]:
         incident = await read_incident(tower, incident_id, with_case=True)
         # The case of a large job is decoded in a thread, so that reports are not delayed.
         case = await asyncio.to_thread(read_case, incident) if incident is not None else None
-        found = list_main_stacks(case) if case is not None else ()
-    return [StackView(ranks=ranks, frames=list(frames)) for ranks, frames in found]
+        found = list_main_stacks(case) if case is not None else []
+    return found
 
 
 async def find_incident_overview(tower: Tower, incident_id: str) -> IncidentOverview | None:

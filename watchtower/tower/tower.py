@@ -338,8 +338,8 @@ class Tower:
         """Drop a job that ended, or was last reported, long ago."""
         if not keeper.is_over(now, crowded=self.fleet.is_nearly_full_for(keeper)):
             return
-        facts = keeper.facts()
-        closed = keeper.watched.close_incident(Status.MONITORING_LOST, self.clock.wall(), facts)
-        self.feed.publish(Change.CLOSED, closed, facts)
+        wall, facts = self.clock.wall(), keeper.facts()
+        closed = keeper.watched.close_incident(Status.MONITORING_LOST, wall, facts)
+        self.feed.publish(Change.CLOSED, closed)
         self.fleet.forget(keeper.name)
         self.store_writer.forget(keeper.name, self.fleet.past[keeper.name].last)

@@ -59,7 +59,7 @@ class Event:
 
 def list_events(overview: IncidentOverview) -> list[Event]:
     """Return the events in the order of their times. Those of one time keep their order here."""
-    incident, verdict = overview.incident, overview.verdict
+    incident, verdict = overview.incident, overview.incident.verdict
     events: list[Event] = []
     if overview.stalled_at is not None:
         step = "" if verdict.step is None else f": all ranks had made step {verdict.step}"
@@ -180,8 +180,9 @@ def show_incident(
     overview: IncidentOverview, links: AlertLinks, templates: Mapping[str, str], now: float
 ) -> IncidentShown:
     """Return what the page shows of an incident. `now`: UNIX seconds."""
-    incident, verdict, facts = overview.incident, overview.verdict, overview.facts
-    alert = describe_incident(replace(incident, verdict=verdict), facts)
+    incident = overview.incident
+    verdict, facts = incident.verdict, incident.facts
+    alert = describe_incident(incident)
     alert = replace(alert, stalled_s=alert.stalled_s if overview.is_over else None)
     node = _find_node(verdict)
     is_recovered = incident.status is Status.RECOVERED
@@ -298,7 +299,8 @@ def _write_shared(verdict: Verdict) -> str:
 
 
 def _make_subject(overview: IncidentOverview, node: str) -> LinkSubject:
-    incident, facts, suspects = overview.incident, overview.facts, overview.verdict.suspects
+    incident = overview.incident
+    facts, suspects = incident.facts, incident.verdict.suspects
     began_at = incident.opened_at if overview.stalled_at is None else overview.stalled_at
     return LinkSubject(
         job=incident.job,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from watchtower.incidents.incident import Incident, IncidentKind, JobFacts
+from watchtower.incidents.incident import Incident, IncidentKind, StackGroup
 from watchtower.incidents.similar import Likeness
 from watchtower.jobs.keeper import Keeper
 from watchtower.views.moment import Moment
@@ -25,8 +25,7 @@ from watchtower.views.verdict import (
     view_verdict,
 )
 from watchtower.wire.series import POINT_S, Lane, SeriesBatch
-from watchtower.wire.stacks import Frame
-from watchtower.wire.verdict import Cause, SharedCause, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import Cause, SharedCause, Status, VerdictEntry
 from watchtower.writing.ranksets import format_ranks
 from watchtower.writing.times import rfc3339
 
@@ -67,14 +66,6 @@ class IncidentList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackView:
-    """One distinct main-thread stack and the ranks that have it."""
-
-    ranks: str
-    frames: list[Frame]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictEntryView:
     """One verdict in the history of an incident."""
 
@@ -106,7 +97,7 @@ class IncidentDetail:
     verdict: VerdictView
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
-    stacks: list[StackView]
+    stacks: list[StackGroup]
     feedback: FeedbackView | None
     """The answer of a person about the verdict; null without one."""
     outputs: list[OutputView]
@@ -143,7 +134,7 @@ def view_incident(
     moment: Moment,
     incident: Incident,
     *,
-    stacks: list[StackView],
+    stacks: list[StackGroup],
     feedback: FeedbackView | None,
     outputs: list[OutputView],
 ) -> IncidentDetail:
@@ -186,37 +177,36 @@ class IncidentOverview:
     """One incident and its job. Times are UNIX seconds."""
 
     incident: Incident
-    """Without its case."""
-    verdict: Verdict
-    """The current verdict. `stalled_for_s` is the length of the stall at its end, 0 before."""
-    facts: JobFacts
-    """The facts about its job: now, or at the end of the incident."""
+    """Without its case. Its verdict and the facts about its job are those of now, or of its end.
+    `verdict.stalled_for_s` is the length of the stall at its end, 0 before."""
     stalled_at: float | None
     """When the stall began; None for the end of a job."""
     silence: SilenceView | None
-    is_over: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the incident is closed."""
+        return self.incident.closed_at is not None
 
 
 def survey_incident(moment: Moment, incident: Incident) -> IncidentOverview:
     """Return what is known of one incident. Nothing in it changes with time alone."""
-    is_over, job = incident.closed_at is not None, _find_live(moment, incident)
+    job = _find_live(moment, incident)
     verdict, facts, since = incident.verdict, incident.facts, None
     if job is not None:
         verdict, facts = verdict_now(moment, job), job.facts().or_before(facts)
         stall = job.watched.watch.stall
         since = moment.wall_of(stall.since) if stall else None
+    current = replace(
+        verdict,
+        stalled_for_s=verdict.stalled_for_s if incident.closed_at is not None else 0.0,
+        progress_text="",
+        hung_in_s=None,
+    )
     return IncidentOverview(
-        incident=replace(incident, evidence=None),
-        verdict=replace(
-            verdict,
-            stalled_for_s=verdict.stalled_for_s if is_over else 0.0,
-            progress_text="",
-            hung_in_s=None,
-        ),
-        facts=facts,
+        incident=replace(incident, verdict=current, facts=facts, evidence=None),
         stalled_at=_find_start(incident) if since is None else since,
         silence=_view_silence(moment, incident),
-        is_over=is_over,
     )
 
 

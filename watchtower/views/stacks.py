@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from watchtower.evidence.case import Case
 from watchtower.evidence.native import describe_native
 from watchtower.evidence.threads import index_stacks
+from watchtower.incidents.incident import StackGroup
 from watchtower.views.case_summary import StackBranch, StackTree
 from watchtower.views.summary.stacks import main_digest
 from watchtower.wire.dumps import RankDump, ThreadDump
@@ -82,12 +83,8 @@ def list_stacks(case: Case, rank: int | None, *, all_threads: bool) -> StackList
     )
 
 
-Stacks = tuple[tuple[str, tuple[Frame, ...]], ...]
-"""Distinct stacks, the rarest first: a rank set, and frames, innermost first."""
-
-
-def list_main_stacks(case: Case) -> Stacks:
-    """Return the main-thread stacks of the last dumps of a case."""
+def list_main_stacks(case: Case) -> list[StackGroup]:
+    """Return the main-thread stacks of the last dumps of a case, the rarest first."""
     frames = {stack.digest: stack.frames for stack in case.stacks}
     ranks: dict[str, list[int]] = {}
     for item in case.ranks:
@@ -98,7 +95,7 @@ def list_main_stacks(case: Case) -> Stacks:
     return _rarest_first(found)
 
 
-def list_whole_stacks(tree: StackTree) -> Stacks | None:
+def list_whole_stacks(tree: StackTree) -> list[StackGroup] | None:
     """Return the same stacks from a summary; None if its tree does not contain all of them."""
     if tree.stacks_left_out:
         return None
@@ -116,9 +113,9 @@ def list_whole_stacks(tree: StackTree) -> Stacks | None:
     return _rarest_first(found)
 
 
-def _rarest_first(found: list[tuple[list[int], tuple[Frame, ...]]]) -> Stacks:
+def _rarest_first(found: list[tuple[list[int], tuple[Frame, ...]]]) -> list[StackGroup]:
     rarest = sorted(found, key=lambda item: (len(item[0]), item[0]))
-    return tuple((format_ranks(members), frames) for members, frames in rarest)
+    return [StackGroup(ranks=format_ranks(members), frames=frames) for members, frames in rarest]
 
 
 def _threads(dump: RankDump | None, all_threads: bool) -> list[ThreadDump]:

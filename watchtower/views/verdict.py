@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from watchtower.incidents.incident import Incident, JobFacts
-from watchtower.incidents.kill_text import KillFacts, find_kill_loss
+from watchtower.incidents.incident import Incident
+from watchtower.incidents.kill_text import find_kill_loss, gather_kill_facts
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.verdicts import unjudged_verdict
 from watchtower.views.moment import Moment, known_step
@@ -127,24 +127,5 @@ def _find_loss(keeper: Keeper, verdict: Verdict, wall: float) -> KillLoss | None
     if incident is None or incident.closed_at is not None:
         return None
     facts = keeper.facts().or_before(incident.facts)
-    return find_kill_loss(gather_kill_facts(replace(incident, verdict=verdict), facts), wall)
-
-
-def gather_kill_facts(incident: Incident, job: JobFacts) -> KillFacts:
-    """Return the facts about an incident, and what is known of its job."""
-    verdict = incident.verdict
-    return KillFacts(
-        status=incident.identity.kind.value,
-        ranks=job.ranks,
-        dumps_in=job.dumps_in,
-        dumps_wanted=job.dumps_wanted,
-        step=verdict.step,
-        checkpoint_step=job.checkpoint_step,
-        step_s=job.step_s,
-        rank=verdict.suspects[0].rank if verdict.suspects else None,
-        suspects=len(verdict.suspects),
-        cause=verdict.cause.value if verdict.cause else "",
-        domain=(verdict.domain or incident.identity.domain).value,
-        timeout_s=verdict.collective_timeout_s,
-        timeout_at=incident.facts.timeout_at,
-    )
+    current = replace(incident, verdict=verdict, facts=facts)
+    return find_kill_loss(gather_kill_facts(current), wall)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from watchtower.incidents.kill_text import find_kill_loss, write_steps_lost
-from watchtower.incidents.postmortem.facts import PostmortemFacts, StackGroup
+from watchtower.incidents.incident import Delivery, Incident, IncidentKind, StackGroup
+from watchtower.incidents.kill_text import find_kill_loss, gather_kill_facts, write_steps_lost
 from watchtower.incidents.postmortem.runbooks import SIMILAR_DRILLS, explain_fix, explain_prevention
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
@@ -40,8 +41,325 @@ from watchtower.writing.text import (
 from watchtower.writing.times import format_moment, read_time
 from watchtower.writing.verdict_text import SOURCES
 
+MAX_SENTENCE = 600
+"""Characters of one sentence of the verdict."""
+
+MAX_GROUPS = 8
+"""Groups of stacks. The rarest are shown: they contain the suspects."""
+
+MAX_ITEMS = 16
+"""Items of one list, such as evidence."""
+
 MAX_FRAMES = 24
 """Frames of one stack: the innermost ones. A training stack rarely has more frames of its own."""
+
+MAX_ALERTS = 8
+"""Destinations of alerts in one timeline."""
+
+DELETED = "The evidence was deleted after the time that `[retention]` keeps it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPicture:
+    """Which ranks waited for which, as a drawing and in words."""
+
+    svg: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostmortemFacts:
+    """An incident, and what is known of it besides. Times are UNIX seconds."""
+
+    incident: Incident
+    """With its current verdict."""
+    now: float
+    as_of: float
+    """Time of `verdict.stalled_for_s`."""
+    owner: str = ""
+    link: str = ""
+    alerts: tuple[Delivery, ...] = ()
+    """The first message to each destination."""
+    stacks: tuple[StackGroup, ...] | None = None
+    """Rarest first; None if the evidence was deleted."""
+    waits: WaitPicture | None = None
+    """None if it is not known which ranks waited for which."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The current verdict."""
+        return self.incident.verdict
+
+    @property
+    def kind(self) -> IncidentKind:
+        """The kind of the incident."""
+        return self.incident.identity.kind
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds without a step, until the end of the incident or until `as_of`."""
+        return max(0.0, self.verdict.stalled_for_s)
+
+    @property
+    def stopped_at(self) -> float:
+        """Time of the last step, or of the start if there was none."""
+        return self.as_of - self.lost_s
+
+
+_WHAT = {
+    IncidentKind.HUNG: "hung",
+    IncidentKind.NEVER_STARTED: "did not start",
+    IncidentKind.ENDED: "ended",
+}
+
+
+def write_postmortem(facts: PostmortemFacts) -> Document:
+    """Return the document."""
+    job = clean(facts.verdict.job, 128)
+    what = _WHAT[facts.kind]
+    return Document(
+        title=f"Post-mortem: job {job} {what} on {format_at(facts.stopped_at)[:10]}",
+        parts=tuple(_write_parts(facts)),
+    )
+
+
+def _write_parts(facts: PostmortemFacts) -> Iterator[Part]:
+    yield from _summary(facts)
+    yield from _impact(facts)
+    yield from _timeline(facts)
+    yield from _baseline(facts)
+    yield from _waits(facts)
+    yield from _stacks(facts)
+    yield from _evidence(facts)
+    yield from _cause(facts)
+    yield from _advice(facts)
+
+
+def _summary(facts: PostmortemFacts) -> Iterator[Part]:
+    verdict = facts.verdict
+    yield Heading("Summary")
+    yield Paragraph(" ".join(filter(None, (_write_what(facts), _write_how_it_ended(facts)))))
+    parts = [
+        f"Incident: {clean(verdict.incident or 'not known', 64)}",
+        f"Attempt: {verdict.generation}",
+        f"Owner: {clean(facts.owner, 120) or 'not known'}",
+    ]
+    yield Listing(tuple(parts))
+    if facts.link:
+        yield Link(facts.link)
+
+
+def _write_what(facts: PostmortemFacts) -> str:
+    verdict = facts.verdict
+    job, named = clean(verdict.job, 128), _name_suspects(verdict)
+    if facts.kind is IncidentKind.ENDED:
+        start = f"Job {job} ended at {format_at(facts.incident.opened_at)}."
+    elif facts.kind is IncidentKind.NEVER_STARTED:
+        start = f"Job {job} did not start: not all of its ranks were seen."
+    else:
+        start = f"Job {job} made no step after {format_at(facts.stopped_at)}."
+    if verdict.cause in (None, Cause.UNKNOWN):
+        return f"{start} The cause was not found."
+    if not verdict.suspects:
+        return f"{start} No single rank caused it: {format_cause(verdict.cause)}."
+    verb = "was" if len(verdict.suspects) == 1 else "were"
+    sure = f"{format_cause(verdict.cause)} ({format_percent(verdict.confidence)})"
+    return f"{start} {named} {verb} the cause: {sure}."
+
+
+def _name_suspects(verdict: Verdict) -> str:
+    ranks = name_ranks(item.rank for item in verdict.suspects)
+    nodes = sorted({clean(item.node, 64) for item in verdict.suspects if item.node})
+    where = f" on {nodes[0]}" if len(nodes) == 1 else f" on {len(nodes)} nodes" if nodes else ""
+    return f"{ranks[:1].upper()}{ranks[1:]}{where}"
+
+
+def _write_how_it_ended(facts: PostmortemFacts) -> str:
+    if facts.incident.closed_at is None:
+        return f"At {format_at(facts.now)} the incident was still open."
+    if facts.kind is IncidentKind.ENDED:
+        return ""
+    how = {
+        Status.RECOVERED: "The job recovered",
+        Status.ENDED: "The job ended",
+        Status.MONITORING_LOST: "The job was no longer reported",
+    }.get(facts.verdict.status, "The incident was closed")
+    return f"{how} at {format_at(facts.incident.closed_at)}."
+
+
+def _impact(facts: PostmortemFacts) -> Iterator[Part]:
+    lost, ranks = facts.lost_s, facts.incident.facts.ranks
+    yield Heading("Impact")
+    items = [f"Time without a step: {format_duration(lost)}."]
+    if ranks:
+        items.append(
+            f"{ranks} ranks x {lost:.0f} s = {ranks * lost / 3600:.1f} rank-hours "
+            "(GPU-hours if each rank used one GPU)."
+        )
+    else:
+        items.append("The number of ranks is not known.")
+    items.append(_write_lost_steps(facts))
+    if waiting := facts.verdict.waiting:
+        count = count_ranks(len(parse_ranks(waiting)))
+        whom = " for the suspects" if facts.verdict.suspects else ""
+        items.append(f"{count} waited{whom}: {clean(waiting, 200)}.")
+    yield Listing(tuple(items))
+
+
+def _write_lost_steps(facts: PostmortemFacts) -> str:
+    """Return what was lost, or what a kill loses now."""
+    kill = gather_kill_facts(facts.incident)
+    if facts.incident.closed_at is None:
+        loss = facts.verdict.kill or find_kill_loss(kill, facts.now)
+        return " ".join(loss.sentences)
+    if facts.verdict.status is Status.RECOVERED:
+        return "No step was lost: the job went on."
+    return write_steps_lost(kill)
+
+
+def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
+    events = list_events(facts)
+    days = {format_at(event.at)[:10] for event in events}
+    say = format_clock if len(days) == 1 else format_at
+    yield Heading("Timeline")
+    if len(days) == 1:
+        yield Paragraph(f"All times are in UTC, on {days.copy().pop()}.")
+    yield Table(("time", "event"), tuple((say(event.at), event.text) for event in events))
+
+
+_OVER = {
+    Status.RECOVERED: "the job made steps again",
+    Status.ENDED: "the job ended",
+    Status.MONITORING_LOST: "no agent reported the job any more",
+}
+
+
+class Event(NamedTuple):
+    """One row. Events of the same second stay in the order of their list."""
+
+    at: float
+    text: str
+
+
+def list_events(facts: PostmortemFacts) -> list[Event]:
+    """Return what happened, earliest first."""
+    events = [*_beginning(facts), *_verdicts(facts), *_opening(facts), *_afterwards(facts)]
+    return sorted(events, key=lambda event: event.at)
+
+
+def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
+    step = facts.verdict.step
+    if facts.kind is IncidentKind.NEVER_STARTED:
+        yield Event(facts.stopped_at, "the first ranks of the job were seen")
+    elif step is not None:
+        yield Event(facts.stopped_at, f"the last step of all ranks: step {step}")
+    elif facts.kind is IncidentKind.HUNG:
+        yield Event(facts.stopped_at, "the last sign of progress")
+    if facts.incident.identity.suspect_at is not None:
+        text = "the job was suspect, and dumps of its ranks were due"
+        yield Event(facts.incident.identity.suspect_at, text)
+
+
+def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
+    for number, entry in enumerate(facts.incident.verdicts):
+        at = _parse(entry.at)
+        if at is not None:
+            yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_describe(entry)}")
+
+
+def _describe(entry: VerdictEntry) -> str:
+    if entry.cause is Cause.UNKNOWN:
+        return "the cause was unknown"
+    name = "rank" if entry.suspects.isdigit() else "ranks"
+    ranks = f"{name} {clean(entry.suspects, 120)}, " if entry.suspects else ""
+    return f"{format_cause(entry.cause)} ({ranks}{format_percent(entry.confidence)})"
+
+
+def _opening(facts: PostmortemFacts) -> Iterator[Event]:
+    wanted, arrived = facts.incident.facts.dumps_wanted, facts.incident.facts.dumps_in
+    dumps = ""
+    if wanted and arrived is not None:
+        dumps = f"; dumps of {min(arrived, wanted)} of {wanted} ranks were there"
+    if facts.kind is IncidentKind.ENDED:
+        yield Event(facts.incident.opened_at, f"the end of the job was recorded{dumps}")
+    elif facts.kind is IncidentKind.NEVER_STARTED:
+        yield Event(
+            facts.incident.opened_at, f"the job had not started: the incident opened{dumps}"
+        )
+    else:
+        yield Event(facts.incident.opened_at, f"the job was hung: the incident opened{dumps}")
+
+
+def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
+    for sent in facts.alerts[:MAX_ALERTS]:
+        yield Event(sent.at, f"alert sent to {clean(sent.destination, 64)}")
+    if facts.incident.ack is not None:
+        by = f" by {clean(facts.incident.ack.by, 64)}" if facts.incident.ack.by else ""
+        note = f": {clean(facts.incident.ack.note)}" if facts.incident.ack.note else ""
+        yield Event(facts.incident.ack.at, f"acknowledged{by}{note}")
+    for item in facts.verdict.aftermath:
+        at = _parse(item.at)
+        if at is not None:
+            name = "rank" if item.ranks.isdigit() else "ranks"
+            ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+            yield Event(at, f"{ranks}{clean(item.text)}")
+    if facts.incident.closed_at is not None and facts.kind is not IncidentKind.ENDED:
+        how = _OVER.get(facts.verdict.status, "the incident ended")
+        yield Event(
+            facts.incident.closed_at, f"{how}; {format_duration(facts.lost_s)} without a step"
+        )
+
+
+def _parse(stamp: str) -> float | None:
+    with contextlib.suppress(ValueError, OverflowError):
+        return read_time(stamp).timestamp()
+    return None
+
+
+def format_at(wall: float) -> str:
+    """Return "2026-11-22 16:03:12 UTC"."""
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def format_clock(wall: float) -> str:
+    """Return "16:03:12", for a table of one day."""
+    return f"{datetime.fromtimestamp(wall, timezone.utc):%H:%M:%S}"
+
+
+def _baseline(facts: PostmortemFacts) -> Iterator[Part]:
+    yield Heading("Healthy baseline")
+    step_s = facts.incident.facts.step_s
+    if not step_s:
+        yield Paragraph("The usual length of a step was not known.")
+        return
+    usual = f"{step_s:.2g} s" if step_s < 10 else format_duration(step_s)
+    times = f" The stall was {facts.lost_s / step_s:.0f} times as long." if facts.lost_s else ""
+    yield Paragraph(f"A step usually took {usual} or less (95 of 100 steps).{times}")
+
+
+def _waits(facts: PostmortemFacts) -> Iterator[Part]:
+    if facts.waits is not None:
+        yield Heading("Which ranks waited for which")
+        yield Drawing(facts.waits.svg, f"Seen while it hung: {_sentence(facts.waits.sentence)}")
+
+
+def _stacks(facts: PostmortemFacts) -> Iterator[Part]:
+    yield Heading("Stacks and point of divergence")
+    if facts.stacks is None:
+        yield Paragraph(f"{DELETED} No stack is left.")
+        return
+    if not facts.stacks:
+        yield Paragraph("No stack was collected.")
+        return
+    suspects = frozenset(item.rank for item in facts.verdict.suspects)
+    yield Paragraph(find_divergence(facts.stacks, suspects))
+    for group in facts.stacks[:MAX_GROUPS]:
+        count = len(parse_ranks(group.ranks))
+        ranks = f"Rank {group.ranks}" if count == 1 else f"Ranks {clean(group.ranks, 200)}"
+        yield Paragraph(f"{ranks} ({count}), innermost frame first:")
+        yield Code(show_frames(group.frames))
+    if len(facts.stacks) > MAX_GROUPS:
+        yield Paragraph(f"{len(facts.stacks) - MAX_GROUPS} larger groups are not shown.")
 
 
 def show_frames(frames: Sequence[Frame]) -> tuple[str, ...]:
@@ -84,265 +402,6 @@ def _compare(suspect: StackGroup, peers: StackGroup) -> str:
     begun = f"The stacks were equal up to {name_frame(ours[shared - 1])}. Then" if shared else ""
     apart = f"{of} continued with {suspect_at}, and {count} with {peers_at}."
     return f"{begun} {apart}" if begun else capitalise(apart)
-
-
-MAX_ALERTS = 8
-"""Destinations of alerts in one timeline."""
-
-_OVER = {
-    Status.RECOVERED: "the job made steps again",
-    Status.ENDED: "the job ended",
-    Status.MONITORING_LOST: "no agent reported the job any more",
-}
-
-
-class Event(NamedTuple):
-    """One row. Events of the same second stay in the order of their list."""
-
-    at: float
-    text: str
-
-
-def list_events(facts: PostmortemFacts) -> list[Event]:
-    """Return what happened, earliest first."""
-    events = [*_beginning(facts), *_verdicts(facts), *_opening(facts), *_afterwards(facts)]
-    return sorted(events, key=lambda event: event.at)
-
-
-def format_at(wall: float) -> str:
-    """Return "2026-11-22 16:03:12 UTC"."""
-    return f"{datetime.fromtimestamp(wall, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def format_clock(wall: float) -> str:
-    """Return "16:03:12", for a table of one day."""
-    return f"{datetime.fromtimestamp(wall, timezone.utc):%H:%M:%S}"
-
-
-def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
-    step = facts.verdict.step
-    if facts.kind == "never_started":
-        yield Event(facts.stopped_at, "the first ranks of the job were seen")
-    elif step is not None:
-        yield Event(facts.stopped_at, f"the last step of all ranks: step {step}")
-    elif facts.kind == "hung":
-        yield Event(facts.stopped_at, "the last sign of progress")
-    if facts.suspect_at is not None:
-        text = "the job was suspect, and dumps of its ranks were due"
-        yield Event(facts.suspect_at, text)
-
-
-def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
-    for number, entry in enumerate(facts.verdicts):
-        at = _parse(entry.at)
-        if at is not None:
-            yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_describe(entry)}")
-
-
-def _describe(entry: VerdictEntry) -> str:
-    if entry.cause is Cause.UNKNOWN:
-        return "the cause was unknown"
-    name = "rank" if entry.suspects.isdigit() else "ranks"
-    ranks = f"{name} {clean(entry.suspects, 120)}, " if entry.suspects else ""
-    return f"{format_cause(entry.cause)} ({ranks}{format_percent(entry.confidence)})"
-
-
-def _opening(facts: PostmortemFacts) -> Iterator[Event]:
-    wanted, arrived = facts.kill.dumps_wanted, facts.kill.dumps_in
-    dumps = ""
-    if wanted and arrived is not None:
-        dumps = f"; dumps of {min(arrived, wanted)} of {wanted} ranks were there"
-    if facts.kind == "ended":
-        yield Event(facts.opened_at, f"the end of the job was recorded{dumps}")
-    elif facts.kind == "never_started":
-        yield Event(facts.opened_at, f"the job had not started: the incident opened{dumps}")
-    else:
-        yield Event(facts.opened_at, f"the job was hung: the incident opened{dumps}")
-
-
-def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
-    for sent in facts.alerts[:MAX_ALERTS]:
-        yield Event(sent.at, f"alert sent to {clean(sent.destination, 64)}")
-    if facts.ack is not None:
-        by = f" by {clean(facts.ack.by, 64)}" if facts.ack.by else ""
-        note = f": {clean(facts.ack.note)}" if facts.ack.note else ""
-        yield Event(facts.ack.at, f"acknowledged{by}{note}")
-    for item in facts.verdict.aftermath:
-        at = _parse(item.at)
-        if at is not None:
-            name = "rank" if item.ranks.isdigit() else "ranks"
-            ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
-            yield Event(at, f"{ranks}{clean(item.text)}")
-    if facts.closed_at is not None and facts.kind != "ended":
-        how = _OVER.get(facts.verdict.status, "the incident ended")
-        yield Event(facts.closed_at, f"{how}; {format_duration(facts.lost_s)} without a step")
-
-
-def _parse(stamp: str) -> float | None:
-    with contextlib.suppress(ValueError, OverflowError):
-        return read_time(stamp).timestamp()
-    return None
-
-
-MAX_SENTENCE = 600
-"""Characters of one sentence of the verdict."""
-
-MAX_GROUPS = 8
-"""Groups of stacks. The rarest are shown: they contain the suspects."""
-
-MAX_ITEMS = 16
-"""Items of one list, such as evidence."""
-
-DELETED = "The evidence was deleted after the time that `[retention]` keeps it."
-
-
-def write_postmortem(facts: PostmortemFacts) -> Document:
-    """Return the document."""
-    job = clean(facts.verdict.job, 128)
-    what = {"never_started": "did not start", "ended": "ended"}.get(facts.kind, "hung")
-    return Document(
-        title=f"Post-mortem: job {job} {what} on {format_at(facts.stopped_at)[:10]}",
-        parts=tuple(_write_parts(facts)),
-    )
-
-
-def _write_parts(facts: PostmortemFacts) -> Iterator[Part]:
-    yield from _summary(facts)
-    yield from _impact(facts)
-    yield from _timeline(facts)
-    yield from _baseline(facts)
-    yield from _waits(facts)
-    yield from _stacks(facts)
-    yield from _evidence(facts)
-    yield from _cause(facts)
-    yield from _advice(facts)
-
-
-def _summary(facts: PostmortemFacts) -> Iterator[Part]:
-    verdict = facts.verdict
-    yield Heading("Summary")
-    yield Paragraph(" ".join(filter(None, (_write_what(facts), _write_how_it_ended(facts)))))
-    parts = [
-        f"Incident: {clean(verdict.incident or 'not known', 64)}",
-        f"Attempt: {verdict.generation}",
-        f"Owner: {clean(facts.owner, 120) or 'not known'}",
-    ]
-    yield Listing(tuple(parts))
-    if facts.link:
-        yield Link(facts.link)
-
-
-def _write_what(facts: PostmortemFacts) -> str:
-    verdict = facts.verdict
-    job, named = clean(verdict.job, 128), _name_suspects(verdict)
-    if facts.kind == "ended":
-        start = f"Job {job} ended at {format_at(facts.opened_at)}."
-    elif facts.kind == "never_started":
-        start = f"Job {job} did not start: not all of its ranks were seen."
-    else:
-        start = f"Job {job} made no step after {format_at(facts.stopped_at)}."
-    if verdict.cause in (None, Cause.UNKNOWN):
-        return f"{start} The cause was not found."
-    if not verdict.suspects:
-        return f"{start} No single rank caused it: {format_cause(verdict.cause)}."
-    verb = "was" if len(verdict.suspects) == 1 else "were"
-    sure = f"{format_cause(verdict.cause)} ({format_percent(verdict.confidence)})"
-    return f"{start} {named} {verb} the cause: {sure}."
-
-
-def _name_suspects(verdict: Verdict) -> str:
-    ranks = name_ranks(item.rank for item in verdict.suspects)
-    nodes = sorted({clean(item.node, 64) for item in verdict.suspects if item.node})
-    where = f" on {nodes[0]}" if len(nodes) == 1 else f" on {len(nodes)} nodes" if nodes else ""
-    return f"{ranks[:1].upper()}{ranks[1:]}{where}"
-
-
-def _write_how_it_ended(facts: PostmortemFacts) -> str:
-    if facts.closed_at is None:
-        return f"At {format_at(facts.now)} the incident was still open."
-    if facts.kind == "ended":
-        return ""
-    how = {
-        Status.RECOVERED: "The job recovered",
-        Status.ENDED: "The job ended",
-        Status.MONITORING_LOST: "The job was no longer reported",
-    }.get(facts.verdict.status, "The incident was closed")
-    return f"{how} at {format_at(facts.closed_at)}."
-
-
-def _impact(facts: PostmortemFacts) -> Iterator[Part]:
-    lost, ranks = facts.lost_s, facts.ranks
-    yield Heading("Impact")
-    items = [f"Time without a step: {format_duration(lost)}."]
-    if ranks:
-        items.append(
-            f"{ranks} ranks x {lost:.0f} s = {ranks * lost / 3600:.1f} rank-hours "
-            "(GPU-hours if each rank used one GPU)."
-        )
-    else:
-        items.append("The number of ranks is not known.")
-    items.append(_write_lost_steps(facts))
-    if waiting := facts.verdict.waiting:
-        count = count_ranks(len(parse_ranks(waiting)))
-        whom = " for the suspects" if facts.verdict.suspects else ""
-        items.append(f"{count} waited{whom}: {clean(waiting, 200)}.")
-    yield Listing(tuple(items))
-
-
-def _write_lost_steps(facts: PostmortemFacts) -> str:
-    """Return what was lost, or what a kill loses now."""
-    if facts.is_open:
-        loss = facts.verdict.kill or find_kill_loss(facts.kill, facts.now)
-        return " ".join(loss.sentences)
-    if facts.verdict.status is Status.RECOVERED:
-        return "No step was lost: the job went on."
-    return write_steps_lost(facts.kill)
-
-
-def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
-    events = list_events(facts)
-    days = {format_at(event.at)[:10] for event in events}
-    say = format_clock if len(days) == 1 else format_at
-    yield Heading("Timeline")
-    if len(days) == 1:
-        yield Paragraph(f"All times are in UTC, on {days.copy().pop()}.")
-    yield Table(("time", "event"), tuple((say(event.at), event.text) for event in events))
-
-
-def _baseline(facts: PostmortemFacts) -> Iterator[Part]:
-    yield Heading("Healthy baseline")
-    step_s = facts.step_s
-    if not step_s:
-        yield Paragraph("The usual length of a step was not known.")
-        return
-    usual = f"{step_s:.2g} s" if step_s < 10 else format_duration(step_s)
-    times = f" The stall was {facts.lost_s / step_s:.0f} times as long." if facts.lost_s else ""
-    yield Paragraph(f"A step usually took {usual} or less (95 of 100 steps).{times}")
-
-
-def _waits(facts: PostmortemFacts) -> Iterator[Part]:
-    if facts.waits is not None:
-        yield Heading("Which ranks waited for which")
-        yield Drawing(facts.waits.svg, f"Seen while it hung: {_sentence(facts.waits.sentence)}")
-
-
-def _stacks(facts: PostmortemFacts) -> Iterator[Part]:
-    yield Heading("Stacks and point of divergence")
-    if facts.stacks is None:
-        yield Paragraph(f"{DELETED} No stack is left.")
-        return
-    if not facts.stacks:
-        yield Paragraph("No stack was collected.")
-        return
-    suspects = frozenset(item.rank for item in facts.verdict.suspects)
-    yield Paragraph(find_divergence(facts.stacks, suspects))
-    for group in facts.stacks[:MAX_GROUPS]:
-        count = len(parse_ranks(group.ranks))
-        ranks = f"Rank {group.ranks}" if count == 1 else f"Ranks {clean(group.ranks, 200)}"
-        yield Paragraph(f"{ranks} ({count}), innermost frame first:")
-        yield Code(show_frames(group.frames))
-    if len(facts.stacks) > MAX_GROUPS:
-        yield Paragraph(f"{len(facts.stacks) - MAX_GROUPS} larger groups are not shown.")
 
 
 def _evidence(facts: PostmortemFacts) -> Iterator[Part]:
