@@ -149,7 +149,7 @@ def test_every_field_of_an_answer_is_described(document):
         for field, each in schema.get("properties", {}).items()
     }
     assert {field for field, text in found.items() if len(text) < 3} == set()
-    assert found["AgentView.rank_count"] == "Number of ranks that it monitors."  # its docstring
+    assert found["NodeSummary.rank_count"] == "Number of ranks that it monitors."  # its docstring
     assert found["AckView.by"] == COMMON["by"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.diagnosers import in_thread
-from tests.tower.test_api import assert_problem, recorded
+from tests.tower.test_api import assert_problem
 from watchtower.access.tokens import Scope, TokenBook
 from watchtower.api.problems import problem
 from watchtower.api.security import AccessRules
@@ -90,18 +90,6 @@ def test_many_candidates_are_not_all_listed():
 
 def test_an_empty_id_matches_no_incident(tower):
     assert asyncio.run(find_incident_id(tower, "")) is None
-
-
-def test_agents_are_listed_with_the_ranks_that_they_watch(client):
-    empty = {"items": [], "connected": 0, "silent": 0, "rank_count": 0}
-    assert client.get("/api/v1/agents").json() == empty
-    client.post("/ingest/v1/report", content=recorded("report.json"))
-    answer = client.get("/api/v1/agents").json()
-    assert (answer["connected"], answer["silent"]) == (1, 0)
-    (agent,) = answer["items"]
-    assert agent["node"] == "gpu-042"
-    assert agent["rank_count"] == answer["rank_count"] == 2
-    assert client.get("/api/v1/agents", params={"limit": 0}).status_code == 422
 
 
 def test_every_problem_has_the_title_of_what_happened(tower):

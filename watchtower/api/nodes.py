@@ -14,8 +14,7 @@ from watchtower.api.answers import Limit, WithDrills
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
 from watchtower.tower.tower import Tower
-from watchtower.views.node import AgentList, NodeList, UnwatchedList, list_unwatched, view_nodes
-from watchtower.views.node import list_agents as view_agents
+from watchtower.views.node import NodeList, UnwatchedList, list_unwatched, view_nodes
 from watchtower.wire.bounds import MAX_NAME
 
 OfJob = Annotated[str | None, Query(description="Only processes of this job.", max_length=MAX_NAME)]
@@ -43,12 +42,6 @@ def node_routes(tower: Tower) -> APIRouter:
         Every process that an agent recognizes as a rank is either a rank of a job or listed here.
         """
         return list_unwatched(tower.moment(), job, drills=drills)
-
-    @router.get("/agents", deprecated=True)
-    async def list_agents(limit: Limit = 100) -> AgentList:
-        """List the agents that report now, by node. Use /api/v1/nodes: the next release has only
-        that one."""
-        return view_agents(tower.moment(), limit)
 
     return router
 

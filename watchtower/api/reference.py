@@ -19,7 +19,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 56em; margin: 2em auto; padding: 0 1em }
 code { font: 14px ui-monospace, monospace; overflow-wrap: anywhere }
 h2 { margin: 2em 0 .2em } h3 { font-size: 1em; margin: 1.6em 0 .2em } p, ul { margin: .2em 0 }
-pre { font-size: 12px; overflow-x: auto } .old { opacity: .6 } summary { cursor: pointer }
+pre { font-size: 12px; overflow-x: auto } summary { cursor: pointer }
 """
 
 Schemas = dict[str, Any]
@@ -57,9 +57,8 @@ def _write(document: dict[str, Any]) -> Iterator[str]:
 
 def _write_operation(call: str, operation: dict[str, Any], schemas: Schemas) -> Iterator[str]:
     summary, description = operation.get("summary", ""), operation.get("description", "")
-    is_old = operation.get("deprecated", False)
-    yield f"<section{' class=old' if is_old else ''} id='{escape(operation['operationId'])}'>"
-    yield f"<h3><code>{escape(call)}</code> {escape(summary)}{' (deprecated)' if is_old else ''}"
+    yield f"<section id='{escape(operation['operationId'])}'>"
+    yield f"<h3><code>{escape(call)}</code> {escape(summary)}"
     yield f"</h3><p>{escape(description)}<ul>"
     for parameter in operation.get("parameters", ()):
         kind = _type_of(parameter.get("schema", {}), schemas)

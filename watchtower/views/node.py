@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.service.sharing import by_turns
 from watchtower.views.moment import Moment
@@ -169,54 +168,6 @@ def _view(moment: Moment, overview: NodeOverview) -> NodeSummary:
         limits=overview.limits,
         incident_count=overview.incidents,
         named_count=overview.named,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentView:
-    """One agent."""
-
-    node: str
-    silent_for_s: float
-    rank_count: int
-    """Number of ranks that it monitors."""
-    limits: list[str]
-    """Its limitations, as sentences."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentList:
-    """Connected agents, in the order of node names."""
-
-    items: list[AgentView]
-    connected: int
-    """Number of connected agents, also of those that `limit` leaves out."""
-    silent: int
-    """Number of agents that stopped reporting."""
-    rank_count: int
-    """Number of ranks that connected agents monitor."""
-
-
-def list_agents(moment: Moment, limit: int) -> AgentList:
-    """Return at most `limit` connected agents, and the numbers of all agents."""
-    now, nodes = moment.now, moment.nodes
-    connected = sorted(
-        name for name, node in nodes.items() if not moment.detector.is_silent(node.reporter, now)
-    )
-    return AgentList(
-        items=[_view_agent(name, nodes[name], now) for name in connected[:limit]],
-        connected=len(connected),
-        silent=len(nodes) - len(connected),
-        rank_count=sum(len(nodes[name].ranks) for name in connected),
-    )
-
-
-def _view_agent(name: str, node: NodeRecord, now: float) -> AgentView:
-    return AgentView(
-        node=name,
-        silent_for_s=round(now - node.seen_at, 2),
-        rank_count=len(node.ranks),
-        limits=list(node.gaps.sentences()),
     )
 
 
