@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from watchtower.incidents.calibration import Judged, calibrate
 from watchtower.incidents.incident import Ack, Feedback, Incident, Silence, SilenceKind
 from watchtower.jobs.keeper import Keeper
 from watchtower.store.values import MAX_RECALLED
@@ -14,7 +13,7 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.recording import Acknowledged, Answered, Record, Silenced, Unsilenced
 from watchtower.tower.store_writer import StoreFailedError, StoreWriter
-from watchtower.views.people import Calibration, CauseCount, Subject
+from watchtower.views.people import Calibration, Subject, count_answers, view_calibration
 from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_SILENCE_S, MAX_TEXT, check_text
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import Cause, Verdict
@@ -255,30 +254,14 @@ class Feedbacks:
 
         Incidents of drills do not count.
         """
-        return Counter((each.verdict_cause, each.right) for each in self._counted())
+        return count_answers(self._counted())
 
     def calibrate(self) -> Calibration:
         """Return how often verdicts were right. Incidents of drills do not count."""
-        counts = self.count()
-        causes = [
-            CauseCount(
-                cause=cause,
-                right_count=counts[cause, True],
-                wrong_count=counts[cause, False],
-            )
-            for cause in Cause
-            if counts[cause, True] or counts[cause, False]
-        ]
-        judged = (Judged(confidence=g.confidence, is_right=g.right) for g in self._counted())
-        return Calibration(
-            items=calibrate(judged),
-            causes=sorted(causes, key=lambda each: (-each.wrong_count, each.cause.value)),
-            right_count=sum(each.right_count for each in causes),
-            wrong_count=sum(each.wrong_count for each in causes),
-        )
+        return view_calibration(self._counted())
 
-    def _counted(self) -> Iterable[Feedback]:
-        return (each for each in self._given.values() if not is_drill(each.job))
+    def _counted(self) -> list[Feedback]:
+        return [each for each in self._given.values() if not is_drill(each.job)]
 
 
 def _check(answer: Answer, verdict: Verdict, ranks: int | None) -> None:

@@ -22,18 +22,25 @@ from watchtower.incidents.incident import IncidentKind, JobFacts
 from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.settings import Link, LinkSubject, fill_links
 from watchtower.ui.words import (
-    EvidenceShown,
-    SuspectShown,
+    list_evidence,
     list_labels,
-    show_evidence,
-    show_suspects,
+    list_suspects,
     stamp,
 )
 from watchtower.views.headline import write_headline, write_past_headline
 from watchtower.views.incident import IncidentOverview
 from watchtower.views.people import AckView, SilenceView, view_ack
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import Aftermath, Cause, KillLoss, Status, Verdict, VerdictEntry
+from watchtower.wire.verdict import (
+    Aftermath,
+    Cause,
+    Evidence,
+    KillLoss,
+    Status,
+    Suspect,
+    Verdict,
+    VerdictEntry,
+)
 from watchtower.writing.cause_names import format_cause, write_candidate
 from watchtower.writing.ranksets import name_ranks, parse_ranks
 from watchtower.writing.text import capitalise, format_count, format_percent
@@ -131,7 +138,6 @@ class IncidentShown:
     about: list[str]
     """"slurm 48213", "alice", "64 nodes", "512 ranks"."""
     stalled_at: str | None
-    opened_at: str
     closed_at: str | None
     stalled_for_s: float
     """Of an incident that is over."""
@@ -147,7 +153,7 @@ class IncidentShown:
     confidence: float | None
     """Null if the cause is not known."""
     doubts: list[str]
-    suspects: list[SuspectShown]
+    suspects: list[Suspect]
     all_suspects: str
     """"ranks 0-7", if more than one."""
     waiting: int
@@ -155,12 +161,11 @@ class IncidentShown:
     call: str
     shared: str
     """"12 other jobs hang on the same mount nfs1:/data", or empty."""
-    outage: str | None
     steps: list[str]
     commands: list[Command]
     kill: KillLoss | None
     step: int | None
-    evidence: list[EvidenceShown]
+    evidence: list[Evidence]
     not_known: list[str]
     more_not_known: int
     """Things that are not known and not shown."""
@@ -202,7 +207,6 @@ def show_incident(
         is_acked=incident.ack is not None,
         about=list_facts(facts),
         stalled_at=stamp(overview.stalled_at),
-        opened_at=stamp(incident.opened_at) or "",
         closed_at=stamp(incident.closed_at),
         stalled_for_s=verdict.stalled_for_s,
         diagnosed_at=verdict.diagnosed_at,
@@ -213,7 +217,7 @@ def show_incident(
         runbook=links.cause(verdict.cause.value) if verdict.cause else "",
         confidence=None if verdict.cause in (None, Cause.UNKNOWN) else verdict.confidence,
         doubts=[doubt.text for doubt in verdict.doubts[:MAX_LINES]],
-        suspects=show_suspects(verdict),
+        suspects=list_suspects(verdict),
         all_suspects=name_ranks(each.rank for each in verdict.suspects)
         if len(verdict.suspects) > 1
         else "",
@@ -221,12 +225,11 @@ def show_incident(
         waiting_ranks=verdict.waiting,
         call=_write_call(alert, is_over=overview.is_over),
         shared=_write_shared(verdict),
-        outage=incident.identity.outage or None,
         steps=list(steps[:MAX_STEPS]),
         commands=commands,
         kill=find_loss(alert, now),
         step=verdict.step,
-        evidence=show_evidence(verdict),
+        evidence=list_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
         alternatives=[write_candidate(each) for each in verdict.alternatives[:MAX_LINES]],

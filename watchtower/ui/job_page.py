@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watchtower.ui.words import (
-    EvidenceShown,
-    SuspectShown,
     format_step_time,
-    show_evidence,
-    show_suspects,
+    list_evidence,
+    list_suspects,
     stamp,
 )
 from watchtower.views.fleet import FleetJob
@@ -18,7 +16,7 @@ from watchtower.views.incident import IncidentSummary
 from watchtower.views.job import JobOverview, NodeOfJob
 from watchtower.views.node import UnwatchedList
 from watchtower.views.people import SilenceView
-from watchtower.wire.verdict import Progress, Status, Verdict
+from watchtower.wire.verdict import Evidence, Progress, Status, Suspect, Verdict
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import count_ranks, format_count
 
@@ -79,8 +77,8 @@ class JobShown:
     hung_at: str | None
     hung_because: str
     silence: SilenceView | None
-    suspects: list[SuspectShown]
-    evidence: list[EvidenceShown]
+    suspects: list[Suspect]
+    evidence: list[Evidence]
     doubts: list[str]
     not_known: list[str]
     steps: list[str]
@@ -117,8 +115,8 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         hung_at=stamp(overview.hung_at),
         hung_because=overview.hung_because,
         silence=overview.silence,
-        suspects=show_suspects(verdict) if has_verdict else [],
-        evidence=show_evidence(verdict) if has_verdict else [],
+        suspects=list_suspects(verdict) if has_verdict else [],
+        evidence=list_evidence(verdict) if has_verdict else [],
         doubts=[doubt.text for doubt in verdict.doubts] if has_verdict else [],
         not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
         steps=list(verdict.next_steps) if has_verdict else [],

@@ -28,19 +28,11 @@ from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
 from watchtower.views.incident import IncidentOverview, SimilarList, view_series
 from watchtower.views.job import JobOverview, view_steps
-from watchtower.views.people import FeedbackView, view_feedback
+from watchtower.views.people import view_feedback
 from watchtower.wire.verdict import Cause
 
 SHOWN = 5
 """Earlier incidents on the page. The API lists more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackShown:
-    """The answer of a person, and the choices of the form."""
-
-    given: FeedbackView | None
-    causes: list[str]
 
 
 async def collect_earlier(tower: Tower, overview: IncidentOverview) -> SimilarList | None:
@@ -49,13 +41,13 @@ async def collect_earlier(tower: Tower, overview: IncidentOverview) -> SimilarLi
     return found if found is not None and (found.items or found.node_counts) else None
 
 
-async def collect_feedback(tower: Tower, overview: IncidentOverview) -> FeedbackShown:
+async def collect_feedback(tower: Tower, overview: IncidentOverview) -> dict[str, Any]:
     """Return what a person answered about the verdict, and the causes to choose from."""
     given = tower.feedback.find(overview.incident.id)
-    return FeedbackShown(
-        given=view_feedback(given) if given else None,
-        causes=[cause.value for cause in Cause if cause is not Cause.UNKNOWN],
-    )
+    return {
+        "given": view_feedback(given) if given else None,
+        "causes": [cause.value for cause in Cause if cause is not Cause.UNKNOWN],
+    }
 
 
 MARKED = 8

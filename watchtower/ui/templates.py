@@ -20,10 +20,13 @@ from starlette.routing import Route
 from watchtower.ui.words import (
     cut_set,
     describe_job,
+    describe_process,
     find_job_tone,
     find_tone,
+    find_weight,
     format_name,
     name_frame,
+    name_source,
     name_state,
     stamp,
     write_pace,
@@ -121,6 +124,9 @@ def make_environment() -> Environment:
         "rank_set": cut_set,
         "rank_state": STATE_WORDS.__getitem__,
         "frame": name_frame,
+        "process": describe_process,
+        "source": name_source,
+        "weight": find_weight,
         "segment": quote_segment,
         "graph": mark_graph,
     }

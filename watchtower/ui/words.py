@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from watchtower.evidence.frames import last_component, name_line
@@ -108,63 +107,34 @@ MAX_EVIDENCE = 24
 """Lines of evidence, strongest first: more than any verdict has today."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuspectShown:
-    """One accused rank."""
-
-    rank: int
-    node: str
-    about: str
-    """"GPU 5, pid 4711"."""
-    where: str
-    why: str
+def list_suspects(verdict: Verdict) -> list[Suspect]:
+    """Return the accused ranks that are shown one by one."""
+    return list(verdict.suspects[:MAX_SUSPECTS])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceShown:
-    """One observation."""
-
-    source: str
-    text: str
-    ranks: str
-    """Rank set; empty if it is one rank, which the text names."""
-    weight: int
-    """0 to 100, for a bar; 0 without a weight."""
-
-
-def show_suspects(verdict: Verdict) -> list[SuspectShown]:
-    """Return the accused ranks."""
-    return [_show_suspect(each) for each in verdict.suspects[:MAX_SUSPECTS]]
-
-
-def _show_suspect(suspect: Suspect) -> SuspectShown:
+def describe_process(suspect: Suspect) -> str:
+    """Return "GPU 5, pid 4711"; empty if neither is known."""
     about = [
         "" if suspect.gpu is None else f"GPU {suspect.gpu}",
         "" if suspect.pid is None else f"pid {suspect.pid}",
     ]
-    return SuspectShown(
-        rank=suspect.rank,
-        node=suspect.node,
-        about=", ".join(filter(None, about)),
-        where=suspect.where or "",
-        why=suspect.why,
-    )
+    return ", ".join(filter(None, about))
 
 
-def show_evidence(verdict: Verdict) -> list[EvidenceShown]:
+def list_evidence(verdict: Verdict) -> list[Evidence]:
     """Return the evidence that has a text, the strongest first."""
     known = sorted((each for each in verdict.evidence if each.text), key=lambda each: -each.weight)
-    return [_show_evidence(each) for each in known[:MAX_EVIDENCE]]
+    return known[:MAX_EVIDENCE]
 
 
-def _show_evidence(evidence: Evidence) -> EvidenceShown:
-    weight = min(max(evidence.weight, 0.0), 1.0)
-    return EvidenceShown(
-        source=SOURCES.get(evidence.source, evidence.source),
-        text=evidence.text,
-        ranks="" if evidence.ranks.isdigit() else evidence.ranks,
-        weight=round(weight * 100),
-    )
+def name_source(evidence: Evidence) -> str:
+    """Return the source of an observation in words."""
+    return SOURCES.get(evidence.source, evidence.source)
+
+
+def find_weight(evidence: Evidence) -> int:
+    """Return the weight of an observation, 0 to 100, for a bar; 0 without a weight."""
+    return round(min(max(evidence.weight, 0.0), 1.0) * 100)
 
 
 SHOWN_SET = 60

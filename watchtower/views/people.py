@@ -1,10 +1,13 @@
-"""What people did, as they are shown: acknowledgements, silences, answers about verdicts."""
+"""What people did, as they are shown: acknowledgements, silences, answers about verdicts, and how
+often verdicts were right by these answers.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watchtower.incidents.calibration import Band
 from watchtower.incidents.incident import Ack, Feedback, Incident, Silence, SilenceKind
 from watchtower.jobs.keeper import Keeper
 from watchtower.wire.verdict import Cause
@@ -99,6 +102,43 @@ class FeedbackView:
     """Its confidence."""
 
 
+def view_feedback(given: Feedback) -> FeedbackView:
+    """Return an answer as the API returns it."""
+    return FeedbackView(
+        at=rfc3339(given.at),
+        right=given.right,
+        rank=given.rank,
+        cause=given.cause,
+        by=given.by,
+        note=given.note,
+        verdict_cause=given.verdict_cause,
+        confidence=given.confidence,
+    )
+
+
+BANDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Lowest confidence of each band. Below 0.5 a verdict names no cause, so that is one band."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Verdicts of similar confidence."""
+
+    confidence_from: float
+    """Lowest confidence of these verdicts."""
+    confidence_to: float
+    """Not included, except in the last band."""
+    right_count: int
+    """Number of right verdicts."""
+    wrong_count: int
+    """Number of wrong verdicts."""
+    mean_confidence: float | None
+    """Of these verdicts; null without one."""
+    right_share: float | None
+    """Share of these verdicts that were right, 0 to 1; null without one. If confidence means what
+    it says, it is near `mean_confidence`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
     """How often verdicts with one cause were right."""
@@ -124,15 +164,46 @@ class Calibration:
     """Number of wrong verdicts."""
 
 
-def view_feedback(given: Feedback) -> FeedbackView:
-    """Return an answer as the API returns it."""
-    return FeedbackView(
-        at=rfc3339(given.at),
-        right=given.right,
-        rank=given.rank,
-        cause=given.cause,
-        by=given.by,
-        note=given.note,
-        verdict_cause=given.verdict_cause,
-        confidence=given.confidence,
+def count_answers(given: Iterable[Feedback]) -> Counter[tuple[Cause, bool]]:
+    """Return the number of answers by cause of the verdict, and by whether it was right."""
+    return Counter((each.verdict_cause, each.right) for each in given)
+
+
+def view_calibration(given: Sequence[Feedback]) -> Calibration:
+    """Return how often verdicts were right, as these answers show it."""
+    counts = count_answers(given)
+    causes = [
+        CauseCount(cause=cause, right_count=counts[cause, True], wrong_count=counts[cause, False])
+        for cause in Cause
+        if counts[cause, True] or counts[cause, False]
+    ]
+    return Calibration(
+        items=count_bands(given),
+        causes=sorted(causes, key=lambda each: (-each.wrong_count, each.cause.value)),
+        right_count=sum(each.right_count for each in causes),
+        wrong_count=sum(each.wrong_count for each in causes),
+    )
+
+
+def count_bands(judged: Iterable[Feedback]) -> list[Band]:
+    """Return all bands, from the lowest confidence to the highest."""
+    members: list[list[Feedback]] = [[] for _ in BANDS]
+    for each in judged:
+        members[max(number for number, low in enumerate(BANDS) if each.confidence >= low)].append(
+            each
+        )
+    ends = (*BANDS[1:], 1.0)
+    return [_count(low, end, found) for low, end, found in zip(BANDS, ends, members, strict=True)]
+
+
+def _count(low: float, end: float, judged: Sequence[Feedback]) -> Band:
+    right, number = sum(each.right for each in judged), len(judged)
+    mean = sum(each.confidence for each in judged) / number if number else None
+    return Band(
+        confidence_from=low,
+        confidence_to=end,
+        right_count=right,
+        wrong_count=number - right,
+        mean_confidence=None if mean is None else round(mean, 3),
+        right_share=round(right / number, 3) if number else None,
     )
