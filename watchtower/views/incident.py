@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 from watchtower.incidents.incident import Incident, IncidentKind, StackGroup
 from watchtower.incidents.similar import Likeness
@@ -31,22 +31,16 @@ from watchtower.writing.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentSummary:
-    """An incident in a list."""
+class IncidentHead:
+    """What every answer about an incident has."""
 
     id: str
     job: str
     generation: int
     status: Status
-    cause: Cause | None
-    suspect_ranks: str
-    """Rank set, such as "0-6,8"."""
-    summary: str
     opened_at: str
     closed_at: str | None
     ack: AckView | None
-    shared_cause: SharedCause | None
-    """Cause that other incidents may share; null if none is known."""
     shadow: bool
     """Whether no alert is sent, because the tower or the cause is in shadow mode."""
     silence: SilenceView | None
@@ -54,6 +48,18 @@ class IncidentSummary:
     outage: str | None
     """Id of the first incident of its outage; null without a shared cause. Incidents with the same
     one belong together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentSummary(IncidentHead):
+    """An incident in a list."""
+
+    cause: Cause | None
+    suspect_ranks: str
+    """Rank set, such as "0-6,8"."""
+    summary: str
+    shared_cause: SharedCause | None
+    """Cause that other incidents may share; null if none is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +84,9 @@ class VerdictEntryView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentDetail:
+class IncidentDetail(IncidentHead):
     """An incident with its verdict and its stacks."""
 
-    id: str
-    job: str
-    generation: int
-    status: Status
-    opened_at: str
-    closed_at: str | None
-    ack: AckView | None
-    shadow: bool
-    """As in `IncidentSummary`."""
-    silence: SilenceView | None
-    """As in `IncidentSummary`."""
-    outage: str | None
-    """As in `IncidentSummary`."""
     verdict: VerdictView
     verdicts: list[VerdictEntryView]
     """All verdicts with their times, oldest first."""
@@ -110,23 +103,32 @@ def _view_silence(moment: Moment, incident: Incident) -> SilenceView | None:
     return view_silence(silence) if silence else None
 
 
-def summarize_incident(moment: Moment, incident: Incident) -> IncidentSummary:
-    """Return an incident in a list."""
-    return IncidentSummary(
+def _view_head(moment: Moment, incident: Incident) -> dict[str, Any]:
+    """Return the fields of `IncidentHead`."""
+    head = IncidentHead(
         id=incident.id,
         job=incident.job,
         generation=incident.generation,
         status=incident.status,
-        cause=incident.verdict.cause,
-        suspect_ranks=format_ranks(suspect.rank for suspect in incident.verdict.suspects),
-        summary=incident.verdict.summary,
         opened_at=rfc3339(incident.opened_at),
         closed_at=_when(incident.closed_at),
         ack=view_ack(incident.ack) if incident.ack else None,
-        shared_cause=incident.verdict.shared_cause,
         shadow=incident.shadow,
         silence=_view_silence(moment, incident),
         outage=incident.identity.outage or None,
+    )
+    return {each.name: getattr(head, each.name) for each in fields(head)}
+
+
+def summarize_incident(moment: Moment, incident: Incident) -> IncidentSummary:
+    """Return an incident in a list."""
+    verdict = incident.verdict
+    return IncidentSummary(
+        **_view_head(moment, incident),
+        cause=verdict.cause,
+        suspect_ranks=format_ranks(suspect.rank for suspect in verdict.suspects),
+        summary=verdict.summary,
+        shared_cause=verdict.shared_cause,
     )
 
 
@@ -140,16 +142,7 @@ def view_incident(
 ) -> IncidentDetail:
     """Return an incident with its verdict and what was read of it."""
     return IncidentDetail(
-        id=incident.id,
-        job=incident.job,
-        generation=incident.generation,
-        status=incident.status,
-        opened_at=rfc3339(incident.opened_at),
-        closed_at=_when(incident.closed_at),
-        ack=view_ack(incident.ack) if incident.ack else None,
-        shadow=incident.shadow,
-        silence=_view_silence(moment, incident),
-        outage=incident.identity.outage or None,
+        **_view_head(moment, incident),
         verdict=view_verdict(verdict_of(moment, incident)),
         verdicts=[_view_entry(entry) for entry in incident.verdicts],
         stacks=stacks,
@@ -422,7 +415,7 @@ def view_similar(incident: Incident, likeness: Likeness) -> SimilarIncident:
         suspect_ranks=format_ranks(suspect.rank for suspect in verdict.suspects),
         summary=verdict.summary,
         opened_at=rfc3339(incident.opened_at),
-        closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
+        closed_at=_when(incident.closed_at),
         same_nodes=list(likeness.nodes),
         same_lines=list(likeness.lines),
         same_cause=likeness.cause,
