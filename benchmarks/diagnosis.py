@@ -137,11 +137,11 @@ def measure_parts(name: str) -> list[tuple[str, float, float]]:
     fleet = _fleet_of(case)
     sent = [SentBatch(batch, body) for batch, body in zip(batches, bodies, strict=True)]
     part("take them in", lambda: [fleet.take_dumps(each, NOW) for each in sent])
-    gen, detector = fleet.jobs[case.job].generation, Detector(Policy())
+    attempt, detector = fleet.jobs[case.job].attempt, Detector(Policy())
     stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
     inputs = part(
         "hold the evidence still",
-        lambda: collect_case_inputs(gen, fleet.nodes, detector, stall, None, NOW),
+        lambda: collect_case_inputs(attempt, fleet.nodes, detector, stall, None, NOW),
     )
     parts, held = part("split the case", lambda: split_case(inputs))
     limits = limits_for(layout.size)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from watchtower.diagnoser import messages, process
-from watchtower.jobs import attempt
+from watchtower.jobs import judgement
 from watchtower.jobs.effects import DiagnosisWanted, StatusChanged
 from watchtower.tower import diagnosis_runner, effects, tower
 from watchtower.wire.verdict import Status
@@ -89,7 +89,7 @@ def watch_tower(folder: str) -> Marks:
         if isinstance(effect, StatusChanged) and effect.after in (Status.SUSPECT, Status.HUNG):
             marks.note(effect.after.value)
         if isinstance(effect, DiagnosisWanted):
-            context = keeper.watched.context
+            context = keeper.judged.context
             marks.note(
                 "diagnosis due", f"{context.dumps_have} of {context.dumps_want} ranks dumped"
             )
@@ -108,11 +108,11 @@ def watch_tower(folder: str) -> Marks:
 
     marks.after(effects.Effects, "_perform", note_effect)
     marks.after(tower.Tower, "take_dumps", note_dumps)
-    marks.around(attempt.Attempt, "collect_case", "turn of the diagnosis", "evidence collected")
+    marks.around(judgement.Judgement, "collect_case", "turn of the diagnosis", "evidence collected")
     marks.around(diagnosis_runner, "split_case", "", "case split")
     marks.around(process.DiagnoserProcess, "_write", "request encoded", "request written")
     marks.around(process.DiagnoserProcess, "ask", "", "answer read")
-    marks.around(attempt.Attempt, "take_diagnosis", "diagnosis adopted", "")
+    marks.around(judgement.Judgement, "take_diagnosis", "diagnosis adopted", "")
     os.environ[FOLDER] = folder
     plain = subprocess.Popen
 

@@ -217,7 +217,7 @@ async def _wait_for_verdict(tower: Tower, job: str) -> str:
     until = time.monotonic() + DIAGNOSED_WITHIN_S
     while time.monotonic() < until:
         await asyncio.sleep(0.005)
-        live = tower.fleet.jobs[job].watched
+        live = tower.fleet.jobs[job].judged
         diagnosis = live.watch.diagnosis
         if diagnosis is not None and diagnosis.suspects and not live.is_diagnosing:
             return f"{diagnosis.cause.value} of {[each.rank for each in diagnosis.suspects]}"

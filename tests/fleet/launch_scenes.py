@@ -107,7 +107,7 @@ class Sim:
     def jobs(self) -> dict[str, set[tuple[str, int]]]:
         """Return the node and pid of every rank, by job."""
         return {
-            label: {record.key[:2] for record in job.generation.ranks.values()}
+            label: {record.key[:2] for record in job.attempt.ranks.values()}
             for label, job in self.fleet.jobs.items()
         }
 

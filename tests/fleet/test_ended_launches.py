@@ -47,9 +47,9 @@ def test_the_dead_ranks_of_a_start_that_failed_are_not_of_the_job_that_lives(sim
     if "more" in name:
         sim.run(first, ENDED_STARTS[name], seconds=seconds)
     sim.run(first, replace(ENDED_STARTS[name], ended=True), seconds=3)
-    generation = sim.fleet.jobs["mine"].generation
+    attempt = sim.fleet.jobs["mine"].attempt
     assert sim.jobs() == {"mine": processes(first)}
-    assert (generation.world_size, len(generation.rivals)) == (4, 0)
+    assert (attempt.world_size, len(attempt.rivals)) == (4, 0)
 
 
 def test_a_restarted_twin_that_dies_before_its_first_report_is_an_attempt_of_the_twin(sim):
@@ -84,9 +84,9 @@ def test_ended_processes_without_a_rank_do_not_make_reports_slow(sim):
 def test_a_second_claim_is_forgotten_as_soon_as_it_ends(sim):
     beside = replace(A, pid=9000, ranks=(2,), launched=False, beat=None, at="", network="")
     sim.run(A, beside, seconds=3)
-    assert len(sim.fleet.jobs["mine"].generation.rivals) == 1
+    assert len(sim.fleet.jobs["mine"].attempt.rivals) == 1
     sim.run(A)
-    assert sim.fleet.jobs["mine"].generation.rivals == {}
+    assert sim.fleet.jobs["mine"].attempt.rivals == {}
     assert sim.fleet.nodes["n0"].unwatched == ()
 
 

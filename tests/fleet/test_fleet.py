@@ -1,4 +1,4 @@
-"""The fleet maps processes to ranks and generations."""
+"""The fleet maps processes to ranks and attempts."""
 
 from dataclasses import replace
 
@@ -22,12 +22,12 @@ def a_rank(rank=0, pid=10, **changes) -> RankVitals:
     return replace(vitals, **changes)
 
 
-def test_the_first_report_begins_generation_one():
+def test_the_first_report_begins_attempt_one():
     world = World()
     world.report()
-    assert world.gen.number == 1
-    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
-    assert world.gen.world_size == 4
+    assert world.attempt.number == 1
+    assert sorted(world.attempt.ranks) == [0, 1, 2, 3]
+    assert world.attempt.world_size == 4
 
 
 def test_a_late_report_does_not_make_a_death_later():
@@ -40,10 +40,10 @@ def test_a_late_report_does_not_make_a_death_later():
     fleet.take_report(a_report("n0", dead, living[1]), 103.1)
     dead = replace(dead, ended=Ending(kind=EndingKind.EXIT, code=3, age_s=3.1))
     fleet.take_report(a_report("n0", dead, living[1]), 104.9)
-    assert fleet.jobs[JOB].generation.ranks[0].ended_at == pytest.approx(101.0)
+    assert fleet.jobs[JOB].attempt.ranks[0].ended_at == pytest.approx(101.0)
 
 
-def test_ranks_that_come_back_as_new_processes_begin_a_generation():
+def test_ranks_that_come_back_as_new_processes_begin_an_attempt():
     world = World()
     world.step(3)
     for rank in range(4):
@@ -51,12 +51,12 @@ def test_ranks_that_come_back_as_new_processes_begin_a_generation():
     world.report(2)
     world.launch(pids_from=500)
     world.report()
-    assert world.gen.number == 2
-    assert {r.key.pid for r in world.gen.ranks.values()} == {500, 501, 502, 503}
-    assert world.gen.step() == -1
+    assert world.attempt.number == 2
+    assert {r.key.pid for r in world.attempt.ranks.values()} == {500, 501, 502, 503}
+    assert world.attempt.step() == -1
 
 
-def test_late_reports_of_an_old_generation_do_not_change_the_new_one():
+def test_late_reports_of_an_old_attempt_do_not_change_the_new_one():
     world = World()
     world.step(3)
     old = world.ranks
@@ -67,33 +67,33 @@ def test_late_reports_of_an_old_generation_do_not_change_the_new_one():
     world.report()
     world.ranks |= {100 + r: replace(rank) for r, rank in old.items()}
     world.report(3)
-    assert world.gen.number == 2
-    assert all(r.is_live for r in world.gen.ranks.values())
+    assert world.attempt.number == 2
+    assert all(r.is_live for r in world.attempt.ranks.values())
 
 
-def test_one_restarted_node_begins_the_generation_and_the_others_follow():
+def test_one_restarted_node_begins_the_attempt_and_the_others_follow():
     world = World()
     world.step(3)
     for rank in (0, 1):
         world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
     world.report()
-    assert world.gen.number == 2
-    assert sorted(world.gen.ranks) == [0, 1]
+    assert world.attempt.number == 2
+    assert sorted(world.attempt.ranks) == [0, 1]
     for rank in (2, 3):
         world.ranks[rank] = replace(world.ranks[rank], pid=900 + rank, step=-1)
     world.report()
-    assert world.gen.number == 2
-    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+    assert world.attempt.number == 2
+    assert sorted(world.attempt.ranks) == [0, 1, 2, 3]
 
 
 def test_a_second_process_with_a_taken_rank_is_a_rival_not_a_restart():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.take_report(a_report("n1", a_rank(0, 77)), 1.5)
-    gen = fleet.jobs[JOB].generation
-    assert gen.number == 1
-    assert gen.ranks[0].key.pid == 10
-    assert [key.pid for key in gen.rivals] == [77]
+    attempt = fleet.jobs[JOB].attempt
+    assert attempt.number == 1
+    assert attempt.ranks[0].key.pid == 10
+    assert [key.pid for key in attempt.rivals] == [77]
 
 
 GONE = ProcessId(pid=10, start_time=10)
@@ -105,10 +105,10 @@ def test_a_rank_no_longer_reported_ends_when_its_agent_sees_that_its_process_is_
     assert fleet.nodes["n0"].missing == ()
     for now in (3.0, 100.0):
         fleet.take_report(a_report("n0", a_rank(1, 11)), now)
-        assert fleet.jobs[JOB].generation.ranks[0].is_live
+        assert fleet.jobs[JOB].attempt.ranks[0].is_live
         assert fleet.nodes["n0"].missing == (GONE,)
     fleet.take_report(replace(a_report("n0", a_rank(1, 11)), gone=(GONE,)), 101.0)
-    record = fleet.jobs[JOB].generation.ranks[0]
+    record = fleet.jobs[JOB].attempt.ranks[0]
     assert record.vitals.ended is not None
     assert (record.vitals.ended.kind, record.ended_at) == (EndingKind.UNKNOWN, 101.0)
     assert fleet.nodes["n0"].missing == ()
@@ -119,7 +119,7 @@ def test_no_agent_ends_by_an_answer_a_process_that_another_one_has_just_reported
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     other = replace(a_report("n0"), agent_id="intruder", gone=(GONE,))
     fleet.take_report(other, 2.0)
-    assert fleet.jobs[JOB].generation.ranks[0].is_live
+    assert fleet.jobs[JOB].attempt.ranks[0].is_live
 
 
 def test_if_too_many_ranks_are_missing_the_agent_is_asked_about_each_in_turn():
@@ -151,21 +151,21 @@ def test_a_rank_that_is_reported_again_was_only_out_of_reach():
     for now in (3.0, 9.0):
         fleet.take_report(a_report("n0", a_rank(1, 11)), now)
     fleet.take_report(a_report("n0", a_rank(0, 10), a_rank(1, 11)), 10.0)
-    assert fleet.jobs[JOB].generation.number == 1
-    assert fleet.jobs[JOB].generation.ranks[0].is_live
+    assert fleet.jobs[JOB].attempt.number == 1
+    assert fleet.jobs[JOB].attempt.ranks[0].is_live
 
 
-def test_one_replaced_rank_takes_the_others_that_step_into_the_new_generation():
+def test_one_replaced_rank_takes_the_others_that_step_into_the_new_attempt():
     world = World()
     world.step(5)
     world.end(3, EndingKind.SIGNAL, 9)
     world.report(1)
     world.ranks[3] = replace(world.ranks[3], pid=903, ended=None, step=-1, beat_at=world.now)
     world.report()
-    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [3])
+    assert (world.attempt.number, sorted(world.attempt.ranks)) == (2, [3])
     world.step(1)
-    assert (world.gen.number, sorted(world.gen.ranks)) == (2, [0, 1, 2, 3])
-    assert all(record.is_live for record in world.gen.ranks.values())
+    assert (world.attempt.number, sorted(world.attempt.ranks)) == (2, [0, 1, 2, 3])
+    assert all(record.is_live for record in world.attempt.ranks.values())
 
 
 def test_a_process_with_the_environment_of_a_dead_rank_is_not_a_restart():
@@ -175,9 +175,9 @@ def test_a_process_with_the_environment_of_a_dead_rank_is_not_a_restart():
     tool = replace(world.ranks[2], rank=3, pid=999, has_page=False)
     world.ranks[99] = tool
     world.report(3)
-    assert world.gen.number == 1
-    assert not world.gen.ranks[3].is_live
-    assert [key.pid for key in world.gen.rivals] == [999]
+    assert world.attempt.number == 1
+    assert not world.attempt.ranks[3].is_live
+    assert [key.pid for key in world.attempt.rivals] == [999]
 
 
 def test_for_a_new_tower_the_process_with_a_heartbeat_page_is_the_rank():
@@ -185,7 +185,7 @@ def test_for_a_new_tower_the_process_with_a_heartbeat_page_is_the_rank():
     page = Beat(step=5, age_s=1.0)
     tool, rank = a_rank(0, 90), a_rank(0, 10, beat=page)
     fleet.take_report(a_report("n0", tool, rank), 1.0)
-    assert fleet.jobs[JOB].generation.ranks[0].key.pid == 10
+    assert fleet.jobs[JOB].attempt.ranks[0].key.pid == 10
 
 
 def test_a_rank_with_a_page_replaces_a_process_left_over_from_an_earlier_run():
@@ -194,18 +194,18 @@ def test_a_rank_with_a_page_replaces_a_process_left_over_from_an_earlier_run():
     fleet.take_report(a_report("n0", orphan), 1.0)
     first, second = a_rank(0, 20), a_rank(1, 21)
     fleet.take_report(a_report("n0", orphan, first, second), 2.0)
-    gen = fleet.jobs[JOB].generation
-    assert (gen.ranks[1].key.pid, [key.pid for key in gen.rivals]) == (10, [21])
+    attempt = fleet.jobs[JOB].attempt
+    assert (attempt.ranks[1].key.pid, [key.pid for key in attempt.rivals]) == (10, [21])
     for now in (3.0, 4.0):
         page = Beat(step=0, age_s=0.1)
         ranks = replace(first, beat=page), replace(second, beat=page)
         fleet.take_report(a_report("n0", orphan, *ranks), now)
-        assert {rank: record.key.pid for rank, record in gen.ranks.items()} == {0: 20, 1: 21}
-        assert [key.pid for key in gen.rivals] == [10]
-    assert (fleet.jobs[JOB].generation is gen, fleet.rank_count) == (True, 2)
+        assert {rank: record.key.pid for rank, record in attempt.ranks.items()} == {0: 20, 1: 21}
+        assert [key.pid for key in attempt.rivals] == [10]
+    assert (fleet.jobs[JOB].attempt is attempt, fleet.rank_count) == (True, 2)
 
 
-def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_generation():
+def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_attempt():
     world = World()
     world.launch(pids_from=100, absent=frozenset({1, 2, 3}))
     world.report()
@@ -215,8 +215,8 @@ def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_generation()
     world.launch(pids_from=100)
     world.ranks[0] = crashed
     world.report(1)
-    assert world.gen.number == 1
-    assert sorted(world.gen.ranks) == [0, 1, 2, 3]
+    assert world.attempt.number == 1
+    assert sorted(world.attempt.ranks) == [0, 1, 2, 3]
 
 
 def test_a_batch_that_arrives_twice_is_one_dump():
@@ -236,7 +236,7 @@ def test_a_batch_that_arrives_twice_is_one_dump():
     )
     assert fleet.take_dumps(as_sent(batch), 5.0) == [dump]
     assert fleet.take_dumps(as_sent(batch), 6.0) == []
-    assert len(fleet.jobs[JOB].generation.ranks[0].dumps) == 1
+    assert len(fleet.jobs[JOB].attempt.ranks[0].dumps) == 1
 
 
 def test_a_node_that_goes_by_another_name_has_the_same_ranks():
@@ -245,10 +245,10 @@ def test_a_node_that_goes_by_another_name_has_the_same_ranks():
     for rank in world.ranks.values():
         rank.node = "renamed"
     world.report(20)
-    assert world.gen.number == 1
-    assert {r.key.node for r in world.gen.ranks.values()} == {"renamed"}
-    assert len(world.gen.ranks) == 4
-    assert world.gen.rivals == {}
+    assert world.attempt.number == 1
+    assert {r.key.node for r in world.attempt.ranks.values()} == {"renamed"}
+    assert len(world.attempt.ranks) == 4
+    assert world.attempt.rivals == {}
 
 
 def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
@@ -267,7 +267,7 @@ def test_an_agent_that_dies_beside_another_of_its_name_ends_no_rank():
     for now in range(10, 60):
         report("b", now, gone)
         assert fleet.nodes["n0"].missing == ()
-    assert fleet.jobs["job-of-a"].generation.ranks[0].is_live
+    assert fleet.jobs["job-of-a"].attempt.ranks[0].is_live
 
 
 def test_a_restarted_agent_is_not_a_second_agent():
@@ -287,12 +287,12 @@ def test_a_job_that_ended_before_the_tower_started_is_not_watched():
     assert world.fleet.jobs == {}
 
 
-def test_a_dropped_job_continues_to_count_its_generations():
+def test_a_dropped_job_continues_to_count_its_attempts():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.forget(JOB)
     fleet.take_report(a_report("n0", a_rank(0, 11)), 2.0)
-    assert fleet.jobs[JOB].generation.number == 2
+    assert fleet.jobs[JOB].attempt.number == 2
 
 
 def test_dumps_go_to_the_very_process_they_were_taken_of():
@@ -315,7 +315,7 @@ def test_dumps_go_to_the_very_process_they_were_taken_of():
 
     assert fleet.take_dumps(as_sent(batch(10)), 5.0)
     assert not fleet.take_dumps(as_sent(batch(99)), 5.0)
-    dumps = fleet.jobs[JOB].generation.ranks[0].dumps
+    dumps = fleet.jobs[JOB].attempt.ranks[0].dumps
     assert [at for at, _ in dumps] == [4.5]
     assert not fleet.take_dumps(as_sent(replace(batch(10), job="other")), 5.0)
 
@@ -334,7 +334,7 @@ def test_nodes_that_were_invented_do_not_keep_a_real_one_out():
         fleet.take_report(a_report(f"invented-{number}"), 1.0 + number / 1000)
         fleet.take_report(a_report("idle"), 1.0 + number / 1000)
     fleet.take_report(a_report("n1", a_rank(1, 11)), 2.0)
-    assert set(fleet.jobs[JOB].generation.ranks) == {0, 1}
+    assert set(fleet.jobs[JOB].attempt.ranks) == {0, 1}
     assert {"n0", "n1", "idle"} < fleet.nodes.keys()
     assert len(fleet.nodes) == 100
 
@@ -344,7 +344,7 @@ def test_a_job_beyond_the_limit_is_skipped_and_hides_no_other_job():
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     fleet.take_report(a_report("n0", a_rank(0, 12, job="other"), a_rank(0, 10)), 2.0)
     assert list(fleet.jobs) == [JOB]
-    assert fleet.jobs[JOB].generation.ranks[0].seen_at == 2.0
+    assert fleet.jobs[JOB].attempt.ranks[0].seen_at == 2.0
     (skipped,) = fleet.nodes["n0"].unwatched
     assert (skipped.reason, skipped.count, skipped.pids) == ("over_limit", 1, (12,))
 
@@ -364,7 +364,7 @@ def test_the_first_beat_is_not_a_step_time():
     for rank in world.ranks.values():
         rank.step, rank.advanced, rank.interval_s = 0, 1, 0.0
     world.report()
-    assert list(world.gen.pace("").plain) == []
+    assert list(world.attempt.pace("").plain) == []
 
 
 def test_an_unchanged_report_has_the_same_effect_as_one_that_is_decided():
@@ -383,8 +383,8 @@ def test_an_unchanged_report_has_the_same_effect_as_one_that_is_decided():
             fleet.take_report(a_report("n0", *ranks), 100.0 + second)
         for node in decided.nodes.values():
             node.forget_processes()
-        generations = [fleet.jobs[JOB].generation for fleet in (usual, decided)]
-        assert generations[0] == generations[1], second
+        attempts = [fleet.jobs[JOB].attempt for fleet in (usual, decided)]
+        assert attempts[0] == attempts[1], second
         assert usual.nodes["n0"].ranks == decided.nodes["n0"].ranks
 
 

@@ -7,9 +7,9 @@ import pytest
 from tests.diagnosis.builders import a_stack, as_sent, case_of
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.attempt import MAX_RIVALS, MIN_MISSING
 from watchtower.jobs.case_inputs import collect_case_inputs
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import MAX_RIVALS, MIN_MISSING
 from watchtower.jobs.keeper import MIN_RETIRED, REFILL_S
 from watchtower.jobs.pace import Pauses
 from watchtower.policy import Policy
@@ -53,7 +53,7 @@ def fleet() -> Fleet:
 
 
 def count_ranks(fleet: Fleet) -> int:
-    return sum(len(job.generation.ranks) for job in fleet.jobs.values())
+    return sum(len(job.attempt.ranks) for job in fleet.jobs.values())
 
 
 def count_unwatched(fleet: Fleet, node: str) -> int:
@@ -75,7 +75,7 @@ def test_ranks_are_counted_through_joins_restarts_and_ends(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_RANKS", 4)
     fleet.take_report(report("n", vitals(rank=0, pid=1), vitals(rank=1, pid=2)), 0.0)
     fleet.take_report(report("n", vitals(rank=0, pid=3), vitals(rank=1, pid=4)), 1.0)
-    assert fleet.jobs["j"].generation.number == 2
+    assert fleet.jobs["j"].attempt.number == 2
     assert fleet.rank_count == count_ranks(fleet) == 2
     fleet.take_report(report("m", *(vitals("k", rank=n, pid=n) for n in range(5))), 2.0)
     assert fleet.rank_count == count_ranks(fleet) == 4
@@ -93,15 +93,15 @@ def test_rivals_are_bounded(fleet):
     for node in range(3):
         claims = (vitals(pid=100 + n) for n in range(1000))
         fleet.take_report(report(f"liar-{node}", *claims), 1.0)
-    gen = fleet.jobs["j"].generation
-    assert len(gen.rivals) == MAX_RIVALS
-    assert gen.ranks[0].key.node == "good"
+    attempt = fleet.jobs["j"].attempt
+    assert len(attempt.rivals) == MAX_RIVALS
+    assert attempt.ranks[0].key.node == "good"
 
 
-def test_processes_of_earlier_generations_are_bounded(fleet):
+def test_processes_of_earlier_attempts_are_bounded(fleet):
     for number in range(3 * MIN_RETIRED):
         fleet.take_report(report("n", vitals(pid=number + 1)), REFILL_S * number)
-    assert fleet.jobs["j"].generation.number == 3 * MIN_RETIRED
+    assert fleet.jobs["j"].attempt.number == 3 * MIN_RETIRED
     assert len(fleet.jobs["j"].retired) == MIN_RETIRED
 
 
@@ -117,11 +117,11 @@ def test_a_claimed_world_size_costs_neither_time_nor_memory(fleet):
     fleet.take_report(
         report("n", vitals(rank=7, world_size=MAX_WORLD_SIZE, found_age_s=500.0)), 500.0
     )
-    gen, detector = fleet.jobs["j"].generation, Detector(Policy())
-    assert gen.world_size == MAX_WORLD_SIZE
-    stall = detector.judge(gen, fleet.nodes, Pauses(), 500.0).stall
+    attempt, detector = fleet.jobs["j"].attempt, Detector(Policy())
+    assert attempt.world_size == MAX_WORLD_SIZE
+    stall = detector.judge(attempt, fleet.nodes, Pauses(), 500.0).stall
     assert len(stall.ranks) == MIN_MISSING + 1
-    case = case_of(collect_case_inputs(gen, fleet.nodes, detector, stall, None, 500.0))
+    case = case_of(collect_case_inputs(attempt, fleet.nodes, detector, stall, None, 500.0))
     assert len(case.ranks) == MIN_MISSING + 1
 
 
@@ -129,29 +129,29 @@ def test_missing_ranks_of_a_real_job_are_all_named():
     fleet = Fleet(Policy())
     ranks = (vitals(rank=n, pid=n + 1, world_size=2048) for n in range(1000))
     fleet.take_report(report("n", *ranks), 0.0)
-    assert fleet.jobs["j"].generation.missing_ranks() == tuple(range(1000, 2048))
+    assert fleet.jobs["j"].attempt.missing_ranks() == tuple(range(1000, 2048))
 
 
 def test_only_bodies_with_dumps_of_the_senders_own_ranks_are_kept(fleet):
     fleet.take_report(report("n", vitals()), 0.0)
-    gen, stack = fleet.jobs["j"].generation, a_stack("a train.py:1")
+    attempt, stack = fleet.jobs["j"].attempt, a_stack("a train.py:1")
     fleet.take_dumps(as_sent(dumps("j", 0, 1, stack, node="liar")), 1.0)
-    assert gen.dumps_bytes == 0
+    assert attempt.dumps_bytes == 0
     sent = as_sent(dumps("j", 0, 1, stack))
     fleet.take_dumps(sent, 1.0)
-    assert gen.dumps_bytes == len(sent.body)
+    assert attempt.dumps_bytes == len(sent.body)
 
 
 def test_bodies_are_counted_as_long_as_a_rank_holds_them(fleet):
     fleet.take_report(report("n", vitals(), vitals(rank=1, pid=2)), 0.0)
-    gen, stack = fleet.jobs["j"].generation, a_stack("a train.py:1")
+    attempt, stack = fleet.jobs["j"].attempt, a_stack("a train.py:1")
     sent = [as_sent(dumps("j", n % 2, n % 2 + 1, stack, name=f"b{n:02}")) for n in range(20)]
     for number, each in enumerate(sent):
         fleet.take_dumps(each, number)
-    assert gen.dumps_bytes == sum(len(each.body) for each in sent[-4:])
+    assert attempt.dumps_bytes == sum(len(each.body) for each in sent[-4:])
     fleet.take_report(report("n", vitals(rank=1, pid=2), vitals(pid=7, found_age_s=0.0)), 30.0)
-    gen.drop_dumps(1 << 30)
-    assert gen.dumps_bytes == 0
+    attempt.drop_dumps(1 << 30)
+    assert attempt.dumps_bytes == 0
 
 
 def test_the_job_with_most_bytes_loses_its_dumps_when_there_are_too_many(fleet, monkeypatch):
@@ -162,6 +162,6 @@ def test_the_job_with_most_bytes_loses_its_dumps_when_there_are_too_many(fleet, 
     monkeypatch.setattr(bounds, "MAX_STORED_BYTES", len(many.body) + 2000)
     fleet.take_dumps(few, 1.0)
     fleet.take_dumps(many, 1.0)
-    kept = {name: job.generation.dumps_bytes for name, job in fleet.jobs.items()}
+    kept = {name: job.attempt.dumps_bytes for name, job in fleet.jobs.items()}
     assert kept == {"good": len(few.body), "bad": 0}
-    assert fleet.jobs["bad"].generation.ranks[0].dumps == []
+    assert fleet.jobs["bad"].attempt.ranks[0].dumps == []

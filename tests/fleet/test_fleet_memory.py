@@ -17,7 +17,7 @@ from tests.diagnosis.builders import a_stack, as_sent
 from tests.properties import is_thorough
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
-from watchtower.jobs.generation import RIVAL_MEMORY_S, PastGeneration
+from watchtower.jobs.attempt import RIVAL_MEMORY_S, PastAttempt
 from watchtower.jobs.keeper import REFILL_S
 from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.ranks import RANK_BYTES
@@ -104,7 +104,7 @@ def fleet() -> Fleet:
 
 
 def check_victim(fleet: Fleet) -> None:
-    ranks = fleet.jobs["llama"].generation.ranks
+    ranks = fleet.jobs["llama"].attempt.ranks
     assert [len(ranks[rank].dumps) for rank in range(4)] == [2] * 4
 
 
@@ -137,7 +137,7 @@ def test_the_largest_batches_of_one_owner_take_no_more_than_the_bound(fleet):
             assert fleet.account.total <= bounds.MAX_STORED_BYTES
         assert grown() <= 1.01 * bounds.MAX_STORED_BYTES
     check_victim(fleet)
-    kept = [r.dumps for r in fleet.jobs["bad"].generation.ranks.values() if r.dumps]
+    kept = [r.dumps for r in fleet.jobs["bad"].attempt.ranks.values() if r.dumps]
     assert len(kept) >= 10  # ... and what fits is kept
 
 
@@ -207,7 +207,7 @@ def phases(fleet: Fleet) -> int:
                     10.0 * number + phase,
                 )
             for _ in range(20):
-                fleet.jobs[f"bad{number}"].generation.end_tick(10.0 * number + phase)
+                fleet.jobs[f"bad{number}"].attempt.end_tick(10.0 * number + phase)
     return jobs
 
 
@@ -268,20 +268,20 @@ def test_the_largest_body_is_dropped_first(fleet, monkeypatch):
     fleet.take_report(report("n1", *(vitals("bad", rank, 1) for rank in range(3))), 0.0)
     for rank, size in enumerate((300_000, 2_000_000, 400_000)):
         fleet.take_dumps(with_body(batch("bad", f"b{rank}", {rank: 1}, "n1"), size), 1.0)
-    ranks = fleet.jobs["bad"].generation.ranks
+    ranks = fleet.jobs["bad"].attempt.ranks
     assert [bool(ranks[rank].dumps) for rank in range(3)] == [True, False, True]
 
 
 def test_rivals_that_are_not_reported_any_more_expire(fleet):
-    gen = fleet.jobs["llama"].generation
+    attempt = fleet.jobs["llama"].attempt
     fleet.take_report(report("n1", *(vitals("llama", 0, 100 + n, USER) for n in range(50))), 1.0)
     fleet.take_report(report("n1", vitals("another", 0, 7)), 2.0)  # ... and no more of this job
-    assert len(gen.rivals) == 50
+    assert len(attempt.rivals) == 50
     fleet.drop_old(1.0 + RIVAL_MEMORY_S)
-    assert len(gen.rivals) == 50
+    assert len(attempt.rivals) == 50
     fleet.drop_old(1.1 + RIVAL_MEMORY_S)
-    assert gen.rivals == {}
-    assert fleet.account.total == 400_000 + gen.arrivals.size
+    assert attempt.rivals == {}
+    assert fleet.account.total == 400_000 + attempt.arrivals.size
 
 
 def test_a_node_s_record_lists_the_ranks_on_it_and_no_other_claims(fleet):
@@ -316,7 +316,7 @@ def test_stack_samples_of_a_rank_are_small_for_any_collective_logs():
 def test_learned_pauses_count_and_the_shortest_are_dropped_first(fleet, monkeypatch):
     monkeypatch.setattr(bounds, "MAX_STORED_BYTES", 1_000_000)
     pauses = [Pauses() for _ in range(8)]
-    past = PastGeneration(number=1, owner=OTHER)
+    past = PastAttempt(number=1, owner=OTHER)
     fleet.recall({f"old{number}": past for number in range(8)}, {})
     with traced() as grown:
         for number in range(800):

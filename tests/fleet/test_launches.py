@@ -93,9 +93,9 @@ def test_launches_that_contradict_each_other_are_two_jobs(sim, name, first):
         sim.run(*one, seconds=3)
     sim.run(*one, *other, seconds=CONFIRMED)
     assert sim.jobs() == {"mine": processes(*one), "mine~2": processes(*other)}
-    assert [job.generation.number for job in sim.fleet.jobs.values()] == [1, 1]
+    assert [job.attempt.number for job in sim.fleet.jobs.values()] == [1, 1]
     assert [job.owner for job in sim.fleet.jobs.values()] == [USER, USER]
-    assert not any(job.generation.rivals for job in sim.fleet.jobs.values())
+    assert not any(job.attempt.rivals for job in sim.fleet.jobs.values())
     assert sim.fleet.rank_count == len(processes(*one, *other))
 
 
@@ -125,7 +125,7 @@ ONE_JOB = {
 def test_launches_that_complete_each_other_are_one_job(sim, name):
     sim.run(*ONE_JOB[name], seconds=CONFIRMED)
     assert sim.jobs() == {"mine": processes(*ONE_JOB[name])}
-    assert sim.fleet.jobs["mine"].generation.number == 1
+    assert sim.fleet.jobs["mine"].attempt.number == 1
 
 
 def test_three_jobs_of_many_nodes_that_start_at_once_are_three_jobs(sim):
@@ -140,7 +140,7 @@ def test_three_jobs_of_many_nodes_that_start_at_once_are_three_jobs(sim):
     found = sorted(map(sorted, sim.jobs().values()))
     wanted = [processes(A1, A2), processes(replace(B2, node="n2"), B1), processes(c1, c2)]
     assert found == sorted(map(sorted, wanted))
-    assert sim.fleet.labels.find_launch(sim.fleet.jobs["mine"].generation.ranks[0].launch) == "mine"
+    assert sim.fleet.labels.find_launch(sim.fleet.jobs["mine"].attempt.ranks[0].launch) == "mine"
 
 
 RESTARTS = {
@@ -160,7 +160,7 @@ def test_a_launch_after_the_end_of_another_one_is_an_attempt_of_its_job(sim, nam
     sim.run(before, seconds=3)
     sim.run(replace(before, ended=True), RESTARTS[name], seconds=3)
     assert sim.jobs() == {"mine": processes(RESTARTS[name])}
-    assert sim.fleet.jobs["mine"].generation.number == 2
+    assert sim.fleet.jobs["mine"].attempt.number == 2
 
 
 def test_a_restart_that_the_nodes_report_at_different_moments_is_one_attempt(sim):
@@ -189,8 +189,8 @@ def test_the_restart_of_a_twin_is_an_attempt_of_the_twin(sim):
     again = replace(B, pid=5000, at="127.0.0.1:29999")
     sim.run(A, replace(B, ended=True), again, seconds=CONFIRMED)
     assert sim.jobs() == {"mine": processes(A), "mine~2": processes(again)}
-    assert sim.fleet.jobs["mine~2"].generation.number == 2
-    assert sim.fleet.jobs["mine"].generation.number == 1
+    assert sim.fleet.jobs["mine~2"].attempt.number == 2
+    assert sim.fleet.jobs["mine"].attempt.number == 1
 
 
 def test_a_twin_does_not_replace_the_dead_rank_of_another_job(sim):
@@ -210,7 +210,7 @@ def test_a_twin_does_not_replace_the_dead_rank_of_another_job(sim):
         )
         sim.fleet.take_report(report, sim.now)
     assert sim.jobs() == {"mine": processes(A), "mine~2": processes(B)}
-    assert sim.fleet.jobs["mine"].generation.number == 1
+    assert sim.fleet.jobs["mine"].attempt.number == 1
 
 
 def test_the_rest_of_a_launch_does_not_join_the_job_that_it_has_just_left(sim):
@@ -275,8 +275,8 @@ def test_processes_of_twins_stay_in_their_jobs_if_an_older_agent_reports_them(si
         sim.fleet.take_report(report, sim.now)
     assert sim.jobs() == {"mine": processes(A), "mine~2": processes(B)}
     for job in sim.fleet.jobs.values():
-        assert {each.seen_at for each in job.generation.ranks.values()} == {sim.now}
-        assert job.generation.rivals == {}
+        assert {each.seen_at for each in job.attempt.ranks.values()} == {sim.now}
+        assert job.attempt.rivals == {}
     assert sim.fleet.nodes["n0"].is_settled
 
 
@@ -300,11 +300,11 @@ def test_a_program_with_the_environment_of_a_rank_is_not_a_job(sim):
     )
     sim.run(A, beside, seconds=3 * CONFIRMED)
     assert sim.jobs() == {"mine": processes(A)}
-    assert len(sim.fleet.jobs["mine"].generation.rivals) == 1
+    assert len(sim.fleet.jobs["mine"].attempt.rivals) == 1
     same_place = replace(beside, at=A.at, network=A.network, launched=True, pid=9500)
     sim.run(A, same_place, seconds=3 * CONFIRMED)
     assert sim.jobs() == {"mine": processes(A)}
-    assert len(sim.fleet.jobs["mine"].generation.rivals) == 1
+    assert len(sim.fleet.jobs["mine"].attempt.rivals) == 1
 
 
 def test_a_contradiction_that_ends_soon_makes_no_job(sim):
@@ -322,18 +322,18 @@ def test_ranks_of_a_silent_node_contradict_nothing(sim):
     again = replace(A, node="n9", pid=5000, at="node9:29500")
     sim.run(again, seconds=int(Policy().silence_s) + CONFIRMED)
     assert sim.jobs() == {"mine": processes(again)}
-    assert sim.fleet.jobs["mine"].generation.number == 2
+    assert sim.fleet.jobs["mine"].attempt.number == 2
 
 
 def test_labels_are_the_same_after_a_restart_of_the_tower(sim):
     sim.run(A, B, seconds=CONFIRMED)
-    past = {name: job.generation.remember(job.owner) for name, job in sim.fleet.jobs.items()}
+    past = {name: job.attempt.remember(job.owner) for name, job in sim.fleet.jobs.items()}
     for order in ([A, B], [B, A]):
         again = Sim(Fleet(Policy()))
         again.fleet.recall(past, {})
         again.run(*order)
         assert again.jobs() == {"mine": processes(A), "mine~2": processes(B)}
-        assert [job.generation.number for job in again.fleet.jobs.values()] == [1, 1]
+        assert [job.attempt.number for job in again.fleet.jobs.values()] == [1, 1]
 
 
 def test_dumps_reach_the_job_of_their_launch(sim):
@@ -351,7 +351,7 @@ def test_dumps_reach_the_job_of_their_launch(sim):
         # After a restart of the tower, before any report.
         again = Fleet(Policy())
         again.recall(
-            {name: job.generation.remember(job.owner) for name, job in sim.fleet.jobs.items()}, {}
+            {name: job.attempt.remember(job.owner) for name, job in sim.fleet.jobs.items()}, {}
         )
         assert again.placing.find_label_of_dumps(batch) == label
 
@@ -372,7 +372,7 @@ def test_the_number_of_twins_is_bounded(sim, monkeypatch):
     starts = [replace(A, pid=1000 * n, at=f"127.0.0.1:{n}") for n in range(1, 7)]
     sim.run(*starts, seconds=2 * CONFIRMED)
     assert list(sim.fleet.jobs) == ["mine", "mine~2", "mine~3"]
-    rivals = sim.fleet.jobs["mine"].generation.rivals
+    rivals = sim.fleet.jobs["mine"].attempt.rivals
     assert len(rivals) == 12
 
 

@@ -30,8 +30,8 @@ STUCK = Beat(step=1, age_s=500.0)
 
 
 def ranks_of(world: World) -> dict[int, tuple[int, bool]]:
-    gen = world.fleet.jobs[JOB].generation
-    return {rank: (record.key.pid, record.is_live) for rank, record in gen.ranks.items()}
+    attempt = world.fleet.jobs[JOB].attempt
+    return {rank: (record.key.pid, record.is_live) for rank, record in attempt.ranks.items()}
 
 
 def intrude(
@@ -59,7 +59,7 @@ def test_no_agent_takes_a_rank_from_another_one_under_its_node_s_name(launched, 
         intrude(world, claim)
         world.step(1)
     assert ranks_of(world) == before
-    assert world.gen.number == 1
+    assert world.attempt.number == 1
 
 
 def test_no_agent_ends_a_process_that_another_one_reports():
@@ -71,8 +71,8 @@ def test_no_agent_ends_a_process_that_another_one_reports():
     claim = replace(rank.vitals(world.size, world.now), ended=died, beat=STUCK)
     for _ in range(5):
         intrude(world, claim)
-        assert world.gen.ranks[0].is_live
-        assert world.gen.ranks[0].vitals.beat.step == rank.step
+        assert world.attempt.ranks[0].is_live
+        assert world.attempt.ranks[0].vitals.beat.step == rank.step
         world.step(1)
 
 
@@ -83,7 +83,7 @@ def test_an_agent_that_stops_gives_up_its_ranks_to_the_next_one():
     fleet.take_report(replace(report, stopping=True), 2.0)
     stuck = replace(a_report("n0", a_rank(0, 10, beat=STUCK)), agent_id="next", interval_s=6.0)
     fleet.take_report(stuck, 3.0)
-    assert fleet.jobs[JOB].generation.ranks[0].vitals.beat == STUCK
+    assert fleet.jobs[JOB].attempt.ranks[0].vitals.beat == STUCK
 
 
 def test_no_agent_gives_up_the_ranks_of_another_one():
@@ -93,7 +93,7 @@ def test_no_agent_gives_up_the_ranks_of_another_one():
     other = replace(a_report("n0", a_rank(0, 10, beat=STUCK)), agent_id="intruder")
     fleet.take_report(replace(other, stopping=True), 1.0)
     fleet.take_report(other, 2.0)
-    assert fleet.jobs[JOB].generation.ranks[0].vitals.beat is None
+    assert fleet.jobs[JOB].attempt.ranks[0].vitals.beat is None
 
 
 def test_an_agent_that_was_restarted_has_its_ranks_again():
@@ -103,7 +103,7 @@ def test_an_agent_that_was_restarted_has_its_ranks_again():
     vitals = [rank.vitals(world.size, world.now) for rank in world.ranks.values()]
     restarted = [replace(each, beat=replace(each.beat, step=99)) for each in vitals]
     intrude(world, *restarted, agent="restarted", boot="boot of n0")
-    assert {record.vitals.beat.step for record in world.gen.ranks.values()} == {99}
+    assert {record.vitals.beat.step for record in world.attempt.ranks.values()} == {99}
 
 
 def processes_of(world: World, node: str) -> tuple[ProcessId, ...]:
@@ -134,9 +134,11 @@ def test_a_node_stays_silent_although_an_agent_of_another_boot_reports_under_its
     for _ in range(60):
         intrude(world, boot=boot)
         world.report(1)
-    condition = world.detector.judge(world.gen, world.fleet.nodes, world.pauses, world.now + 0.2)
+    condition = world.detector.judge(
+        world.attempt, world.fleet.nodes, world.pauses, world.now + 0.2
+    )
     assert condition.kind in (ConditionKind.STALLED, ConditionKind.LOST)
-    lost = [record for record in world.gen.live() if record.key.node == "n0"]
+    lost = [record for record in world.attempt.live() if record.key.node == "n0"]
     last = find_last_reports(lost, world.fleet.nodes)["n0"]
     assert world.detector.is_silent(last, world.now)
     assert world.now - last.seen_at >= 60
@@ -149,7 +151,7 @@ def test_reports_of_another_boot_neither_hide_nor_silence_a_node_that_reports(bo
         condition = world.step(1)
         intrude(world, boot=boot, gone=processes_of(world, "n0"))
         condition = world.detector.judge(
-            world.gen, world.fleet.nodes, world.pauses, world.now + 0.2
+            world.attempt, world.fleet.nodes, world.pauses, world.now + 0.2
         )
     assert condition.kind is ConditionKind.STEPPING
     assert all(is_live for _, is_live in ranks_of(world).values())
@@ -179,7 +181,7 @@ def test_an_agent_of_an_earlier_release_follows_when_the_agent_is_silent():
     for seconds, step in ((5, world.ranks[0].step), (15, 99)):
         world.now += seconds
         intrude(world, *(replace(v, beat=replace(v.beat, step=99)) for v in vitals), agent="old")
-        assert world.gen.ranks[0].vitals.beat.step == step
+        assert world.attempt.ranks[0].vitals.beat.step == step
 
 
 ONE, OTHER = Layout(tensor=2, data=4), Layout(data=3, pipeline=3)
@@ -202,9 +204,9 @@ def collect(cases: list[Case], order: random.Random) -> dict[str, Case]:
     made = {}
     for name, job in fleet.jobs.items():
         stall = Stall(why=Why.OVERDUE, since=NOW - 9.0, ranks=frozenset())
-        gen = job.generation
+        attempt = job.attempt
         made[name] = case_of(
-            collect_case_inputs(gen, fleet.nodes, detector, stall, None, NOW + 1.0)
+            collect_case_inputs(attempt, fleet.nodes, detector, stall, None, NOW + 1.0)
         )
     return made
 

@@ -11,9 +11,9 @@ from tests.fleet.test_fleet_bounds import count_unwatched, dumps, report
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
 from watchtower.fleet.labels import MAX_PAIRS, Labels
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import PastGeneration
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.policy import Policy
@@ -37,7 +37,7 @@ def fleet() -> Fleet:
 
 
 def ranks_of(fleet: Fleet, label: str = "llama") -> dict[int, int]:
-    return {rank: r.key.pid for rank, r in fleet.jobs[label].generation.ranks.items()}
+    return {rank: r.key.pid for rank, r in fleet.jobs[label].attempt.ranks.items()}
 
 
 def test_another_user_s_process_takes_no_rank_and_stalls_no_job(fleet):
@@ -55,12 +55,12 @@ def test_another_user_s_process_takes_no_rank_and_stalls_no_job(fleet):
         real = [replace(each, beat=replace(STEPS, step=5 + now)) for each in real]
         fleet.take_report(report("n0", *real, *attack), float(now))
         fleet.take_report(report("n1", *elsewhere), float(now))
-        for pace in fleet.jobs["llama"].generation.paces.values():
+        for pace in fleet.jobs["llama"].attempt.paces.values():
             pace.end_tick()
     assert ranks_of(fleet) == {0: 10, 1: 11}
-    gen = fleet.jobs["llama"].generation
-    assert gen.rivals == {}
-    assert detector.judge(gen, fleet.nodes, Pauses(), 19.0).kind is ConditionKind.STEPPING
+    attempt = fleet.jobs["llama"].attempt
+    assert attempt.rivals == {}
+    assert detector.judge(attempt, fleet.nodes, Pauses(), 19.0).kind is ConditionKind.STEPPING
     assert fleet.jobs["llama@uid:1001"].owner == OTHER
     assert sorted(ranks_of(fleet, "llama@uid:1001")) == [0, 1, 7]
 
@@ -70,14 +70,14 @@ def test_another_user_s_process_hides_no_dead_rank(fleet):
     dead = vitals(0, 10, ended=Ending(kind=EndingKind.SIGNAL, code=9, age_s=0.5))
     fleet.take_report(report("n0", dead, vitals(1, 11), vitals(0, 50, OTHER)), 1.0)
     job = fleet.jobs["llama"]
-    assert (job.generation.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
-    assert job.generation.ranks[0].ended_at is not None
+    assert (job.attempt.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
+    assert job.attempt.ranks[0].ended_at is not None
 
 
 def test_the_plain_name_is_the_first_owner_s_also_after_a_restart(fleet):
     fleet.take_report(report("n0", vitals(0, 10)), 0.0)
     fleet.take_report(report("n1", vitals(0, 20, OTHER)), 1.0)
-    past = {name: job.generation.remember(job.owner) for name, job in fleet.jobs.items()}
+    past = {name: job.attempt.remember(job.owner) for name, job in fleet.jobs.items()}
     again = Fleet(Policy())
     again.recall(past, {})
     again.take_report(report("n1", vitals(0, 20, OTHER)), 2.0)
@@ -86,7 +86,7 @@ def test_the_plain_name_is_the_first_owner_s_also_after_a_restart(fleet):
         "llama": USER,
         "llama@uid:1001": OTHER,
     }
-    assert [job.generation.number for job in again.jobs.values()] == [1, 1]
+    assert [job.attempt.number for job in again.jobs.values()] == [1, 1]
 
 
 def test_the_name_of_a_dropped_job_still_belongs_to_its_owner(fleet):
@@ -95,7 +95,7 @@ def test_the_name_of_a_dropped_job_still_belongs_to_its_owner(fleet):
     fleet.take_report(report("n0", vitals(0, 20, OTHER)), 1.0)
     assert list(fleet.jobs) == ["llama@uid:1001"]
     fleet.take_report(report("n0", vitals(0, 30)), 2.0)
-    assert fleet.jobs["llama"].generation.number == 2
+    assert fleet.jobs["llama"].attempt.number == 2
 
 
 def test_many_ended_jobs_of_one_owner_do_not_free_the_name_of_another_one_s_job(fleet, monkeypatch):
@@ -109,7 +109,7 @@ def test_many_ended_jobs_of_one_owner_do_not_free_the_name_of_another_one_s_job(
     fleet.take_report(report("n1", vitals(0, 99, OTHER)), 2.0)
     assert list(fleet.jobs) == ["llama@uid:1001"]
     fleet.take_report(report("n0", vitals(0, 11)), 3.0)
-    assert fleet.jobs["llama"].generation.number == 2
+    assert fleet.jobs["llama"].attempt.number == 2
 
 
 def test_a_live_job_keeps_its_label_when_the_first_owner_is_no_longer_known(fleet, monkeypatch):
@@ -174,11 +174,11 @@ def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner(fleet):
 
 
 def test_a_process_stays_in_its_job_when_its_agent_learns_the_owner_without_a_tower(fleet):
-    past = PastGeneration(number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0")
+    past = PastAttempt(number=3, processes=frozenset({ProcessKey("n0", 10, 10)}), owner="uid:0")
     fleet.recall({"llama": past}, {})
     fleet.take_report(report("n0", vitals(0, 10, "namespace:team-a")), 0.0)
     job = fleet.jobs["llama"]
-    assert (job.owner, job.generation.number) == ("namespace:team-a", 3)
+    assert (job.owner, job.attempt.number) == ("namespace:team-a", 3)
 
 
 def batch(rank: int, pid: int, node: str = "n0"):
@@ -188,7 +188,7 @@ def batch(rank: int, pid: int, node: str = "n0"):
 def test_dumps_go_to_the_job_of_their_owner(fleet):
     fleet.take_report(report("n0", vitals(0, 10), vitals(0, 20, OTHER)), 0.0)
     assert fleet.take_dumps(as_sent(replace(batch(0, 20), owner=OTHER)), 1.0)
-    held = {name: job.generation.dumps_bytes > 0 for name, job in fleet.jobs.items()}
+    held = {name: job.attempt.dumps_bytes > 0 for name, job in fleet.jobs.items()}
     assert held == {"llama": False, "llama@uid:1001": True}
     assert not fleet.take_dumps(as_sent(replace(batch(0, 10), owner=OTHER, id="b2")), 1.0)
 
@@ -205,7 +205,7 @@ def test_the_owner_with_most_bytes_loses_dumps_however_many_jobs_he_has(fleet, m
     monkeypatch.setattr(bounds, "MAX_STORED_BYTES", len(large.body) + 7 * len(small[0].body))
     for sent in (large, *small):
         fleet.take_dumps(sent, 1.0)
-    assert fleet.jobs["llama"].generation.dumps_bytes == len(large.body)
+    assert fleet.jobs["llama"].attempt.dumps_bytes == len(large.body)
 
 
 LONG = " < ".join(f"{'f' * 1000} lib.py:{line}" for line in range(1, 9))
@@ -262,8 +262,8 @@ def test_a_process_started_by_hand_takes_no_rank_of_the_launcher_s_family(fleet)
         fleet.take_report(report("n0", *by_hand, *real), now)
         fleet.take_report(report("n1", vitals(1, 7)), now)
     job = fleet.jobs["llama"]
-    assert (job.generation.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
-    assert {key.pid for key in job.generation.rivals} == {5, 99, 7}
+    assert (job.attempt.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
+    assert {key.pid for key in job.attempt.rivals} == {5, 99, 7}
 
 
 @pytest.mark.parametrize("was_there", [True, False])
@@ -279,10 +279,10 @@ def test_a_process_started_by_hand_hides_no_dead_rank_of_the_family(fleet, was_t
         fleet.take_report(report("n0", *every, *([by_hand] if node == "n0" else [])), now)
         if node == "n1":
             fleet.take_report(report("n1", by_hand), now)
-    gen = fleet.jobs["llama"].generation
-    assert (gen.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
-    assert gen.ranks[0].ended_at is not None
-    assert ProcessKey(node, 5, 5) in gen.rivals
+    attempt = fleet.jobs["llama"].attempt
+    assert (attempt.number, ranks_of(fleet)) == (1, {0: 10, 1: 11})
+    assert attempt.ranks[0].ended_at is not None
+    assert ProcessKey(node, 5, 5) in attempt.rivals
 
 
 def test_a_rival_begins_no_attempt_when_the_family_has_ended_but_a_new_process_may(fleet):
@@ -291,7 +291,7 @@ def test_a_rival_begins_no_attempt_when_the_family_has_ended_but_a_new_process_m
     fleet.take_report(report("n0", dead, vitals(0, 50)), 1.0)
     assert ranks_of(fleet) == {0: 10}
     fleet.take_report(report("n0", dead, vitals(0, 60)), 90.0)
-    assert (fleet.jobs["llama"].generation.number, ranks_of(fleet)) == (2, {0: 60})
+    assert (fleet.jobs["llama"].attempt.number, ranks_of(fleet)) == (2, {0: 60})
 
 
 def test_jobs_that_were_never_launched_are_as_before(fleet):
@@ -301,6 +301,6 @@ def test_jobs_that_were_never_launched_are_as_before(fleet):
 
 
 def test_jobs_stored_by_an_older_release_have_no_owner(fleet):
-    fleet.recall({"llama": PastGeneration(number=3)}, {})
+    fleet.recall({"llama": PastAttempt(number=3)}, {})
     fleet.take_report(report("n0", vitals(0, 10)), 0.0)
-    assert (fleet.jobs["llama"].owner, fleet.jobs["llama"].generation.number) == (USER, 4)
+    assert (fleet.jobs["llama"].owner, fleet.jobs["llama"].attempt.number) == (USER, 4)

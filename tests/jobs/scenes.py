@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import Condition
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
 from watchtower.jobs.pace import Pauses
 from watchtower.policy import Policy
 from watchtower.wire.observations import Observation
@@ -123,8 +123,8 @@ class World:
         }
 
     @property
-    def gen(self) -> Generation:
-        return self.fleet.jobs[JOB].generation
+    def attempt(self) -> Attempt:
+        return self.fleet.jobs[JOB].attempt
 
     def report(self, seconds: float = 0.0) -> Condition:
         """Report all nodes now, then once a second for `seconds`. Returns the last condition."""
@@ -141,7 +141,7 @@ class World:
             self.fleet.take_report(self.make_report(node, f"a-{node}", missing), self.now)
         for rank in self.ranks.values():
             rank.advanced = 0
-        self.gen.end_tick(self.now)
+        self.attempt.end_tick(self.now)
         return self.judge()
 
     def make_report(self, node: str, agent_id: str, missing: tuple[ProcessId, ...]) -> Report:
@@ -170,7 +170,7 @@ class World:
         )
 
     def judge(self) -> Condition:
-        return self.detector.judge(self.gen, self.fleet.nodes, self.pauses, self.now)
+        return self.detector.judge(self.attempt, self.fleet.nodes, self.pauses, self.now)
 
     def step(
         self, times: int = 1, step_s: float = 1.0, but: frozenset[int] = frozenset()

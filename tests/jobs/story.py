@@ -1,8 +1,8 @@
-"""One `JobWatch` that advances second by second: for tests of statuses, incidents and pauses."""
+"""One `AttemptWatch`, second by second: for tests of statuses, incidents and pauses."""
 
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
-from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.incidents import AttemptWatch
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
@@ -43,7 +43,7 @@ class Story:
     """One watch and its effects. It advances once a second, beginning at 106 s."""
 
     def __init__(self, policy: Policy | None = None) -> None:
-        self.watch = JobWatch(policy=policy or Policy(), pauses=Pauses())
+        self.watch = AttemptWatch(policy=policy or Policy(), pauses=Pauses())
         self.now = 106.0
         self.effects: list[object] = []
 

@@ -93,7 +93,7 @@ def test_a_learned_phase_is_suspect_after_some_of_its_lengths():
 def test_a_learned_phase_is_suspect_in_time_however_long_it_once_took():
     world = running()
     world.pauses.learn(Pause(phase="checkpoint", frame_class="user", length_s=7200.0))
-    deadline_s = world.detector.deadline_s(world.gen, "checkpoint", world.pauses)
+    deadline_s = world.detector.deadline_s(world.attempt, "checkpoint", world.pauses)
     assert deadline_s == world.policy.learned_max_s
 
 
@@ -239,7 +239,7 @@ def test_how_a_job_ended_is_a_value_before_it_is_a_sentence():
     for rank in range(4):
         world.end(rank, EndingKind.SIGNAL, 15)
     world.report(3)
-    end = find_end(world.gen)
+    end = find_end(world.attempt)
     assert end.is_cancelled
     assert not end.is_finished
     assert not replace(end, never_seen=1).is_cancelled
@@ -320,7 +320,7 @@ def test_a_step_before_a_phase_does_not_count_for_that_phase():
         for rank in world.ranks.values():
             rank.phase = ""
         world.step(2)
-    assert "checkpoint" not in world.gen.paces
+    assert "checkpoint" not in world.attempt.paces
 
 
 def test_a_death_before_further_steps_is_not_part_of_a_later_stall():
@@ -427,7 +427,7 @@ def test_a_rank_that_its_agent_no_longer_reports_is_monitoring_lost_and_has_not_
     condition = world.step(60)
     assert condition.kind is ConditionKind.LOST
     assert condition.reason == "no longer reported by the agent on n0: rank 1"
-    assert world.gen.ranks[1].is_live
+    assert world.attempt.ranks[1].is_live
 
 
 def test_a_job_of_which_no_rank_is_reported_by_live_agents_has_not_ended():

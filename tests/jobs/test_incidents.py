@@ -14,7 +14,7 @@ from watchtower.jobs.effects import (
     PauseLearned,
     StatusChanged,
 )
-from watchtower.jobs.incidents import NEXT, JobWatch
+from watchtower.jobs.incidents import NEXT, AttemptWatch
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.patience import patience_for
 from watchtower.jobs.stall_context import StallContext
@@ -221,12 +221,12 @@ def test_a_late_diagnosis_of_a_stall_that_is_over_changes_nothing():
     assert story.watch.status is Status.HEALTHY
 
 
-def test_a_new_generation_closes_what_was_open():
+def test_a_new_attempt_closes_what_was_open():
     story = Story()
     story.see(stalled())
     story.hear(a_diagnosis())
     story.see(stalled(), seconds=12)
-    assert story.watch.end("generation 2 began") == [IncidentClosed()]
+    assert story.watch.end("attempt 2 began") == [IncidentClosed()]
     assert story.watch.end("again") == []
 
 
@@ -348,7 +348,7 @@ def test_the_reason_of_a_patience_agrees_with_the_summary(diagnosis, reason):
 def test_a_real_timeline_becomes_hung_through_fleet_and_detector():
     world = World()
     world.step(10)
-    watch = JobWatch(policy=world.policy, pauses=world.pauses)
+    watch = AttemptWatch(policy=world.policy, pauses=world.pauses)
     statuses = []
     for _ in range(25):
         condition = world.report(1)

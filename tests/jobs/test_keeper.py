@@ -57,7 +57,7 @@ class Watched:
             found.append(effect)
             if isinstance(effect, IncidentOpened):
                 facts = keeper.facts()
-                keeper.watched.open_incident(ID, "", keeper.sharer, facts, now, self.wall)
+                keeper.judged.open_incident(ID, "", keeper.sharer, facts, now, self.wall)
         self.effects += found
         return found
 
@@ -70,9 +70,9 @@ class Watched:
         """Let no rank step until the job is hung, with one diagnosis."""
         self.report(8)
         result = DiagnosisResult(diagnosis=a_diagnosis(), evidence=b"{}")
-        self.keeper.watched.take_diagnosis(result, self.world.now, self.wall)
+        self.keeper.judged.take_diagnosis(result, self.world.now, self.wall)
         self.report(12)
-        assert self.keeper.watched.watch.status is Status.HUNG
+        assert self.keeper.judged.watch.status is Status.HUNG
 
     def kinds(self) -> list[type]:
         return list(dict.fromkeys(type(effect) for effect in self.effects))
@@ -93,7 +93,7 @@ def test_a_hang_is_a_list_of_effects():
     ]
     (series,) = (each for each in watched.effects if isinstance(each, SeriesWanted))
     assert (series.incident, series.suspects) == (ID, (2,))
-    incident = watched.keeper.watched.current_incident
+    incident = watched.keeper.judged.current_incident
     assert incident is not None
     assert incident.evidence is None, "whoever stores it has it"
 
@@ -102,7 +102,7 @@ def test_what_follows_an_effect_uses_what_it_has_changed():
     watched = Watched()
     watched.report(8)
     result = DiagnosisResult(diagnosis=a_diagnosis(), evidence=b"{}")
-    watched.keeper.watched.take_diagnosis(result, watched.world.now, watched.wall)
+    watched.keeper.judged.take_diagnosis(result, watched.world.now, watched.wall)
     while IncidentOpened not in (kinds := [type(effect) for effect in watched.check()]):
         watched.world.report(1)
     assert kinds.index(SeriesWanted) > kinds.index(IncidentOpened), "of the incident just opened"
@@ -111,15 +111,15 @@ def test_what_follows_an_effect_uses_what_it_has_changed():
 def test_the_next_attempt_closes_the_incident_and_begins_anew():
     watched = Watched()
     watched.hang()
-    before = watched.keeper.watched
+    before = watched.keeper.judged
     watched.world.launch(pids_from=500)
     watched.world.report(1)
     assert not watched.keeper.is_begun
     assert [type(effect) for effect in watched.check()][:2] == [IncidentClosed, AttemptBegun]
-    attempt = watched.keeper.watched
-    assert attempt is not before
-    assert (attempt.generation.number, attempt.incident) == (2, None)
-    assert attempt.pauses is before.pauses, "a job keeps what it has learned"
+    judgement = watched.keeper.judged
+    assert judgement is not before
+    assert (judgement.attempt.number, judgement.incident) == (2, None)
+    assert judgement.watch.pauses is before.watch.pauses, "a job keeps what it has learned"
 
 
 def test_an_acknowledgement_is_of_its_own_incident():
@@ -128,7 +128,7 @@ def test_an_acknowledgement_is_of_its_own_incident():
     watched.hang()
     assert watched.keeper.take_ack("another", ack) is None
     acked = watched.keeper.take_ack(ID, ack)
-    assert acked is watched.keeper.watched.incident
+    assert acked is watched.keeper.judged.incident
     assert acked is not None
     assert acked.ack == ack
 
@@ -139,7 +139,7 @@ def test_an_acknowledgement_is_of_its_own_incident():
 def test_a_job_that_is_over_is_dropped_after_a_while(over, after_s):
     keeper = Watched().keeper
     assert not keeper.is_over(1e9, crowded=True)
-    setattr(keeper.watched, over, 100.0)
+    setattr(keeper.judged, over, 100.0)
     assert not keeper.is_over(100.0 + after_s, crowded=False)
     assert keeper.is_over(101.0 + after_s, crowded=False)
     assert not keeper.is_over(100.0 + FORGET_CROWDED_AFTER_S, crowded=True)

@@ -102,10 +102,10 @@ def test_the_phase_of_most_ranks():
     for rank in (0, 1):
         world.ranks[rank].phase = "checkpoint"
     world.report()
-    assert find_phase(world.gen.live()) == ""
+    assert find_phase(world.attempt.live()) == ""
     world.ranks[2].phase = "checkpoint"
     world.report()
-    assert find_phase(world.gen.live()) == "checkpoint"
+    assert find_phase(world.attempt.live()) == "checkpoint"
     assert find_phase([]) == ""
 
 
@@ -116,8 +116,8 @@ def run(totals: JobTotals, seconds: int, status: Status, since: float | None = N
 
 def test_steps_count_forward_and_restarts_count_the_steps_that_are_made_again():
     totals = JobTotals()
-    for attempt, step in ((1, -1), (1, 40), (1, 43), (2, -1), (2, 30), (2, 45)):
-        totals.advance(attempt, step, Status.HEALTHY, None, 0.0)
+    for judgement, step in ((1, -1), (1, 40), (1, 43), (2, -1), (2, 30), (2, 45)):
+        totals.advance(judgement, step, Status.HEALTHY, None, 0.0)
     assert totals.steps == 3 + 15
 
 
@@ -169,10 +169,10 @@ def test_a_tower_that_starts_on_a_hung_job_has_not_seen_the_time_before():
 )
 def test_the_lost_time_is_at_most_the_watched_time_and_totals_never_fall(story):
     totals, now = JobTotals(), 0.0
-    for attempt, step, status, passed in story:
+    for judgement, step, status, passed in story:
         before = totals.steps, totals.watched_s, totals.lost_s
         now += passed
-        totals.advance(attempt, step, status, now - 2 * passed, now)
+        totals.advance(judgement, step, status, now - 2 * passed, now)
         assert all(a <= b for a, b in zip(before, _values(totals), strict=True))
         assert totals.lost_s <= totals.watched_s
 
@@ -186,7 +186,7 @@ def records(*beats: tuple[int, str]) -> list[RankRecord]:
     world = World(size=len(beats))
     world.report()
     found = []
-    for record, (step, phase) in zip(world.gen.ranks.values(), beats, strict=True):
+    for record, (step, phase) in zip(world.attempt.ranks.values(), beats, strict=True):
         assert record.vitals.beat
         beat = replace(record.vitals.beat, step=step, phase=phase)
         record.vitals = replace(record.vitals, beat=beat)

@@ -321,7 +321,7 @@ def test_a_phase_shorter_than_a_round_belongs_to_no_round():
     for _ in range(80):
         train(world, 1)
         train(world, 2, phase="evaluation", steps=0)
-    assert world.gen.throughput.slowness.most == 1
+    assert world.attempt.throughput.slowness.most == 1
 
 
 def train(world: World, seconds: int, *, phase: str = "", steps: int = 4) -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, plain, stalled
 from tests.properties import is_thorough
+from watchtower.jobs.attempt import Checkpoints
 from watchtower.jobs.condition import ConditionKind
-from watchtower.jobs.generation import Checkpoints
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.stall_context import StallContext, stall_context_of
 from watchtower.wire.report import EXIT_PHASE, Beat
@@ -58,7 +58,7 @@ def test_a_first_report_shows_when_the_phase_began():
         rank.step, rank.beat_at = 7, world.now - 500
         rank.phase, rank.phase_at, rank.cpu_cores = "evaluation", world.now - 400, 1.0
     world.report(5)
-    changed = {record.phase_changed_at for record in world.gen.ranks.values()}
+    changed = {record.phase_changed_at for record in world.attempt.ranks.values()}
     assert changed == {world.now - 405}
 
 
@@ -156,7 +156,9 @@ def world_of_finished(*finished: int) -> World:
 def context_after(world: World, seconds: float) -> StallContext:
     stall = world.report(seconds).stall
     assert stall is not None
-    return stall_context_of(world.gen, world.fleet.nodes, world.detector, stall, None, world.now)
+    return stall_context_of(
+        world.attempt, world.fleet.nodes, world.detector, stall, None, world.now
+    )
 
 
 def test_a_slow_exit_is_not_overdue() -> None:

@@ -13,7 +13,7 @@ from tests.jobs.test_incidents import a_diagnosis
 from tests.properties import examples
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.effects import IncidentClosed, IncidentOpened, IncidentUpdated
-from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.incidents import AttemptWatch
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
@@ -27,11 +27,11 @@ FEW = examples(40)
 def test_there_is_no_stall_before_the_deadline(step_s: float, share: float):
     world = World()
     world.step(8, step_s=step_s)
-    deadline = world.detector.deadline_s(world.gen, "", world.pauses)
+    deadline = world.detector.deadline_s(world.attempt, "", world.pauses)
     world.now += share * deadline
     for node in world.fleet.nodes.values():
         node.reporter = replace(node.reporter, seen_at=world.now, silent_from=world.now + 10)
-    for record in world.gen.ranks.values():
+    for record in world.attempt.ranks.values():
         beat, age = record.vitals.beat, world.now - record.seen_at
         record.seen_at = world.now
         record.vitals = replace(record.vitals, beat=replace(beat, age_s=beat.age_s + age))
@@ -74,7 +74,7 @@ class AnyTimeline(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.watch = JobWatch(policy=Policy(), pauses=Pauses())
+        self.watch = AttemptWatch(policy=Policy(), pauses=Pauses())
         self.now = 100.0
         self.open = False
         self.opened = 0

@@ -37,7 +37,7 @@ def a_verdict(*ranks: int, alternative: tuple[int, ...] = ()) -> Verdict:
 
 def started(world: World, *suspects: int) -> Tracing:
     tracing = Tracing()
-    tracing.begin("i1", suspects, world.gen)
+    tracing.begin("i1", suspects, world.attempt)
     return tracing
 
 
@@ -50,37 +50,37 @@ def test_the_suspects_of_a_verdict_or_of_its_first_alternative():
 
 def test_peers_are_on_other_nodes_each_on_its_own():
     world = a_world()
-    assert choose_peers(world.gen, [3]) == [0, 4, 6]
+    assert choose_peers(world.attempt, [3]) == [0, 4, 6]
 
 
 def test_peers_have_the_same_place_on_their_node():
     world = a_world()
-    for rank, record in world.gen.ranks.items():
+    for rank, record in world.attempt.ranks.items():
         object.__setattr__(record.vitals, "local_rank", rank % 2)
-    assert choose_peers(world.gen, [3]) == [1, 5, 7]
+    assert choose_peers(world.attempt, [3]) == [1, 5, 7]
 
 
 def test_on_one_node_the_peers_are_neighbours():
-    assert choose_peers(a_world(4, 4).gen, [1]) == [0, 2, 3]
-    assert choose_peers(a_world(2, 2).gen, [1]) == [0]
+    assert choose_peers(a_world(4, 4).attempt, [1]) == [0, 2, 3]
+    assert choose_peers(a_world(2, 2).attempt, [1]) == [0]
 
 
 def test_ended_ranks_and_suspects_are_not_peers():
     world = a_world(6, 1)
     world.end(0)
     world.report()
-    assert choose_peers(world.gen, [1]) == [2, 3, 4]
-    assert choose_peers(world.gen, range(6)) == []
+    assert choose_peers(world.attempt, [1]) == [2, 3, 4]
+    assert choose_peers(world.attempt, range(6)) == []
 
 
 def test_peers_of_a_large_job_are_chosen_quickly():
     world = a_world(1024, 8)
-    assert len(choose_peers(world.gen, [5])) == PEERS
+    assert len(choose_peers(world.attempt, [5])) == PEERS
 
 
 def take_due(tracing: Tracing, world: World, now: float) -> dict[str, tuple[int, ...]]:
     """Return the ranks to order by node, and its launch if there is one."""
-    due = tracing.take_due(world.gen, now)
+    due = tracing.take_due(world.attempt, now)
     return {f"{key.node} {key.id}".strip(): ranks for key, ranks in due.items()}
 
 
@@ -120,7 +120,7 @@ def test_another_suspect_is_ordered_with_what_its_node_sent_before():
     tracing = started(world, 2)
     take_due(tracing, world, 100.0)
     tracing.take((2, 0, 4, 6))
-    tracing.begin("i1", (3,), world.gen)
+    tracing.begin("i1", (3,), world.attempt)
     assert take_due(tracing, world, 101.0) == {"n1": (2, 3)}
 
 
@@ -128,7 +128,7 @@ def test_an_incident_whose_verdicts_keep_changing_traces_a_bounded_number_of_ran
     world = a_world(64)
     tracing = Tracing()
     for suspect in range(64):
-        tracing.begin("i1", (suspect,), world.gen)
+        tracing.begin("i1", (suspect,), world.attempt)
     assert len(tracing.wanted) == MAX_TRACED
 
 
@@ -136,7 +136,7 @@ def test_a_new_incident_begins_again():
     world = a_world()
     tracing = started(world, 2)
     tracing.take((2, 0, 4, 6))
-    tracing.begin("i2", (2,), world.gen)
+    tracing.begin("i2", (2,), world.attempt)
     assert tracing.is_due(100.0)
 
 

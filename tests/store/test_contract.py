@@ -10,12 +10,12 @@ import pytest
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from watchtower.incidents.incident import Ack, Delivery, Feedback, Silence, SilenceKind
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.protocol import Store
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import AlertRow, GenerationRow, PauseRow, SeriesRow, read_case
+from watchtower.store.values import AlertRow, AttemptRow, PauseRow, SeriesRow, read_case
 from watchtower.wire.verdict import Cause, Status
 
 OpenStore = Callable[[], Store]
@@ -92,19 +92,19 @@ def test_what_was_saved_is_there_after_opening_again(open_store):
     store.save_rows(
         [PauseRow("llama", Pause(phase="", frame_class="user", length_s=30.0))]
     ).result()
-    past = PastGeneration(
+    past = PastAttempt(
         number=3,
         typical_step_s=1.5,
         processes=frozenset({ProcessKey("n0", 4711, 99)}),
         owner="uid:1000",
     )
-    store.save_rows([GenerationRow("llama", past, 5.0)]).result()
+    store.save_rows([AttemptRow("llama", past, 5.0)]).result()
     store.save_incident(an_incident()).result()
     store.save_incident(an_incident(id="02", closed_at=1.0)).result()
     store.close()
     startup = open_store().recall()
     assert startup.pauses == {"llama": (Pause(phase="", frame_class="user", length_s=30.0),)}
-    assert startup.generations == {"llama": past}
+    assert startup.attempts == {"llama": past}
     assert [incident.id for incident in startup.incidents] == ["01A"]
 
 

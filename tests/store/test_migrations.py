@@ -12,7 +12,7 @@ import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.incidents.incident import JobFacts, SilenceKind
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION
 from watchtower.store.protocol import StoreError
@@ -64,10 +64,10 @@ def test_what_version_1_kept_is_there_in_the_present_one(path):
     (stored,) = store.dumps("llama", since=0.0).result()
     store.close()
     assert incident == an_incident(evidence=EVIDENCE)
-    past = PastGeneration(
+    past = PastAttempt(
         number=3, typical_step_s=1.5, processes=frozenset({ProcessKey("n0", 4711, 99)})
     )
-    assert startup.generations == {"llama": past}
+    assert startup.attempts == {"llama": past}
     assert startup.pauses["llama"][0].length_s == 30.0
     assert (stored.sent.batch.id, stored.taken_at) == ("b1", 46.5)
     assert version_of(path) == SCHEMA_VERSION

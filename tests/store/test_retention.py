@@ -11,11 +11,11 @@ import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, an_incident
 from watchtower.incidents.incident import Silence, SilenceKind
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import MAX_PAUSES, Pause
 from watchtower.store.retention import BITE, DAY_S, Retention, prune
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, PauseRow, SeriesRow
+from watchtower.store.values import AttemptRow, PauseRow, SeriesRow
 from watchtower.wire.stacks import Frame, make_stack
 
 NOW = 1000 * DAY_S
@@ -211,8 +211,8 @@ def test_jobs_are_bounded_with_their_pauses(keep, path):
     for number in range(40):
         seen_at = NOW - 40 * DAY_S if number == 39 else NOW - 100 + number
         job, pause = f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)
-        past = PastGeneration(number=1)
-        store.save_rows([GenerationRow(job, past, seen_at), PauseRow(job, pause)]).result()
+        past = PastAttempt(number=1)
+        store.save_rows([AttemptRow(job, past, seen_at), PauseRow(job, pause)]).result()
     prune_all(store)
     assert ids(path, "generations", "job") == ["j36", "j37", "j38"]
     assert ids(path, "pauses", "job") == ["j36", "j37", "j38"]
@@ -223,8 +223,8 @@ def test_many_jobs_of_one_owner_push_out_no_pauses_of_another_one(keep, path):
     for number in range(100):
         owner = "uid:1" if number < 2 else "uid:2"
         job, pause = f"j{number:02}", Pause(phase="", frame_class="", length_s=9.0)
-        past = PastGeneration(number=1, owner=owner)
-        store.save_rows([GenerationRow(job, past, NOW - 100 + number), PauseRow(job, pause)])
+        past = PastAttempt(number=1, owner=owner)
+        store.save_rows([AttemptRow(job, past, NOW - 100 + number), PauseRow(job, pause)])
     prune_all(store)
     assert ids(path, "generations", "job") == ["j00", "j01", "j97", "j98", "j99"]
     assert ids(path, "pauses", "job") == ["j00", "j01", "j97", "j98", "j99"]

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
-from watchtower.store.values import GenerationRow, read_case
+from watchtower.store.values import AttemptRow, read_case
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def test_an_update_of_an_incident_does_not_write_its_evidence_again(store, path)
 
 
 def test_processes_that_cannot_be_read_are_nobody(store):
-    store.save_rows([GenerationRow("llama", PastGeneration(number=3), 5.0)]).result()
+    store.save_rows([AttemptRow("llama", PastAttempt(number=3), 5.0)]).result()
     change(store, "UPDATE generations SET processes = '[7]'")
-    assert store.recall().generations == {"llama": PastGeneration(number=3)}
+    assert store.recall().attempts == {"llama": PastAttempt(number=3)}
 
 
 def test_a_damaged_file_is_named_with_what_to_do(store):

@@ -16,7 +16,7 @@ from tests.jobs.scenes import JOB, World
 from watchtower.incidents.incident import NO_SHADOW, Incident
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.jobs.attempt import Attempt
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.judgement import Judgement
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import Diagnoser, DiagnosisRunner
@@ -127,12 +127,12 @@ class Simulation:
             self.recorder.close(self.world.now)
 
     @property
-    def live(self) -> Attempt:
-        return self.tower.fleet.jobs[JOB].watched
+    def live(self) -> Judgement:
+        return self.tower.fleet.jobs[JOB].judged
 
     @property
-    def generation(self) -> Generation:
-        return self.tower.fleet.jobs[JOB].generation
+    def attempt(self) -> Attempt:
+        return self.tower.fleet.jobs[JOB].attempt
 
     @property
     def verdict(self) -> Verdict:

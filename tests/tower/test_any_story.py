@@ -20,7 +20,7 @@ IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """A folder in memory, because every write is synced, and a disk would take most of the time."""
 
 LEARNED = 6
-"""Number of steps after which a generation's pace is known in all cases."""
+"""Number of steps after which an attempt's pace is known in all cases."""
 
 
 class AnyStory(RuleBasedStateMachine):

@@ -202,7 +202,7 @@ def test_dumps_are_acknowledged_when_they_are_stored(client, tower):
     client.post("/ingest/v1/report", content=recorded("report.json"))
     response = client.post("/ingest/v1/dumps", content=recorded("dumps.json"))
     assert response.json() == {"id": "gpu-042-1"}
-    record = tower.fleet.jobs["llama-70b"].generation.ranks[37]
+    record = tower.fleet.jobs["llama-70b"].attempt.ranks[37]
     assert len(record.dumps) == 1
 
 
@@ -295,7 +295,7 @@ def test_a_failure_of_one_job_does_not_stop_the_others(tower, client):
     healthy = [message["ranks"][0] | {"job": "other"}]
     client.post("/ingest/v1/report", json=message | {"node": "n2", "ranks": healthy})
     client.portal.call(tower.tick)
-    tower.fleet.jobs["llama-70b"].watched.watch = None  # broken state, whatever broke it
+    tower.fleet.jobs["llama-70b"].judged.watch = None  # broken state, whatever broke it
     client.portal.call(tower.tick)
     assert tower.counters.failed_ticks >= 1
     assert client.get("/api/v1/jobs/other/verdict").json()["job"] == "other"

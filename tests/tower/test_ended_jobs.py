@@ -147,7 +147,7 @@ def test_an_attempt_that_ended_is_not_a_later_one_if_it_was_found_before(tell):
             each.pid += 1000  # never reported before
         sim.world.ranks |= late
         await sim.report(5)
-        assert sim.generation.number == 2
+        assert sim.attempt.number == 2
         assert await sim.incidents() == []
 
     tell(story)

@@ -145,14 +145,14 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
     async def story(sim: Simulation) -> None:
         await sim.step(10)
         with no_room():
-            sim.live.pauses.learn(pause)
+            sim.live.watch.pauses.learn(pause)
             sim.tower.store_writer.save_pause(JOB, pause)
             await until(sim, lambda: check_health(sim.tower).store != "works")
         await until(sim, lambda: check_health(sim.tower).store == "works")
         await sim.step(2)
         await sim.restart_tower()
         await sim.report(1)
-        assert pause in sim.live.pauses.all()
+        assert pause in sim.live.watch.pauses.all()
 
     tell(story)
 

@@ -15,18 +15,18 @@ import pytest
 from tests.diagnosis.builders import as_sent
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.keeper import BURST, REFILL_S
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import DumpBody
-from watchtower.store.values import GenerationRow
+from watchtower.store.values import AttemptRow
 from watchtower.tower import waiting_writes
 from watchtower.tower.waiting_writes import MAX_ROWS, PendingRows
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
 USER, OTHER = "uid:1000", "uid:2000"
-PAST = PastGeneration(number=1)
+PAST = PastAttempt(number=1)
 
 
 def owned() -> World:
@@ -67,14 +67,14 @@ def test_a_job_begins_few_attempts_a_minute_and_its_last_processes_are_recorded(
             crash_loops(sim, attempt, jobs=1)
             sim.tower.tick()
             deferred += count_deferred(sim, "n9")
-        number = sim.tower.fleet.jobs["bad0"].generation.number
+        number = sim.tower.fleet.jobs["bad0"].attempt.number
         assert BURST <= number <= 1 + BURST + 60 / REFILL_S
         assert deferred > 100
         for _ in range(int(REFILL_S) + 1):  # ... and then it lives
             sim.world.now += 1.0
             crash_loops(sim, attempt, jobs=1)
             sim.tower.tick()
-        assert sim.tower.fleet.jobs["bad0"].generation.ranks[0].key.pid == attempt
+        assert sim.tower.fleet.jobs["bad0"].attempt.ranks[0].key.pid == attempt
 
     tell(story)
 
@@ -100,7 +100,7 @@ def test_a_job_that_restarts_too_often_is_not_reported_as_ended(tell):
         await sim.step(20)
         assert await sim.incidents() == []
         assert sim.status == "healthy"
-        assert sim.generation.ranks[0].key.pid == 25_000
+        assert sim.attempt.ranks[0].key.pid == 25_000
 
     tell(story, owned())
 
@@ -167,12 +167,8 @@ def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored
 def test_owners_take_turns_when_their_jobs_are_stored():
     rows = PendingRows()
     for number in range(10_000):
-        rows.put(
-            f"bad{number}", OTHER, 0.0, lambda: GenerationRow("bad", PastGeneration(number=1), 0.0)
-        )
-    assert rows.put(
-        "llama", USER, 9.0, lambda: GenerationRow("llama", PastGeneration(number=1), 0.0)
-    )
+        rows.put(f"bad{number}", OTHER, 0.0, lambda: AttemptRow("bad", PastAttempt(number=1), 0.0))
+    assert rows.put("llama", USER, 9.0, lambda: AttemptRow("llama", PastAttempt(number=1), 0.0))
     assert "llama" in [row.job for row in rows.take()]
 
 

@@ -168,7 +168,7 @@ def test_an_ended_job_has_no_groups_of_ranks_and_a_forgotten_one_no_series(tell)
 def test_a_large_job_has_few_series(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
-        for number, record in enumerate(sim.generation.ranks.values()):
+        for number, record in enumerate(sim.attempt.ranks.values()):
             beat = replace(record.vitals.beat, phase=f"phase {number}", step=number)
             record.vitals = replace(record.vitals, beat=beat)
         suspects = tuple(Suspect(rank=r, node="n", cause=Cause.UNKNOWN, why="") for r in range(64))
@@ -293,7 +293,7 @@ def test_the_share_of_ranks_with_evidence(tell):
         await sim.step(5)
         name = "watchtower_job_evidence_ratio"
         assert values(sim, name, "source") == {"process": 1, "heartbeat": 1}
-        record = next(iter(sim.generation.ranks.values()))
+        record = next(iter(sim.attempt.ranks.values()))
         record.vitals = replace(record.vitals, beat=None)
         assert values(sim, name, "source") == {"process": 1, "heartbeat": 0.75}
         record.seen_at -= 1000

@@ -29,7 +29,7 @@ def walk(root: object, *, skip: tuple[type, ...] = ()) -> Iterator[Any]:
 async def hang_three_jobs(sim: Simulation) -> list[str]:
     """Hang jobs of three owners on the same nodes. Return their names."""
     await Outage(sim, ["uid:1", "uid:2", "uid:3"]).hang()
-    assert all(keeper.watched.incident for keeper in sim.tower.fleet.jobs.values())
+    assert all(keeper.judged.incident for keeper in sim.tower.fleet.jobs.values())
     return list(sim.tower.fleet.jobs)
 
 

@@ -87,7 +87,7 @@ def test_a_job_that_starts_again_closes_its_incident(tell):
         scrape(collector)
         sim.world.launch(pids_from=900)
         await sim.step(12)
-        assert sim.live.generation.number == 2
+        assert sim.live.attempt.number == 2
         ((labels, value),) = scrape(collector)["watchtower_incident_open"]
         assert (labels["incident"], value) == (ident, 0.0)
 
@@ -130,8 +130,8 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
                 incident = replace(
                     sim.live.incident, id=f"of-{name}", job=name, opened_at=opened_at
                 )
-            attempt = replace(sim.live, name=name, incident=incident)
-            tower.fleet.jobs[name] = replace(tower.fleet.jobs[JOB], name=name, attempt=attempt)
+            judgement = replace(sim.live, name=name, incident=incident)
+            tower.fleet.jobs[name] = replace(tower.fleet.jobs[JOB], name=name, judgement=judgement)
         collector = collector_of(sim)
         found = scrape(collector)
         shown = [labels["training_job"] for labels, _ in found["watchtower_incident_open"]]
@@ -141,7 +141,7 @@ def test_jobs_are_bounded_and_those_with_the_oldest_incidents_stay(
         assert found["watchtower_jobs_hidden"] == [({}, 2.0)]
         assert found["watchtower_incidents_hidden"] == [({}, 1.0)]
 
-        last = tower.fleet.jobs["zzz"].watched
+        last = tower.fleet.jobs["zzz"].judged
         last.incident = replace(last.incident, closed_at=3.0)
         found = scrape(collector)
         now_open = {labels["incident"]: v for labels, v in found["watchtower_incident_open"]}
@@ -220,7 +220,7 @@ def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
         for is_troubled in (False, True):
             for name, keeper in sim.tower.fleet.jobs.items():
                 if name != JOB and is_troubled:
-                    keeper.watched.watch.status = Status.SUSPECT
+                    keeper.judged.watch.status = Status.SUSPECT
             found = scrape(collector)
             shown = {labels["training_job"] for labels, _ in found["watchtower_job_step"]}
             assert JOB in shown

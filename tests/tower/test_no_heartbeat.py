@@ -54,7 +54,7 @@ def test_samples_go_on_while_it_hangs_and_are_not_stored(tell_no_heartbeat):
         assert sim.status == "hung"
         assert watch.samples >= 30
         assert sim.tower.counters.dumps == 2 * watch.dumps
-        assert all(len(r.dumps) == 2 for r in sim.generation.ranks.values())
+        assert all(len(r.dumps) == 2 for r in sim.attempt.ranks.values())
 
     tell_no_heartbeat(story)
 

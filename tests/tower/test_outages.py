@@ -47,7 +47,7 @@ def test_three_jobs_on_one_dead_mount_are_one_outage(tell):
 def test_an_outage_of_shadow_mode_is_listed_and_not_counted(tell):
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1", "uid:2"]).hang()
-        for live in [keeper.watched for keeper in sim.tower.fleet.jobs.values()]:
+        for live in [keeper.judged for keeper in sim.tower.fleet.jobs.values()]:
             assert live.incident is not None
             live.incident = replace(live.incident, shadow=True)
         assert len(list_outages(sim.tower.moment(), 100)) == 1
@@ -59,7 +59,7 @@ def test_an_outage_of_shadow_mode_is_listed_and_not_counted(tell):
 def test_an_outage_shows_which_incidents_are_acknowledged(tell):
     async def story(sim: Simulation) -> None:
         await Outage(sim, ["uid:1", "uid:2"]).hang()
-        live = sim.tower.fleet.jobs["job-1"].watched
+        live = sim.tower.fleet.jobs["job-1"].judged
         assert live.incident is not None
         live.incident = replace(live.incident, ack=Ack(at=1.0, by="ann"))
         (found,) = list_outages(sim.tower.moment(), 100)
@@ -92,7 +92,7 @@ def test_an_outage_survives_a_restart_and_a_corrected_verdict(tell):
             await outage.run(3)
             (after,) = list_outages(sim.tower.moment(), 100)
             assert replace(after, rank_count=24) == before
-        live = sim.tower.fleet.jobs["job-0"].watched
+        live = sim.tower.fleet.jobs["job-0"].judged
         assert live.incident is not None
         live.watch.diagnosis = diagnose(a_case(ranks_in(4)))  # it names no mount
         live.update_incident(sim.world.now, 0.0)

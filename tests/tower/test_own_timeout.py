@@ -27,12 +27,12 @@ def test_the_end_of_the_own_timeout_of_a_job_is_one_moment_on_every_surface(tell
         assert page.timeout_at == incident.facts.timeout_at
         assert "should end it at about" in sim.verdict.kill.timeout_text
         await asyncio.wrap_future(sim.store.save_incident(incident))
-        attempt = sim.live
+        judgement = sim.live
         await sim.restart_tower()
         stored = await asyncio.wrap_future(sim.store.incident(incident.id, with_case=False))
         assert stored.facts.timeout_at == incident.facts.timeout_at
         earlier_release = replace(stored, facts=JobFacts())
-        attempt.resume(earlier_release, sim.world.now, wall)
-        assert attempt.incident.facts.timeout_at == pytest.approx(at, abs=0.1)
+        judgement.resume(earlier_release, sim.world.now, wall)
+        assert judgement.incident.facts.timeout_at == pytest.approx(at, abs=0.1)
 
     tell(story)

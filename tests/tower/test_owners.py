@@ -46,7 +46,7 @@ def test_a_hang_is_diagnosed_as_if_the_other_owner_s_job_were_not_there(tell):
         assert sim.status == "hung"
         assert [(s.rank, s.node) for s in sim.verdict.suspects] == [(2, "n1")]
         assert set(sim.tower.runner._brief._turns._places._use._used._used) == {USER}
-        theirs = sim.tower.fleet.jobs[THEIRS].watched
+        theirs = sim.tower.fleet.jobs[THEIRS].judged
         assert theirs.incident is None
         assert [(job.job, job.owner) for job in summarize_jobs(sim.tower.moment())] == [
             (JOB, USER),
@@ -91,7 +91,7 @@ def test_after_a_restart_each_owner_has_his_name_his_dumps_and_his_incident_agai
             THEIRS: OTHER,
         }
         assert (sim.status, sim.verdict.incident) == ("hung", before)
-        assert sim.generation.number == 1
-        assert sim.generation.ranks[2].dumps
+        assert sim.attempt.number == 1
+        assert sim.attempt.ranks[2].dumps
 
     tell(story, owned())

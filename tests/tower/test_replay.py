@@ -43,7 +43,7 @@ from watchtower.views.people import Subject
 from watchtower.wire.report import Report
 from watchtower.wire.verdict import Verdict
 
-NOTHING = StartupState(pauses={}, generations={}, incidents=())
+NOTHING = StartupState(pauses={}, attempts={}, incidents=())
 
 
 def header() -> Header:

@@ -120,7 +120,7 @@ def test_a_deadline_counts_from_the_end_of_a_phase(tower, world):
 
 def test_a_step_took_no_longer_than_what_passed_since_the_beat_before(tower, world):
     report_steps(tower, world, {"forger": LONGEST})
-    pace = tower.fleet.jobs["forger"].generation.pace("")
+    pace = tower.fleet.jobs["forger"].attempt.pace("")
     assert 0 < pace.typical_s < 5.0
 
 
@@ -136,7 +136,7 @@ def test_a_step_that_really_took_long_is_believed(tower, world):
         )
         reports.append((a_report(a_rank(JOB, 1, 0.0, beat=beat)), 1.0))
     report_all(tower, world, reports)
-    assert tower.fleet.jobs[JOB].generation.pace("").typical_s == 40.0
+    assert tower.fleet.jobs[JOB].attempt.pace("").typical_s == 40.0
 
 
 def test_agents_of_thousands_of_nodes_are_asked_to_report_less_often(tower, world, monkeypatch):
@@ -189,10 +189,10 @@ def test_the_known_agents_are_bounded():
 class BrokenForOne(Detector):
     """A detector that raises for one job, as with a bug."""
 
-    def deadline_s(self, gen, *arguments):
-        if gen.job == "broken":
+    def deadline_s(self, attempt, *arguments):
+        if attempt.job == "broken":
             raise ZeroDivisionError("forged")
-        return super().deadline_s(gen, *arguments)
+        return super().deadline_s(attempt, *arguments)
 
 
 def test_a_job_whose_reply_cannot_be_made_is_left_out_and_logged_once(tower, world, caplog):

@@ -1,4 +1,4 @@
-"""A restarted tower continues where it was: dumps, incident, generation, end of the job."""
+"""A restarted tower continues where it was: dumps, incident, attempt, end of the job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_dumps_that_were_acknowledged_are_evidence_after_a_restart_too(tell):
         assert sim.verdict.cause is Cause.DATALOADER_STALL
         assert sim.live.context.dumps_have == 4
         assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now) == ()
-        taken_at = [at for at, _ in sim.tower.fleet.jobs[JOB].generation.ranks[2].dumps]
+        taken_at = [at for at, _ in sim.tower.fleet.jobs[JOB].attempt.ranks[2].dumps]
         assert taken_at == pytest.approx([sim.world.now - 1] * 2)
 
     tell(story)
@@ -104,7 +104,7 @@ def test_towers_that_are_killed_while_ranks_come_back_lose_no_rank(tell):
             await sim.report(1)
         sim.world.silent.clear()
         await sim.report(1)
-        assert sim.live.generation.number == 1
+        assert sim.live.attempt.number == 1
         assert sim.verdict.incident == before
         assert len(await sim.incidents()) == 1
 
@@ -186,13 +186,13 @@ def test_a_job_that_stepped_on_while_the_tower_was_away_has_recovered(tell):
     tell(story)
 
 
-def test_other_processes_under_the_same_name_are_another_generation_after_a_restart_too(tell):
+def test_other_processes_under_the_same_name_are_another_attempt_after_a_restart_too(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         await sim.restart_tower()
         sim.world.launch(pids_from=700)
         await sim.step(5)
-        assert sim.live.generation.number == 2
+        assert sim.live.attempt.number == 2
         assert [i.status.value for i in await sim.incidents()] == ["ended"]
 
     tell(story)
@@ -214,8 +214,8 @@ def test_the_past_of_a_job_is_known_after_a_restart(tell):
         await sim.step(10)
         await sim.restart_tower()
         await sim.report(1)
-        assert sim.live.generation.number == 1
-        assert sim.tower.fleet.jobs[JOB].generation.is_paced
+        assert sim.live.attempt.number == 1
+        assert sim.tower.fleet.jobs[JOB].attempt.is_paced
         await sim.report(8)
         assert sim.status == "suspect"
 
@@ -228,12 +228,12 @@ def test_a_pace_that_changed_is_known_after_a_restart(tell):
         await sim.step(140)
         await sim.restart_tower()
         await sim.report(1)
-        assert sim.tower.fleet.jobs[JOB].generation.pace("").typical_s < 1.5
+        assert sim.tower.fleet.jobs[JOB].attempt.pace("").typical_s < 1.5
 
     tell(story)
 
 
-def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_generation(tell):
+def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_attempt(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(6)
         for rank in range(4):
@@ -244,11 +244,11 @@ def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_generation(tell)
             one.node = f"n{1 - rank // 2}"  # each node has the ranks of the other one now
         sim.world.ranks |= old  # and still tells of those it had
         await sim.step(6)
-        assert sim.live.generation.number == 2
+        assert sim.live.attempt.number == 2
         await sim.restart_tower()
         await sim.report(2)
-        assert sim.live.generation.number == 2
-        assert all(r.is_live for r in sim.tower.fleet.jobs[JOB].generation.ranks.values())
+        assert sim.live.attempt.number == 2
+        assert all(r.is_live for r in sim.tower.fleet.jobs[JOB].attempt.ranks.values())
 
     tell(story)
 
@@ -256,16 +256,16 @@ def test_ended_processes_of_moved_ranks_are_not_in_the_recalled_generation(tell)
 def test_a_learned_pause_fades_once_a_day_and_durably(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        sim.live.pauses.learn(pause := Pause(phase="", frame_class="user", length_s=100.0))
+        sim.live.watch.pauses.learn(pause := Pause(phase="", frame_class="user", length_s=100.0))
         sim.tower.store_writer.save_pause(JOB, pause)
         await sim.incidents()  # the store has written what came before
         sim.world.now += 86_400
         await sim.report(3)
-        assert sim.live.pauses.longest("", "user") == pytest.approx(95.0)
+        assert sim.live.watch.pauses.longest("", "user") == pytest.approx(95.0)
         await sim.restart_tower()
         sim.world.now += 2 * 86_400
         await sim.report(3)
-        assert sim.live.pauses.longest("", "user") == pytest.approx(100 * 0.95**3)
+        assert sim.live.watch.pauses.longest("", "user") == pytest.approx(100 * 0.95**3)
 
     tell(story)
 
@@ -318,7 +318,7 @@ def test_an_empty_report_under_a_dead_node_s_name_ends_no_rank(tell):
         await sim.report(60)
         assert (sim.status, sim.verdict.cause) == ("hung", Cause.NODE_LOST)
         assert {suspect.rank for suspect in sim.verdict.suspects} == {2, 3}
-        assert all(record.is_live for record in sim.generation.ranks.values())
+        assert all(record.is_live for record in sim.attempt.ranks.values())
 
     tell(story)
 

@@ -114,7 +114,7 @@ def test_what_an_incident_shares_does_not_change_with_a_later_verdict(tell):
     async def story(sim: Simulation) -> None:
         outage = Outage(sim, ["uid:1"])
         await outage.hang()
-        live = sim.tower.fleet.jobs["job-0"].watched
+        live = sim.tower.fleet.jobs["job-0"].judged
         opened = outage.verdict("job-0")
         for later in (SharedCause(kind="node", name="n1"), None):
             diagnosis = replace(live.watch.diagnosis, shared_cause=later, cause=Cause.UNKNOWN)

@@ -77,10 +77,10 @@ def test_dumps_of_a_node_that_reports_late_are_evidence_when_it_does(tell):
         await sim.step(10)
         await sim.report(6)
         await sim.dump(behind=2)
-        assert 2 not in sim.tower.fleet.jobs[JOB].generation.ranks
+        assert 2 not in sim.tower.fleet.jobs[JOB].attempt.ranks
         sim.world.silent.clear()
         await sim.report(2)
-        assert sim.tower.fleet.jobs[JOB].generation.ranks[2].dumps
+        assert sim.tower.fleet.jobs[JOB].attempt.ranks[2].dumps
 
     tell(story)
 
@@ -109,7 +109,7 @@ def test_one_replaced_rank_leaves_no_rank_unwatched(tell):
         fresh = replace(sim.world.ranks[3], pid=903, ended=None, beat_at=sim.world.now)
         sim.world.ranks[3] = fresh
         await sim.step(10)
-        assert sim.live.generation.number == 2
+        assert sim.live.attempt.number == 2
         await sim.report(8)
         assert sim.status == "suspect"
 
@@ -137,7 +137,7 @@ def test_a_diagnosis_that_fails_is_reported_and_requested_again(tell):
         await sim.step(10)
         await sim.report(6)
         await sim.dump(behind=2)
-        record = sim.tower.fleet.jobs[JOB].generation.ranks[2]
+        record = sim.tower.fleet.jobs[JOB].attempt.ranks[2]
         whole = record.dumps
         record.dumps = [(at, DumpBody(b"{")) for at, _ in whole]
         await sim.report(1)
@@ -160,7 +160,7 @@ def test_dumps_that_cannot_be_stored_are_refused_but_used(tell):
         sim.store._thread.submit(lambda: sim.store._db.execute("DROP TABLE dumps")).result()
         with pytest.raises(StoreFailedError, match="no such table"):
             await sim.take(batch)
-        assert sim.tower.fleet.jobs[JOB].generation.ranks[2].dumps
+        assert sim.tower.fleet.jobs[JOB].attempt.ranks[2].dumps
 
     tell(story)
 

@@ -40,7 +40,7 @@ from watchtower.api.job_metrics import (
     single,
 )
 from watchtower.api.security import REASONS, Refusals
-from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.progress import is_judged
 from watchtower.service.sharing import (
@@ -158,7 +158,7 @@ class TowerCollector(Collector):
             single(table.JOBS_HIDDEN, len(hidden)),
             single(table.INCIDENTS_HIDDEN, sum(map(_has_alert, hidden))),
         ]
-        attempts = [job.watched for job in jobs]
+        attempts = [job.judged for job in jobs]
         open_ids = {each.incident.id for each in attempts if each.incident and is_open(each)}
         measures, phases = list[JobMeasure](), dict[str, tuple[str, ...]]()
         for name in names:
@@ -188,8 +188,8 @@ class TowerCollector(Collector):
         ranked = rank_fairly(
             Contender(
                 owner=job.owner or job.founder,
-                urgency=_urgency(job.watched),
-                since=_open_since(job.watched),
+                urgency=_urgency(job.judged),
+                since=_open_since(job.judged),
                 name=job.name,
             )
             for job in jobs
@@ -257,8 +257,8 @@ class TowerCollector(Collector):
 def _count_by_status(tower: Tower, jobs: Sequence[Keeper]) -> Metric:
     family = family_of(table.JOBS)
     counts = Counter(
-        job.watched.watch.status.value
-        if is_judged(job.generation, job.watched.watch, tower.policy)
+        job.judged.watch.status.value
+        if is_judged(job.attempt, job.judged.watch, tower.policy)
         else NOT_JUDGED
         for job in jobs
     )
@@ -286,15 +286,15 @@ def _count_feedback(tower: Tower) -> Metric:
 
 
 def _has_alert(job: Keeper) -> bool:
-    incident = job.watched.incident
-    return is_open(job.watched) and incident is not None and not incident.shadow
+    incident = job.judged.incident
+    return is_open(job.judged) and incident is not None and not incident.shadow
 
 
-def _open_since(live: Attempt) -> float:
+def _open_since(live: Judgement) -> float:
     return live.incident.opened_at if live.incident and is_open(live) else 0.0
 
 
-def _urgency(live: Attempt) -> int:
+def _urgency(live: Judgement) -> int:
     if is_open(live):
         return OPEN_INCIDENT
     if live.watch.status in (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST):

@@ -118,7 +118,7 @@ class NodeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Evidence about one generation of one job."""
+    """Evidence about one attempt of one job."""
 
     job: str
     generation: int

@@ -1,4 +1,4 @@
-"""Claims: an agent reports a process as a rank of a job. Is it that rank, and of which generation?
+"""Claims: an agent reports a process as a rank of a job. Is it that rank, and of which attempt?
 
 The process may be:
 * the rank itself
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.agents import UnwatchedRanks
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord, has_died
 from watchtower.policy import Policy
@@ -42,7 +42,7 @@ class Claim:
     now: float
 
     def goes_on(self, retired_at: float) -> bool:
-        """Return whether a process of the previous generation is part of this generation, too.
+        """Return whether a process of the previous attempt is part of this attempt, too.
 
         Most launchers end every rank when one rank restarts. Some replace only that one. A process
         that makes steps, or is still there after `vanish_s`, was not ended.
@@ -52,47 +52,49 @@ class Claim:
         stepped = self.vitals.beat is not None and self.vitals.beat.advanced > 0
         return stepped or self.now - retired_at > self.policy.vanish_s
 
-    def comes_after(self, gen: Generation) -> bool:
-        """Return whether a rank not seen before is of the next generation: this one has ended.
+    def comes_after(self, attempt: Attempt) -> bool:
+        """Return whether a rank not seen before is of the next attempt: this one has ended.
 
-        A young generation with a crashed rank has not ended, because its other ranks may not have
+        A young attempt with a crashed rank has not ended, because its other ranks may not have
         been reported yet.
         """
-        if not gen.ranks or self.key in gen.known or any(True for _ in gen.live()):
+        if not attempt.ranks or self.key in attempt.known or any(True for _ in attempt.live()):
             return False
-        is_young = self.now - gen.began_at < self.policy.startup_grace_s
-        return not (is_young and any(has_died(record) for record in gen.ranks.values()))
+        is_young = self.now - attempt.began_at < self.policy.startup_grace_s
+        return not (is_young and any(has_died(record) for record in attempt.ranks.values()))
 
-    def followed(self, gen: Generation) -> bool:
-        """Return whether this ended process is of the next generation, which no report showed.
+    def followed(self, attempt: Attempt) -> bool:
+        """Return whether this ended process is of the next attempt, which no report showed.
 
-        Its agent found it after all ranks of this generation had ended.
+        Its agent found it after all ranks of this attempt had ended.
         """
         found_at = self.now - self.vitals.found_age_s
-        ends = [record.ended_at for record in gen.ranks.values()]
+        ends = [record.ended_at for record in attempt.ranks.values()]
         return bool(ends) and all(at is not None and at < found_at for at in ends)
 
-    def is_history(self, gen: Generation) -> bool:
-        """Return whether this is an ended process of an earlier generation.
+    def is_history(self, attempt: Attempt) -> bool:
+        """Return whether this is an ended process of an earlier attempt.
 
-        The tower was restarted, and knows the processes of the present generation.
+        The tower was restarted, and knows the processes of the present attempt.
         """
-        return self.vitals.ended is not None and bool(gen.known) and self.key not in gen.known
+        return (
+            self.vitals.ended is not None and bool(attempt.known) and self.key not in attempt.known
+        )
 
     def is_renamed(self, record: RankRecord) -> bool:
         """Return whether this is the process of the record, on a node that was renamed."""
         same = (record.key.pid, record.key.start_time) == (self.key.pid, self.key.start_time)
         return same and not self.is_held(record)
 
-    def is_rival(self, gen: Generation, record: RankRecord | None) -> bool:
+    def is_rival(self, attempt: Attempt, record: RankRecord | None) -> bool:
         """Return whether this process claims a rank that belongs to another process.
 
         A process that runs beside a rank inherits its environment, and with it the rank. But only
         training code makes a heartbeat page; a restarted rank makes it after its imports. A process
         that a launcher started has precedence over one that was started by hand.
         """
-        before = [record] if record is not None else list(gen.ranks.values())
-        if self._is_outside(gen, before):
+        before = [record] if record is not None else list(attempt.ranks.values())
+        if self._is_outside(attempt, before):
             return True
         if self.vitals.beat is None and any(r.vitals.beat is not None for r in before):
             return True
@@ -110,7 +112,7 @@ class Claim:
     def is_over(self, retired: Container[ProcessKey], *, joins: bool) -> bool:
         """Return whether this process has ended and will hold no rank.
 
-        `retired`: processes of earlier generations of its job. `joins`: whether its launch is of
+        `retired`: processes of earlier attempts of its job. `joins`: whether its launch is of
         this job. An ended launch may still be found to be of another job, if that is seen soon.
         """
         ended = self.vitals.ended
@@ -127,15 +129,17 @@ class Claim:
         """Return whether the rank belongs to another agent than that of this report."""
         return self.nodes[self.key.node].is_held_by_another(record, self.now)
 
-    def _is_outside(self, gen: Generation, before: Iterable[RankRecord]) -> bool:
+    def _is_outside(self, attempt: Attempt, before: Iterable[RankRecord]) -> bool:
         """Return whether a launcher started the ranks in `before`, but not this process.
 
-        If all launched ranks have ended, the process may begin the next generation, unless it was
+        If all launched ranks have ended, the process may begin the next attempt, unless it was
         reported as a rival before.
         """
         if self.vitals.launched or not any(record.vitals.launched for record in before):
             return False
-        return self.key in gen.rivals or any(record.vitals.launched for record in gen.live())
+        return self.key in attempt.rivals or any(
+            record.vitals.launched for record in attempt.live()
+        )
 
     def is_held(self, record: RankRecord) -> bool:
         """Return whether the process that holds the rank is still there."""
@@ -194,7 +198,7 @@ class SkippedClaims:
     def note(self, label: str, claim: Claim, job: Keeper | None) -> None:
         """Count the process of a claim on a rank of a job, unless it has the rank or has ended."""
         vitals = claim.vitals
-        record = job.generation.ranks.get(vitals.rank) if job is not None else None
+        record = job.attempt.ranks.get(vitals.rank) if job is not None else None
         if vitals.ended is None and (record is None or record.key != claim.key):
             key = find_reason(claim, job), label, vitals.owner
             self._found.setdefault(key, []).append(claim.key.pid)
@@ -211,7 +215,7 @@ def find_reason(claim: Claim, job: Keeper | None) -> str:
     """Return why the process of a claim is not watched."""
     if job is None:
         return OVER_LIMIT
-    if claim.key in job.generation.rivals:
+    if claim.key in job.attempt.rivals:
         return SECOND_CLAIM
     if claim.key in job.retired:
         return EARLIER_ATTEMPT

@@ -1,7 +1,7 @@
 """The fleet: maps processes to the ranks of jobs. It is computed from reports alone.
 
 * (node, pid, start time) identifies a process; its rank does not.
-* A new generation of a job begins when a rank is reported as a different process.
+* A new attempt of a job begins when a rank is reported as a different process.
 * Processes of different owners belong to different jobs.
 * The state is updated in place, and not stored: reports build it again after a restart.
 """
@@ -21,8 +21,8 @@ from watchtower.fleet.nodes import (
     find_silent_node,
 )
 from watchtower.fleet.placing import Placing
+from watchtower.jobs.attempt import Attempt, PastAttempt
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.keeper import Keeper, PastJob
 from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.ranks import ProcessKey, RankRecord
@@ -59,7 +59,7 @@ MAX_NODES = 65_536
 """Most nodes in memory. A further one replaces a silent node without ranks, or is refused."""
 
 MAX_PAST = 20_000
-"""Most ended jobs whose number of generations is stored. If there are an eighth more, the owners
+"""Most ended jobs whose number of attempts is stored. If there are an eighth more, the owners
 with the most of them lose their oldest ones."""
 
 
@@ -92,11 +92,11 @@ class Fleet:
 
     def recall(
         self,
-        generations: Mapping[str, PastGeneration],
+        attempts: Mapping[str, PastAttempt],
         pauses: Mapping[str, Iterable[Pause]],
     ) -> None:
         """Continue with what the tower's last run knew of its jobs."""
-        for label, last in generations.items():
+        for label, last in attempts.items():
             known = Pauses(tuple(pauses.get(label, ())))
             self.past[label] = PastJob(last, known)
             self.count_kept(PAUSES, label, known)
@@ -139,7 +139,7 @@ class Fleet:
         failed = dict[str, Exception]()
         for (label, record), vitals in zip(node.held, reported, strict=True):
             try:
-                self.jobs[label].generation.take_vitals(record, vitals, node.reporter, self._policy)
+                self.jobs[label].attempt.take_vitals(record, vitals, node.reporter, self._policy)
             except Exception as error:
                 failed[label] = error
         return node.labels, failed
@@ -223,7 +223,7 @@ class Fleet:
 
     def recall_dumps(self, job: Keeper, sent: SentBatch, taken_at: float) -> list[RankDump]:
         """Add dumps that were taken at `taken_at` to a job. Returns the same as `take_dumps`."""
-        taken = job.generation.take_dumps(sent, taken_at)
+        taken = job.attempt.take_dumps(sent, taken_at)
         self._count_bytes(job.name)
         return taken
 
@@ -266,8 +266,8 @@ class Fleet:
         """Drop rivals that are not reported, and nodes without ranks after `NODE_MEMORY_S`."""
         self.placing.drop_old(now, self._policy.silence_s)
         for job in self.jobs.values():
-            if job.generation.rivals:
-                job.generation.expire_rivals(now)
+            if job.attempt.rivals:
+                job.attempt.expire_rivals(now)
                 self._count_bytes(job.name)
         for node in self.nodes.values():
             if (node.held or node.over) and now > node.reporter.silent_from:
@@ -278,12 +278,12 @@ class Fleet:
             self.account.remove(("node", name))
 
     def forget(self, name: str) -> None:
-        """Drop a job. Only its number of generations, its owner and its pauses are still stored."""
+        """Drop a job. Only its number of attempts, its owner and its pauses are still stored."""
         job = self.jobs.pop(name)
         self.labels.drop(name)
         for what in (RANKS, CASES, STEPS):
             self.account.remove((what, name))
-        last = PastGeneration(number=job.generation.number, owner=job.owner)
+        last = PastAttempt(number=job.attempt.number, owner=job.owner)
         self.past[name] = PastJob(last, job.pauses)
         self._count(job, job.owner, -1)
         if not self._founded[job.founder].total:
@@ -312,13 +312,13 @@ class Fleet:
         """Record a process of a launch that is not of this job, and not known to be another."""
         job = self.jobs.get(label)
         if job is not None and claim.vitals.ended is None:
-            job.generation.note_rival(claim.key, claim.vitals, claim.now)
+            job.attempt.note_rival(claim.key, claim.vitals, claim.now)
 
     def _separate(self, job: Keeper, record: RankRecord, claim: Claim) -> bool:
         """Return whether the rank is free now: the launch of its record is another job's."""
         gone = self.placing.separate(job, record, claim)
         for rank in gone:
-            job.generation.remove(rank)
+            job.attempt.remove(rank)
         self._ranks.add(job.owner, -len(gone))
         return claim.vitals.rank in gone
 
@@ -335,7 +335,7 @@ class Fleet:
         """Add a job to the quotas of its owner (`sign` 1), or remove it (-1)."""
         self._jobs.add(owner, sign)
         self._founded[job.founder].add(owner, sign)
-        self._ranks.add(owner, sign * len(job.generation.ranks))
+        self._ranks.add(owner, sign * len(job.attempt.ranks))
 
     def _take_vitals(self, label: str, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key
@@ -344,47 +344,49 @@ class Fleet:
             self.labels.drop(label)  # the job was refused: its launch must not be stored
             return
         self._note_name(job, vitals.job, vitals.owner)
-        gen = job.generation
-        record = gen.ranks.get(vitals.rank)
+        attempt = job.attempt
+        record = attempt.ranks.get(vitals.rank)
         if record is not None and record.key == key:
             if not claim.is_of_another_agent(record):
-                gen.take_vitals(record, vitals, self.nodes[key.node].reporter, self._policy)
+                attempt.take_vitals(record, vitals, self.nodes[key.node].reporter, self._policy)
         elif key in job.retired:
             if record is None and claim.goes_on(job.retired[key]):
                 del job.retired[key]
                 self._join(job, claim)
-        elif record is None and claim.is_history(gen):
+        elif record is None and claim.is_history(attempt):
             job.retire([key], claim.now)
-        elif record is None and not claim.comes_after(gen):
+        elif record is None and not claim.comes_after(attempt):
             self._join(job, claim)
         else:
             self._weigh_claim(job, record, claim)
 
     def _weigh_claim(self, job: Keeper, record: RankRecord | None, claim: Claim) -> None:
         """Record a process whose rank belongs to another process, or whose job has ended."""
-        gen = job.generation
+        attempt = job.attempt
         if record is not None and claim.is_renamed(record):
-            gen.rivals.pop(claim.key, None)
+            attempt.rivals.pop(claim.key, None)
             record.key = claim.key
-            gen.take_vitals(record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy)
-        elif claim.vitals.ended is not None and not claim.followed(gen):
+            attempt.take_vitals(
+                record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy
+            )
+        elif claim.vitals.ended is not None and not claim.followed(attempt):
             job.retire([claim.key], claim.now)
         elif record is not None and claim.is_held(record) and self._separate(job, record, claim):
             self._join(job, claim)
         elif record is not None and claim.takes_over(record):
             self._join(job, claim)
-            gen.note_rival(record.key, record.vitals, record.seen_at)
-        elif claim.is_rival(gen, record):
-            gen.note_rival(claim.key, claim.vitals, claim.now)
+            attempt.note_rival(record.key, record.vitals, record.seen_at)
+        elif claim.is_rival(attempt, record):
+            attempt.note_rival(claim.key, claim.vitals, claim.now)
         elif job.attempts.may_begin(claim.now):
-            job.retire((r.key for r in gen.ranks.values()), claim.now)
-            self._ranks.add(job.owner, -len(gen.ranks))
-            job.generation = Generation(job.name, gen.number + 1, claim.now)
+            job.retire((r.key for r in attempt.ranks.values()), claim.now)
+            self._ranks.add(job.owner, -len(attempt.ranks))
+            job.attempt = Attempt(job.name, attempt.number + 1, claim.now)
             self._join(job, claim)
 
     def _new_job(self, label: str, claim: Claim) -> Keeper | None:
         vitals = claim.vitals
-        known = self.past.get(label) or PastJob(PastGeneration(number=0))
+        known = self.past.get(label) or PastJob(PastAttempt(number=0))
         past = known.last
         is_known = claim.key in past.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
@@ -400,11 +402,15 @@ class Fleet:
             return None
         self.past.pop(label, None)
         began_at = claim.now - vitals.found_age_s
-        gen = Generation(label, past.number + (not is_known), began_at)
+        attempt = Attempt(label, past.number + (not is_known), began_at)
         if is_known:
-            gen.pace("").recall(past.typical_step_s)
-            gen.known, gen.awaited, gen.recalled_at = past.processes, set(past.processes), claim.now
-        job = self.jobs[label] = Keeper(label, gen, self.detector, node, owner)
+            attempt.pace("").recall(past.typical_step_s)
+            attempt.known, attempt.awaited, attempt.recalled_at = (
+                past.processes,
+                set(past.processes),
+                claim.now,
+            )
+        job = self.jobs[label] = Keeper(label, attempt, self.detector, node, owner)
         job.pauses = known.pauses
         self._count(job, owner, 1)
         if not is_known:
@@ -412,9 +418,9 @@ class Fleet:
         return job
 
     def _join(self, job: Keeper, claim: Claim) -> None:
-        gen = job.generation
-        gen.rivals.pop(claim.key, None)
-        is_new = claim.vitals.rank not in gen.ranks
+        attempt = job.attempt
+        attempt.rivals.pop(claim.key, None)
+        is_new = claim.vitals.rank not in attempt.ranks
         if is_new and not self._ranks.has_room(job.owner, MAX_RANKS):
             return
         self._ranks.add(job.owner, is_new)
@@ -427,29 +433,29 @@ class Fleet:
             computed_at=claim.now,
             moved_data_at=claim.now,
         )
-        gen.put(record)
-        gen.awaited.discard(claim.key)
-        gen.recall_wanted = gen.arrivals.claim(claim.vitals.rank) or gen.recall_wanted
-        gen.began_at = min(gen.began_at, record.first_seen_at)
-        gen.take_vitals(record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy)
+        attempt.put(record)
+        attempt.awaited.discard(claim.key)
+        attempt.recall_wanted = attempt.arrivals.claim(claim.vitals.rank) or attempt.recall_wanted
+        attempt.began_at = min(attempt.began_at, record.first_seen_at)
+        attempt.take_vitals(record, claim.vitals, self.nodes[claim.key.node].reporter, self._policy)
 
     def _drop_rivals(self, name: str, node: str, live: set[ProcessKey]) -> None:
         """Drop the rivals of a job on a node that has just reported its live processes."""
         job = self.jobs.get(name)
-        rivals = job.generation.rivals if job else {}
+        rivals = job.attempt.rivals if job else {}
         for key in [key for key in rivals if key.node == node and key not in live]:
             del rivals[key]
 
     def _record_on(self, node: str, name: str, rank: int) -> RankRecord | None:
         """Return the record of a rank if a process on this node holds the rank."""
         job = self.jobs.get(name)
-        record = job.generation.ranks.get(rank) if job else None
+        record = job.attempt.ranks.get(rank) if job else None
         return record if record is not None and record.key.node == node else None
 
     def _is_current(self, held: HeldRank) -> bool:
         """Return whether a process still holds its rank: a later claim may have ended that."""
         job, record = self.jobs.get(held.label), held.record
-        return job is not None and job.generation.ranks.get(record.vitals.rank) is record
+        return job is not None and job.attempt.ranks.get(record.vitals.rank) is record
 
     def _end_missing(self, report: Report, node: NodeRecord, previous: NodeRecord) -> None:
         """End the ranks that a node's report lacks and whose process is gone."""

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from watchtower.fleet.claims import Claim
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.ranks import LaunchKey, ProcessKey, RankRecord
 from watchtower.wire.report import Launch, RankVitals
 
@@ -86,7 +86,7 @@ class LaunchClaims:
         return [claim for claim in self.claims if claim.vitals.ended is None]
 
     def find_contradiction(
-        self, gen: Generation, origin_of: Callable[[RankRecord], Origin | None]
+        self, attempt: Attempt, origin_of: Callable[[RankRecord], Origin | None]
     ) -> RankRecord | None:
         """Return a live rank of another launch that cannot be of one job with this one.
 
@@ -103,10 +103,10 @@ class LaunchClaims:
             return is_other and record.key not in own and claim.is_held(record)
 
         for claim in claims:
-            record = gen.ranks.get(claim.vitals.rank)
+            record = attempt.ranks.get(claim.vitals.rank)
             if record is not None and contradicts(claim, record):
                 return record
-        other = next((each for each in gen.live() if contradicts(claims[0], each)), None)
+        other = next((each for each in attempt.live() if contradicts(claims[0], each)), None)
         if other is None:
             return None
         sizes = {claim.vitals.world_size for claim in claims} | {other.vitals.world_size}

@@ -163,7 +163,7 @@ def find_old_nodes(nodes: Mapping[str, NodeRecord], jobs: Iterable[Keeper], now:
     """Return the nodes that are no longer part of the fleet."""
     old = {name for name, node in nodes.items() if now - node.seen_at > NODE_MEMORY_S}
     if old:
-        old -= {record.key.node for job in jobs for record in job.generation.ranks.values()}
+        old -= {record.key.node for job in jobs for record in job.attempt.ranks.values()}
     return old
 
 

@@ -120,7 +120,7 @@ class Placing:
                 job = self._jobs.get(label)
                 if job is None or not self._is_settled(name, vitals, label):
                     return None
-                records = job.generation.ranks
+                records = job.attempt.ranks
             if records.get(vitals.rank) is not record:
                 return None
         node.ranks, node.labels, node.held = previous.ranks, previous.labels, held
@@ -154,7 +154,7 @@ class Placing:
         found = set()
         for label, rank in node.ranks:
             job = self._jobs.get(label)
-            record = job.generation.ranks.get(rank) if job else None
+            record = job.attempt.ranks.get(rank) if job else None
             if record is not None and record.reporter.agent_id == report.agent_id:
                 found.add(label)
         return found
@@ -213,7 +213,7 @@ class Placing:
     def _place_in(self, label: str, launch: LaunchClaims, now: float) -> Placed | None:
         """Decide whether a launch is of this live job; None if it is of another one."""
         origin_of = self._origin_of(label)
-        record = launch.find_contradiction(self._jobs[label].generation, origin_of)
+        record = launch.find_contradiction(self._jobs[label].attempt, origin_of)
         if record is None:
             return self._join_launch(launch, label) if launch.live else Placed(label)
         other, vitals = origin_of(record), [each.vitals for each in launch.live]
@@ -247,10 +247,10 @@ class Placing:
         """Record that a launch is of this job."""
         self._drop_contradiction(launch.key)
         job = self._jobs.get(label)
-        self._labels.join(label, launch.key, launch.origin, len(job.generation.ranks) if job else 0)
+        self._labels.join(label, launch.key, launch.origin, len(job.attempt.ranks) if job else 0)
         for other in self._labels.list_live(launch.key.name, launch.key.owner):
             for key in launch.processes:
-                self._jobs[other].generation.rivals.pop(key, None)
+                self._jobs[other].attempt.rivals.pop(key, None)
         return Placed(label)
 
     def _origin_of(self, label: str) -> Callable[[RankRecord], Origin | None]:
@@ -304,7 +304,7 @@ class Placing:
             return set()
         self._drop_contradiction(other)
         parted = set(self._labels.part(job.name, goes.party))
-        return {rank for rank, each in job.generation.ranks.items() if each.launch in parted}
+        return {rank for rank, each in job.attempt.ranks.items() if each.launch in parted}
 
     def _label_of(self, claim: Claim) -> str:
         """Return the label of the job of a process whose agent sends no launches.

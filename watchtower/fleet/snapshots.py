@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from watchtower.evidence.case import Case, Presence, join_case
 from watchtower.evidence.movement import read_movement
 from watchtower.fleet.fleet import Fleet
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand, split_case
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
@@ -136,7 +136,7 @@ def _only(report: Report, key: JobName) -> Report:
 def _make_case(
     fleet: Fleet, job: Keeper, batches: Sequence[DumpBatch], detector: Detector, now: float
 ) -> Case:
-    inputs = collect_on_demand(job.generation, fleet.nodes, detector, float("-inf"), now)
+    inputs = collect_on_demand(job.attempt, fleet.nodes, detector, float("-inf"), now)
     parts, numbers = split_case(inputs)
     case = join_case(parts, [batches[int(number)] for number in numbers])
     # A rank in no snapshot may run on a node of which no file was given.
@@ -151,17 +151,17 @@ def _judge(
     job: Keeper, before: int | None, batches: Sequence[DumpBatch], policy: Policy, now: float
 ) -> tuple[Status, str]:
     """Return the status of a job, and a clause with the reason."""
-    gen = job.generation
-    live = list(gen.live())
+    attempt = job.attempt
+    live = list(attempt.live())
     if not live:
         return Status.ENDED, "its ranks ended during the snapshot"
     if all(record.vitals.state is ProcessState.STOPPED for record in live):
         return Status.SUSPENDED, "every rank is stopped (SIGSTOP)"
-    beat_at = gen.last_beat_of_all()
+    beat_at = attempt.last_beat_of_all()
     if beat_at is None:
-        return _judge_positions(gen, batches, policy, now)
-    if before is not None and gen.step() > before:
-        return Status.HEALTHY, f"it made step {gen.step()} during the snapshot"
+        return _judge_positions(attempt, batches, policy, now)
+    if before is not None and attempt.step() > before:
+        return Status.HEALTHY, f"it made step {attempt.step()} during the snapshot"
     age_s = now - beat_at
     if age_s < policy.suspect_floor_s:
         ago = format_duration(age_s)
@@ -170,7 +170,7 @@ def _judge(
 
 
 def _judge_positions(
-    gen: Generation, batches: Iterable[DumpBatch], policy: Policy, now: float
+    attempt: Attempt, batches: Iterable[DumpBatch], policy: Policy, now: float
 ) -> tuple[Status, str]:
     """Compare the two rounds of a job without heartbeats: in a hang, a rank does not change.
 
@@ -180,9 +180,9 @@ def _judge_positions(
     device that ended shows progress of all ranks that it waited for. One rank alone may run kernels
     of its own while the others wait, so most ranks must have ended one.
     """
-    samples, live = Samples(), {record.vitals.rank: record.vitals for record in gen.live()}
+    samples, live = Samples(), {record.vitals.rank: record.vitals for record in attempt.live()}
     for batch in sorted(batches, key=lambda each: each.round):
-        samples.take(gen.own(batch), batch.stacks, now - batch.held_s)
+        samples.take(attempt.own(batch), batch.stacks, now - batch.held_s)
     changed = {rank for rank in live if samples.changed_since(rank, float("-inf"))}
     if changed == live.keys():
         return Status.HEALTHY, "every rank changed its position during the snapshot"
@@ -209,5 +209,5 @@ def _find_caveat(case: Case, policy: Policy) -> str:
 
 
 def _step_of(fleet: Fleet) -> int | None:
-    steps = [job.generation.step() for job in fleet.jobs.values()]
+    steps = [job.attempt.step() for job in fleet.jobs.values()]
     return steps[0] if steps and steps[0] >= 0 else None

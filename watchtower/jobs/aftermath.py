@@ -21,8 +21,8 @@ from watchtower.evidence.exits import (
     describe_ending,
 )
 from watchtower.jobs.agents import NodeReport, find_last_report
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
 from watchtower.wire.verdict import Cause
 from watchtower.writing.text import clean
 
@@ -71,13 +71,13 @@ class LossGroup:
 
 
 def find_losses(
-    gen: Generation, nodes: Mapping[str, NodeReport], detector: Detector, since: float, now: float
+    attempt: Attempt, nodes: Mapping[str, NodeReport], detector: Detector, since: float, now: float
 ) -> dict[int, Loss]:
     """Return the ranks lost after `since`, by rank."""
     losses: dict[int, Loss] = {}
-    reporting = {r.vitals.rank for r in detector.find_reporting(gen.live(), nodes, now)}
+    reporting = {r.vitals.rank for r in detector.find_reporting(attempt.live(), nodes, now)}
     texts: dict[str, str] = {}
-    for rank, record in gen.ranks.items():
+    for rank, record in attempt.ranks.items():
         if record.ended_at is not None:
             if record.ended_at > since:
                 ended = record.vitals.ended

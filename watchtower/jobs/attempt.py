@@ -1,317 +1,429 @@
-"""An attempt of a job as it is judged: its status, its diagnoses and its incident."""
+"""An attempt of a job: its ranks, their dumps and their pace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 
-from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.incidents.incident import NO_FACTS, NO_SHADOW, Incident, JobFacts, ShadowMode
-from watchtower.jobs.aftermath import Loss, Opening, group_losses
-from watchtower.jobs.agents import NodeReport
-from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs
-from watchtower.jobs.condition import ConditionKind, Stall, Why
-from watchtower.jobs.detector import Detector
-from watchtower.jobs.effects import Effect
-from watchtower.jobs.generation import Generation
-from watchtower.jobs.incident_reads import Tracing, choose_suspects
-from watchtower.jobs.incidents import JobWatch
-from watchtower.jobs.pace import Pauses
-from watchtower.jobs.stall_context import StallContext
-from watchtower.jobs.verdicts import (
-    DiagnosisHistory,
-    DiagnosisResult,
-    Question,
-    add_aftermath,
-    close,
-    date_timeout,
-    diagnosed_verdict,
-    find_only_node,
-    identify,
-    plain_verdict,
-    read_aftermath,
+from watchtower.evidence.movement import moves_data
+from watchtower.jobs.pace import Pace, Slowness, Throughput
+from watchtower.jobs.ranks import (
+    CHARACTER_BYTES,
+    DumpBody,
+    ProcessKey,
+    RankRecord,
+    Reporter,
+    count_text,
+    outside_s,
+    phase_changed_at,
+    share_names,
+    shorten,
 )
-from watchtower.wire.verdict import Aftermath, Cause, Status, Verdict
-from watchtower.writing.times import rfc3339
+from watchtower.policy import Policy
+from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
+from watchtower.wire.report import (
+    Beat,
+    ProcessState,
+    RankVitals,
+    lowest_step,
+)
 
-CLEAR = (Status.HEALTHY, Status.RECOVERED, Status.SUSPENDED)
-"""Statuses in which no incident opens. The next incident needs a new diagnosis."""
+UNCLAIMED_BYTES = 160
+"""A rank whose dumps arrived before a report."""
+
+BATCH_BYTES = 512
+"""The stored id of a batch of dumps."""
+
+
+MAX_ARRIVALS_BYTES = 8 * 1024 * 1024
+"""Limit for one attempt: two rounds of 8192 nodes whose ranks were all reported. Beyond it, the
+oldest batches are dropped."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """The batches of one attempt that have arrived."""
+
+    unclaimed: set[int] = field(default_factory=set)
+    """Ranks whose dumps arrived before any report of them."""
+    size: int = 0
+    """Bytes of memory, an upper estimate."""
+    _batches: dict[str, frozenset[int]] = field(default_factory=dict)
+    """By batch id: the ranks that were not known when the batch arrived."""
+
+    def left_of(self, batch_id: str) -> frozenset[int] | None:
+        """Return the ranks for which a batch is still new; None for a batch not seen before."""
+        return self._batches.get(batch_id)
+
+    def note(self, batch_id: str, unclaimed: set[int]) -> None:
+        """Record a batch, and its ranks that are not known."""
+        if batch_id in self._batches:
+            self._forget(batch_id)
+        new = unclaimed - self.unclaimed
+        self.unclaimed |= new
+        self._batches[batch_id] = frozenset(unclaimed)
+        self.size += _size_of(batch_id, unclaimed) + UNCLAIMED_BYTES * len(new)
+        while self.size > MAX_ARRIVALS_BYTES and self._batches:
+            self._forget(next(iter(self._batches)))
+        if self.size > MAX_ARRIVALS_BYTES:
+            self.clear()
+
+    def claim(self, rank: int) -> bool:
+        """Record that a rank was reported; True if dumps of it arrived before."""
+        if rank not in self.unclaimed:
+            return False
+        self.unclaimed.discard(rank)
+        self.size -= UNCLAIMED_BYTES
+        return True
+
+    def clear(self) -> None:
+        """Drop all records."""
+        self._batches.clear()
+        self.unclaimed.clear()
+        self.size = 0
+
+    def _forget(self, batch_id: str) -> None:
+        self.size -= _size_of(batch_id, self._batches.pop(batch_id))
+
+
+def _size_of(batch_id: str, unclaimed: set[int] | frozenset[int]) -> int:
+    return BATCH_BYTES + CHARACTER_BYTES * len(batch_id) + UNCLAIMED_BYTES * len(unclaimed)
+
+
+CHECKPOINT = "checkpoint"
+"""A phase with this word in its name is a checkpoint."""
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """Checkpoints that a rank has left, and the last one that all ranks have left."""
+
+    _left: int | None = None
+    """Highest step at which a rank left a checkpoint."""
+    _complete: int | None = None
+
+    def note(self, before: Beat | None, beat: Beat | None) -> None:
+        """Compare two beats of a rank that follow each other."""
+        if before is None or beat is None or not _is_saving(before) or _is_saving(beat):
+            return
+        if beat.exception_type:
+            return  # the exception may have ended the checkpoint
+        self._left = before.step if self._left is None else max(self._left, before.step)
+
+    def find_last(self, beats: Iterable[Beat | None]) -> int | None:
+        """Return the step of the last complete checkpoint; None if none is known.
+
+        `beats` are the current ones of all ranks. A checkpoint is complete if no rank is in it.
+        """
+        left = self._left
+        if left is not None and not any(
+            beat is not None and _is_saving(beat) and beat.step <= left for beat in beats
+        ):
+            self._complete = left
+        return self._complete
+
+
+def _is_saving(beat: Beat) -> bool:
+    return bool(beat.phase) and CHECKPOINT in beat.phase.lower()
+
+
+MIN_MISSING = 256
+MISSING_PER_RANK = 4
+MAX_MISSING = 4096
+"""Missing ranks are listed one by one: `MISSING_PER_RANK` of them per rank seen, but at least
+`MIN_MISSING` and at most `MAX_MISSING`. The world size that a job reports may be wrong, and must
+not cost time or memory."""
+
+MAX_RIVALS = 1024
+"""Most rivals of one attempt: the number of processes of one node. A real job has fewer."""
+
+RIVAL_MEMORY_S = 60.0
+"""A rival is dropped when it was not reported for this many seconds."""
+
+MAX_PHASES = 32
+"""Most phases with step times of their own. A program may number its phases, which must not fill
+the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt:
+    """The part of an attempt that is stored, so that a restarted tower recognizes it."""
+
+    number: int
+    typical_step_s: float = 0.0
+    processes: frozenset[ProcessKey] = frozenset()
+    """Empty for a job that was dropped: its next processes are a new attempt."""
+    owner: str = ""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What is decided about one attempt of one job, and why."""
+    """One attempt of a job: its ranks between two restarts."""
 
-    name: str
-    generation: Generation
-    """Its ranks."""
-    watch: JobWatch
-    pauses: Pauses
-    shadow_mode: ShadowMode = NO_SHADOW
-    context: StallContext = StallContext()
-    missing_dumps: int = 0
-    """Ranks without a dump of this stall when it was last checked, minus the dumps since then."""
-    incident: Incident | None = None
-    """The open incident, else the latest one of this attempt."""
-    diagnoses: DiagnosisHistory = field(default_factory=DiagnosisHistory)
-    stored_losses: Mapping[int, Loss] = field(default_factory=dict)
-    """Losses that the tower's last run listed in the open incident."""
-    resumed_at: float | None = None
-    """Time at which the tower resumed that incident; None after a later step."""
-    stepped_at: float | None = None
-    """Time at which an accused rank first stepped although the incident is open."""
-    tracing: Tracing = field(default_factory=Tracing)
-    """Which series of the incident were ordered."""
-    is_recalling: bool = False
-    """Dumps are being read back from the store."""
-    is_diagnosing: bool = False
-    """Whether a diagnosis waits, runs, or has just run (see `effects.REST`)."""
-    is_asked_again: bool = False
-    """New evidence arrived during a diagnosis."""
-    ended_at: float | None = None
-    lost_at: float | None = None
-    """Time since which no agent reports this job."""
-    remembered: tuple[int, bool, str, int, int] | None = None
-    """Values of this attempt that were stored last: number of ranks, whether the step time is
-    known, owner, day, number of recoveries of the store."""
-    remembered_step_s: float = 0.0
-    """The typical step in seconds that was stored with them."""
-    remembered_at: float = float("-inf")
+    job: str
+    number: int
+    began_at: float
+    ranks: dict[int, RankRecord] = field(default_factory=dict)
+    rivals: dict[ProcessKey, tuple[RankVitals, float]] = field(default_factory=dict)
+    """Second processes that claim a rank of another process, and when they were last reported."""
+    paces: dict[str, Pace] = field(default_factory=dict)
+    """Step times by phase; "" is training outside phases."""
+    throughput: Throughput = field(default_factory=Throughput)
+    """Time for many steps outside phases."""
+    dumps_bytes: int = 0
+    """Bytes of all bodies that contain dumps of its ranks."""
+    text_bytes: int = 0
+    """Bytes of the texts of its ranks that are longer than usual."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """Batches of dumps that have arrived."""
+    known: frozenset[ProcessKey] = frozenset()
+    """Its processes before the tower was restarted. Empty if it began after the restart."""
+    awaited: set[ProcessKey] = field(default_factory=set)
+    """The processes in `known` that were not reported again yet."""
+    recalled_at: float = float("-inf")
+    """When the restarted tower recognized it."""
+    recall_wanted: bool = True
+    """The store may contain more dumps of its ranks: from before the tower was restarted, or from
+    before a rank was reported."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    resumed_at: float = float("-inf")
+    """When the job last resumed after a suspension. Ages count from this time."""
 
     @property
-    def current_incident(self) -> Incident | None:
-        """The open incident, or the one that the job ended in or has just recovered from."""
-        incident, status = self.incident, self.watch.status
-        if incident is None or incident.closed_at is None:
-            return incident
-        is_current = status in (Status.RECOVERED, Status.ENDED) and status is incident.status
-        return incident if is_current else None
+    def world_size(self) -> int:
+        """Number of ranks that the job reports, but at least the highest rank seen plus one."""
+        claimed = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
+        return max(claimed, max(self.ranks, default=-1) + 1)
 
     @property
-    def slow_node(self) -> str:
-        """The node of all ranks that slow down the job; empty if there is not exactly one."""
-        diagnosis = self.watch.diagnosis
-        if diagnosis is None or self.watch.status is not Status.SLOW:
-            return ""
-        return find_only_node(diagnosis.suspects)
+    def checkpoint_step(self) -> int | None:
+        """Step of the last complete checkpoint; None if none is known."""
+        return self.checkpoints.find_last(r.vitals.beat for r in self.ranks.values())
 
-    def resume(self, incident: Incident, now: float, wall: float) -> None:
-        """Continue with the incident that the tower's last run stored for this attempt."""
-        self.incident = replace(
-            incident,
-            evidence=None,  # the store has it
-            facts=date_timeout(incident.facts, incident.verdict, incident.updated_at),
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Return the ranks that were never reported, in order; see `MAX_MISSING` for the limit."""
+        limit = min(MAX_MISSING, max(MIN_MISSING, MISSING_PER_RANK * len(self.ranks)))
+        missing = (rank for rank in range(self.world_size) if rank not in self.ranks)
+        return tuple(islice(missing, limit))
+
+    def pace(self, phase: str) -> Pace:
+        """Return the step times in `phase`. Beyond `MAX_PHASES`, phases share the plain pace."""
+        pace = self.paces.get(phase)
+        if pace is not None:
+            return pace
+        if len(self.paces) >= MAX_PHASES and phase:
+            return self.pace("")
+        return self.paces.setdefault(phase, Pace())
+
+    def end_tick(self, now: float) -> None:
+        """Add one sample to each phase, from the step times of this tick."""
+        if any(r.vitals.beat and r.vitals.beat.phase for r in self.live()):
+            self.throughput.interrupt()
+        elif self.throughput.is_due(now):
+            self.throughput.take(self.step(), now)
+        for pace in self.paces.values():
+            pace.end_tick(self.throughput.latest)
+
+    @property
+    def slowness(self) -> Slowness:
+        """Whether its steps have become longer: by the single ones, or over many of them."""
+        return max(
+            self.pace("").slowness, self.throughput.slowness, key=lambda slowness: slowness.most
         )
-        self.tracing.resume(incident.id, choose_suspects(incident.verdict))
-        if incident.closed_at is not None:
-            self.watch.status = Status.ENDED  # the verdict on its end was already published
-            return
-        away_s = max(0.0, wall - incident.updated_at)
-        since = now - away_s - incident.verdict.stalled_for_s
-        verdict = incident.verdict
-        opening = Opening(
-            at=now - max(0.0, wall - incident.opened_at),
-            cause=verdict.cause or Cause.UNKNOWN,
-            ranks=frozenset(suspect.rank for suspect in verdict.suspects),
-        )
-        self.watch.resume(Stall(why=Why.OVERDUE, since=since, ranks=frozenset()), opening, now)
-        self.diagnoses.resume(incident, self.question())
-        self.stored_losses = read_aftermath(verdict.aftermath, now - wall)
-        self.resumed_at = now
 
-    def has_gone_on(self) -> bool:
-        """Return whether ranks stepped after the tower resumed an incident; True without one.
+    @property
+    def is_paced(self) -> bool:
+        """Whether enough steps were seen in any phase to know when a rank is late."""
+        return any(pace.is_learned for pace in self.paces.values())
 
-        The deadline of a phase may be lost with the last run. So the absence of late ranks does not
-        show that the ranks step.
-        """
-        if self.resumed_at is not None and self.generation.has_stepped_since(self.resumed_at):
-            self.resumed_at = None
-        return self.resumed_at is None
+    def note_rival(self, key: ProcessKey, vitals: RankVitals, seen_at: float) -> None:
+        """Record a second process of a rank without long texts. At most `MAX_RIVALS` are stored."""
+        if key in self.rivals or len(self.rivals) < MAX_RIVALS:
+            is_short = not count_text(vitals)
+            self.rivals[key] = (vitals if is_short else self._share(shorten(vitals)), seen_at)
 
-    def has_recovered_unseen(self) -> bool:
-        """Return whether every rank stepped after the open incident began.
+    def expire_rivals(self, now: float) -> None:
+        """Drop rivals that are no longer reported."""
+        old = [k for k, (_, seen_at) in self.rivals.items() if now - seen_at > RIVAL_MEMORY_S]
+        for key in old:
+            del self.rivals[key]
 
-        No step need be seen for that: the tower was away, or the nodes were cut off from it.
-        """
-        opening = self.watch.opening
-        if self.watch.status is not Status.HUNG or opening is None:
-            return False
-        return self.generation.has_stepped_since(opening.at)
-
-    def question(self) -> Question:
-        """Return the subject of a diagnosis that starts now: this suspicion, slowness or end."""
-        wait_counts = self.watch.wait_counts
-        slow_since = wait_counts.since if wait_counts else 0.0
-        return self.watch.suspect_since, slow_since, self.watch.status is Status.ENDED
-
-    def collect_case(
-        self, nodes: Mapping[str, NodeReport], detector: Detector, now: float
-    ) -> CaseInputs:
-        """Copy all evidence about this attempt, for a diagnosis."""
-        stall, wait_counts = self.watch.stall, self.watch.wait_counts
-        return collect_case_inputs(self.generation, nodes, detector, stall, wait_counts, now)
-
-    def note_condition(self, kind: ConditionKind, now: float) -> None:
-        """Note the time since which the job has ended or is not reported. Drop unused diagnoses."""
-        if self.watch.status in CLEAR:
-            self.diagnoses.drop_unused()
-        self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
-        self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None
-
-    def may_be_over(self, now: float) -> bool:
-        """Return whether an accused rank has just stepped again: the job may have recovered.
-
-        The reports of the other ranks may not have arrived. A diagnosis now would mix evidence of
-        the hang with evidence after it, and would be the last one of the incident. If the accused
-        rank steps for longer, the verdict accuses the wrong rank and a new diagnosis is necessary.
-        """
-        stall, policy = self.watch.stall, self.watch.policy
-        if self.incident is None or stall is None or self.watch.status is not Status.HUNG:
-            return False
-        accused = [
-            self.generation.ranks.get(suspect.rank) for suspect in self.incident.verdict.suspects
-        ]
-        since = stall.since + policy.suspect_floor_s
-        if not any(
-            r and r.vitals.beat and r.seen_at - r.vitals.beat.age_s > since for r in accused
+    def take_vitals(
+        self, record: RankRecord, vitals: RankVitals, reporter: Reporter, policy: Policy
+    ) -> None:
+        """Record what an agent reports of a rank now. All of a fleet's ranks come here each second:
+        what a report cannot change is not computed."""
+        before, now = record.vitals, reporter.seen_at
+        if before.state is ProcessState.STOPPED is not vitals.state and all(
+            other.vitals.state is ProcessState.STOPPED for other in self.live()
         ):
-            self.stepped_at = None
-            return False
-        self.stepped_at = self.stepped_at or now
-        return now - self.stepped_at < policy.settle_s
+            self.resumed_at = now  # this is the first rank to run after the whole job was suspended
+        last, beat = before.beat, vitals.beat
+        if beat is not None:
+            if beat.advanced > 0 and last is not None and last is not beat:
+                self._note_steps(record, last, beat, reporter)
+            if beat.phase or (last is not None and last.phase):
+                record.phase_changed_at = phase_changed_at(record, vitals, now)
+                self.checkpoints.note(last, beat)
+        is_new = beat is None or beat.age_s < now - record.seen_at
+        record.outside_s = 0.0 if is_new else outside_s(record, vitals, now)
+        self.note_vitals(record, vitals)
+        record.seen_at = now
+        record.reporter = reporter
+        movement, ended = vitals.movement, vitals.ended
+        if movement.cpu_cores >= policy.moving_cpu_cores:
+            record.computed_at = now
+        if moves_data(movement):
+            record.moved_data_at = now
+        if ended is None:
+            record.ended_at = None
+        else:
+            # A delayed report makes a death seem later than it was, never earlier.
+            ended_at = now - ended.age_s
+            record.ended_at = min(ended_at, record.ended_at or ended_at)
 
-    def verdict(self, step: int | None, now: float) -> Verdict:
-        """Return the current verdict of this job."""
-        watch, incident = self.watch, self.current_incident
-        if incident is not None:
-            is_open = incident.closed_at is None
-            return self._with_stall_age(incident.verdict, now) if is_open else incident.verdict
-        if watch.status in (Status.SUSPECT, Status.SLOW) and watch.diagnosis is not None:
-            return self._diagnosed(watch.status, watch.diagnosis, now)
-        if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
-            verdict = self._diagnosed(watch.status, watch.diagnosis, now)
-            return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
-        return plain_verdict(self.name, self.generation.number, watch.status, watch.reason, step)
+    def _note_steps(self, record: RankRecord, last: Beat, beat: Beat, reporter: Reporter) -> None:
+        """Add the seconds per step since the previous report of a rank, which had the beat `last`.
 
-    def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
-        """Pass a diagnosis to the detection. Its case and time are stored if it is accepted."""
-        effects = self.watch.take_diagnosis(result.diagnosis, now)
-        self.diagnoses.take(result, wall)
-        self.diagnoses.adopt(self.watch.diagnosis, self.question())
-        return effects
+        The process itself writes the times that its agent reads. Therefore they are limited to the
+        time since that beat.
+        """
+        # One interval more, because the previous report may have been delayed by that.
+        passed_s = last.age_s + reporter.seen_at - record.seen_at + reporter.interval_s
+        interval_s = min(beat.interval_s, passed_s / beat.advanced)
+        if interval_s > 0:
+            # A step belongs to a phase only if the phase began before the step.
+            inside = beat.phase and beat.phase_age_s > beat.age_s + interval_s
+            self.pace(beat.phase if inside else "").note(interval_s)
 
-    def take_losses(self, losses: Mapping[int, Loss], now: float) -> list[Effect]:
-        """Pass the ranks that were lost since the incident opened to the detection."""
-        is_over = all(record.vitals.rank in losses for record in self.generation.live())
-        effects = self.watch.take_losses(losses, len(self.generation.ranks), is_over, now)
-        self.diagnoses.adopt(self.watch.diagnosis, self.question())
-        return effects
-
-    def _diagnosed(self, status: Status, diagnosis: Diagnosis, now: float) -> Verdict:
-        verdict = diagnosed_verdict(
-            self.name, self.generation.number, status, diagnosis, self.diagnoses.diagnosed_at
-        )
-        verdict = self._with_stall_age(verdict, now)
-        patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
-        if patience is None or hung_in_s is None:
-            return verdict
-        return replace(verdict, hung_in_s=round(hung_in_s, 1), hung_because=patience.reason)
-
-    def _with_stall_age(self, verdict: Verdict, now: float) -> Verdict:
-        stall = self.watch.stall
-        if stall is None:
-            return verdict
-        return replace(verdict, stalled_for_s=round(max(0.0, now - stall.since), 1))
-
-    def open_incident(
-        self, ident: str, outage: str, sharer: str, facts: JobFacts, now: float, wall: float
-    ) -> Incident:
-        """Open an incident with the current diagnosis. `sharer`: whose share of the store it
-        uses."""
-        diagnosis = self.watch.diagnosis
-        assert diagnosis is not None, "an incident opens with a diagnosis"
-        status = self.watch.status
-        verdict = self._diagnosed(status, diagnosis, now)
-        identity = replace(identify(status, verdict, facts.user), outage=outage)
-        if status is Status.HUNG:
-            identity = replace(identity, suspect_at=wall - (now - self.watch.suspect_since))
-        incident = Incident(
-            id=ident,
-            job=self.name,
-            generation=self.generation.number,
-            status=status,
-            opened_at=wall,
-            updated_at=wall,
-            closed_at=wall if status is Status.ENDED else None,
-            verdict=replace(verdict, incident=ident, opened_at=rfc3339(wall)),
-            identity=identity,
-            only_node=find_only_node(verdict.suspects),
-            shadow=self.shadow_mode.covers(verdict.cause),
-            verdicts=self.diagnoses.verdicts,
-            evidence=self.diagnoses.hand_over_evidence(),
-            summary=self.diagnoses.summary,
-            sharer=sharer,
-            facts=date_timeout(facts, verdict, wall),
-        )
-        self.incident = replace(incident, evidence=None, summary=None)  # the store has them
-        return incident
-
-    def update_incident(
-        self, now: float, wall: float, facts: JobFacts = NO_FACTS
-    ) -> Incident | None:
-        """Update the open incident. Its evidence changes only if cause or suspects changed."""
-        incident, diagnosis = self.incident, self.watch.diagnosis
-        if incident is None:
-            return None
-        before = verdict = incident.verdict
-        if diagnosis is not None:
-            verdict = self._diagnosed(self.watch.status, diagnosis, now)
-            verdict = replace(
-                verdict,
-                incident=before.incident,
-                opened_at=before.opened_at,
-                shared_cause=before.shared_cause,
-            )
-        verdict = self._with_stall_age(verdict, now)
-        is_same = (before.cause, before.suspects) == (verdict.cause, verdict.suspects)
-        evidence = self.diagnoses.hand_over_evidence()
-        self.incident = replace(
-            incident,
-            verdict=add_aftermath(verdict, group_losses(self.watch.losses.values()), wall - now),
-            verdicts=self.diagnoses.verdicts,
-            updated_at=wall,
-            only_node=incident.only_node
-            if find_only_node(verdict.suspects) == incident.only_node
-            else "",
-            evidence=None,
-            facts=date_timeout(facts.or_before(incident.facts), verdict, wall),
-        )
-        self.incident = self.shadow_mode.settle(self.incident)
-        if is_same or evidence is None:
-            return self.incident
-        return replace(self.incident, evidence=evidence, summary=self.diagnoses.summary)
-
-    def close_incident(
-        self, status: Status, wall: float, facts: JobFacts = NO_FACTS
-    ) -> Incident | None:
-        """Close the open incident with a status such as recovered or ended. Its verdict stays."""
-        incident = self.incident
-        if incident is None or incident.closed_at is not None:
-            return None
-        verdict = incident.verdict
-        stalled_for_s = verdict.stalled_for_s + max(0.0, wall - incident.updated_at)
-        verdict = replace(verdict, stalled_for_s=round(stalled_for_s, 1))
-        facts = facts.or_before(incident.facts)
-        self.incident = close(replace(incident, verdict=verdict, facts=facts), status, wall)
-        self.diagnoses.drop_earlier()
-        return self.incident
-
-    def note_aftermath(self, text: str, wall: float) -> None:
-        """Add an event of the whole job to the open incident."""
-        if self.incident is None or self.incident.closed_at is not None:
+    def note_vitals(self, record: RankRecord, vitals: RankVitals) -> None:
+        """Set the latest vitals of a record of this attempt, and count their texts."""
+        count = count_text(vitals)
+        record.vitals = self._share(vitals) if count else vitals
+        if count == record.text_bytes:
             return
-        verdict = self.incident.verdict
-        entry = Aftermath(at=rfc3339(wall), ranks="", text=text)
-        verdict = replace(verdict, aftermath=(*verdict.aftermath, entry))
-        self.incident = replace(self.incident, verdict=verdict)
+        self.text_bytes += count - record.text_bytes
+        record.text_bytes = count
+
+    def _share(self, vitals: RankVitals) -> RankVitals:
+        known = next(iter(self.ranks.values()), None)
+        return vitals if known is None else share_names(vitals, known.vitals)
+
+    def take_dumps(self, sent: SentBatch, taken_at: float) -> list[RankDump]:
+        """Add the dumps of a batch to their ranks. Returns the dumps that were not added before."""
+        batch = sent.batch
+        body = DumpBody(sent.body)
+        left = self.arrivals.left_of(batch.id)
+        unclaimed, taken = set(), []
+        for dump in batch.ranks:
+            if left is not None and dump.rank not in left:
+                continue
+            record = self.ranks.get(dump.rank)
+            if record is None:
+                unclaimed.add(dump.rank)
+            elif record.key == ProcessKey(batch.node, dump.pid, dump.start_time):
+                self._hold(record, taken_at, body)
+                taken.append(dump)
+        self.arrivals.note(batch.id, unclaimed)
+        return taken
+
+    def put(self, record: RankRecord) -> None:
+        """Set the record of a rank, in place of an earlier one."""
+        before = self.ranks.get(record.vitals.rank)
+        if before is not None:
+            self._release(before.dumps)
+            self.text_bytes -= before.text_bytes
+        self.ranks[record.vitals.rank] = record
+        self.text_bytes += record.text_bytes
+
+    def remove(self, rank: int) -> None:
+        """Remove the record of a rank that is of another job."""
+        record = self.ranks.pop(rank)
+        self._release(record.dumps)
+        self.text_bytes -= record.text_bytes
+
+    def _hold(self, record: RankRecord, taken_at: float, body: DumpBody) -> None:
+        if body.holders == 0:
+            self.dumps_bytes += len(body.body)
+        body.holders += 1
+        dumps = sorted([*record.dumps, (taken_at, body)], key=lambda item: item[0])
+        record.dumps = dumps[-2:]
+        self._release(dumps[:-2])
+
+    def _release(self, dumps: Iterable[tuple[float, DumpBody]]) -> None:
+        for _, body in dumps:
+            body.holders -= 1
+            if body.holders == 0:
+                self.dumps_bytes -= len(body.body)
+
+    def drop_dumps(self, excess: int) -> None:
+        """Drop bodies of dumps, largest first, until `excess` bytes are free.
+
+        Ranks without any other body count as not dumped.
+        """
+        bodies = {body for record in self.ranks.values() for _, body in record.dumps}
+        gone: set[DumpBody] = set()
+        for body in sorted(bodies, key=lambda each: len(each.body), reverse=True):
+            if excess <= 0:
+                break
+            gone.add(body)
+            excess -= len(body.body)
+        self.dumps_bytes -= sum(len(body.body) for body in gone)
+        for record in self.ranks.values():
+            # A new list, because a diagnosis that was requested before uses the old one.
+            record.dumps = [item for item in record.dumps if item[1] not in gone]
+
+    def drop_texts(self) -> None:
+        """Shorten the long texts of its ranks, until they are reported again."""
+        for record in self.ranks.values():
+            if record.text_bytes:
+                record.vitals, record.text_bytes = self._share(shorten(record.vitals)), 0
+        self.text_bytes = 0
+
+    def drop_paces(self) -> None:
+        """Drop the step times of all marked phases."""
+        self.paces = {"": self.pace("")}
+
+    def own(self, batch: DumpBatch) -> list[RankDump]:
+        """Return the dumps of a batch that belong to processes of this attempt."""
+        return [
+            dump
+            for dump in batch.ranks
+            if (record := self.ranks.get(dump.rank)) is not None
+            and record.key == ProcessKey(batch.node, dump.pid, dump.start_time)
+        ]
+
+    def is_returning(self, now: float, patience_s: float) -> bool:
+        """Return whether some of its processes may still be reported after the tower's restart."""
+        return bool(self.awaited) and now - self.recalled_at < patience_s
+
+    def has_stepped_since(self, since: float) -> bool:
+        """Return whether every live rank with steps has a beat after `since`."""
+        beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
+        last = [seen_at - beat.age_s for seen_at, beat in beats if beat and beat.step >= 0]
+        return bool(last) and min(last) > since
+
+    def last_beat_of_all(self) -> float | None:
+        """Return the oldest last beat of all live ranks; None without any heartbeat page."""
+        beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
+        return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
+
+    def remember(self, owner: str) -> PastAttempt:
+        """Return the data by which a restarted tower recognizes this attempt."""
+        return PastAttempt(
+            number=self.number,
+            owner=owner,
+            typical_step_s=self.pace("").typical_s,
+            # Ranks are reported again one node after the other. Those not reported yet must stay.
+            processes=self.known.union(record.key for record in self.ranks.values()),
+        )
+
+    def live(self) -> Iterator[RankRecord]:
+        """Return the records of ranks whose process has not ended."""
+        # As `is_live`, without a call: there are thousands of ranks, twice a second.
+        return (record for record in self.ranks.values() if record.ended_at is None)
+
+    def step(self) -> int:
+        """Return the highest step that every rank with heartbeats has made, -1 before the first."""
+        return lowest_step(record.vitals.beat for record in self.ranks.values())

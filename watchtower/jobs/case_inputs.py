@@ -15,9 +15,9 @@ from watchtower.evidence.case import (
     age_beat,
 )
 from watchtower.jobs.agents import NodeReport, UnwatchedRanks, find_last_report, find_last_reports
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
 from watchtower.jobs.ranks import DumpBody, RankRecord, Reporter
 from watchtower.jobs.wait_counts import WaitCounts
 from watchtower.wire.report import Ending
@@ -55,32 +55,32 @@ class CaseInputs:
 
 
 def collect_case_inputs(
-    gen: Generation,
+    attempt: Attempt,
     nodes: Mapping[str, NodeReport],
     detector: Detector,
     stall: Stall | None,
     wait_counts: WaitCounts | None,
     now: float,
 ) -> CaseInputs:
-    """Copy the evidence about a generation that is stalled, has ended, or is slow.
+    """Copy the evidence about an attempt that is stalled, has ended, or is slow.
 
     `stall` is None for a job that has ended or is slow. `wait_counts` is None unless it is slow.
     """
     since = stall.since if stall else now
     rivals: dict[int, list[str]] = {}
-    for key, (vitals, _) in gen.rivals.items():
+    for key, (vitals, _) in attempt.rivals.items():
         rivals.setdefault(vitals.rank, []).append(f"{key.node} pid {key.pid}")
     by_rank = wait_counts.by_rank if wait_counts else {}
-    slowdown = gen.slowness.slowdown if wait_counts else 1.0
-    slow_s = gen.slowness.present_s if slowdown > 1 else 0.0
+    slowdown = attempt.slowness.slowdown if wait_counts else 1.0
+    slow_s = attempt.slowness.present_s if slowdown > 1 else 0.0
     return CaseInputs(
-        job=gen.job,
-        generation=gen.number,
-        world_size=gen.world_size,
-        missing=gen.missing_ranks(),
-        typical_step_s=slow_s or gen.pace("").typical_s,
+        job=attempt.job,
+        generation=attempt.number,
+        world_size=attempt.world_size,
+        missing=attempt.missing_ranks(),
+        typical_step_s=slow_s or attempt.pace("").typical_s,
         slowdown=slowdown,
-        records=tuple(record.copy() for record in gen.ranks.values()),
+        records=tuple(record.copy() for record in attempt.ranks.values()),
         rivals=rivals,
         nodes=dict(nodes),
         wait_counts={rank: (count.samples, count.waits) for rank, count in by_rank.items()},
@@ -219,22 +219,22 @@ def _find_unwatched(node: NodeReport, inputs: CaseInputs) -> Iterator[UnwatchedR
 
 
 def collect_on_demand(
-    gen: Generation,
+    attempt: Attempt,
     nodes: Mapping[str, NodeReport],
     detector: Detector,
     fresh_since: float,
     now: float,
     known: Stall | None = None,
 ) -> CaseInputs:
-    """Copy the evidence about a generation.
+    """Copy the evidence about an attempt.
 
     The case contains the dumps since the oldest last heartbeat, or since the first dump of a live
     rank at or after `fresh_since` if that is earlier. `known`: its stall, if it is stalled; then
     its dumps since that are in the case too.
     """
-    dumps = (at for record in gen.live() for at, _ in record.dumps if at >= fresh_since)
-    dumped_at, beat_at = min(dumps, default=now), gen.last_beat_of_all()
+    dumps = (at for record in attempt.live() for at, _ in record.dumps if at >= fresh_since)
+    dumped_at, beat_at = min(dumps, default=now), attempt.last_beat_of_all()
     since = dumped_at if beat_at is None else min(beat_at, dumped_at)
     since = since if known is None else min(since, known.since)
     stall = Stall(why=Why.OVERDUE, since=since, ranks=frozenset())
-    return collect_case_inputs(gen, nodes, detector, stall, None, now)
+    return collect_case_inputs(attempt, nodes, detector, stall, None, now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from watchtower.evidence.exits import describe_ending
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.ranks import RankRecord
 from watchtower.wire.report import Ending, EndingKind
 from watchtower.writing.ranksets import name_ranks
@@ -134,13 +134,13 @@ class JobEnd:
         return set(self.ends) == {end} and not self.silent and not self.never_seen
 
 
-def find_end(gen: Generation) -> JobEnd:
+def find_end(attempt: Attempt) -> JobEnd:
     """Count how the ranks of a job ended."""
-    ended = [record for record in gen.ranks.values() if not record.is_live]
+    ended = [record for record in attempt.ranks.values() if not record.is_live]
     return JobEnd(
         ends=Counter(_name_end(record.vitals.ended) for record in ended),
-        silent=len(gen.ranks) - len(ended),
-        never_seen=max(0, gen.world_size - len(gen.ranks)),
+        silent=len(attempt.ranks) - len(ended),
+        never_seen=max(0, attempt.world_size - len(attempt.ranks)),
         is_unseen=any(record.is_end_unseen for record in ended) and not any(map(_failed, ended)),
     )
 

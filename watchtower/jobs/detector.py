@@ -1,6 +1,6 @@
 """The detector: is this job stepping, starting, stalled, suspended, ended, or without reports?
 
-It checks one generation at one moment, and returns a condition with its reason. `incidents` decides
+It checks one attempt at one moment, and returns a condition with its reason. `incidents` decides
 about the consequences: a suspicion, an incident, an alert.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from watchtower.evidence.gpus import FAULTS, find_gpu_errors
 from watchtower.evidence.observed import Observed
 from watchtower.jobs.agents import NodeReport, find_last_report, find_last_reports
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import (
     Condition,
     ConditionKind,
@@ -22,7 +23,6 @@ from watchtower.jobs.condition import (
     explain_stall,
     find_end,
 )
-from watchtower.jobs.generation import Generation
 from watchtower.jobs.no_heartbeat import (
     change_limit_s,
     has_changed,
@@ -64,13 +64,13 @@ def find_fatal_errors(
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """Returns the conditions of generations, by one policy."""
+    """Returns the conditions of attempts, by one policy."""
 
     policy: Policy
 
     def judge(
         self,
-        gen: Generation,
+        attempt: Attempt,
         nodes: Mapping[str, NodeReport],
         pauses: Pauses,
         now: float,
@@ -78,25 +78,25 @@ class Detector:
     ) -> Condition:
         """Return what the job is doing at `now`. `samples`: for a job without heartbeats."""
         samples = samples or Samples()
-        live = list(gen.live())
+        live = list(attempt.live())
         if not live:
-            return self._judge_end(gen, now)
+            return self._judge_end(attempt, now)
         reporting = self.find_reporting(live, nodes, now)
         if not reporting:
-            return self._judge_unreported(gen, live, nodes, now)
+            return self._judge_unreported(attempt, live, nodes, now)
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=ConditionKind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
         stall = (
-            self._find_death(gen, reporting, now)
-            or self._find_fatal_error(gen, reporting, nodes, now)
-            or self._find_startup_stall(gen, reporting, samples, now)
-            or self._find_overdue(gen, reporting, nodes, pauses, now)
-            or self._find_unchanged(gen, reporting, samples, now)
+            self._find_death(attempt, reporting, now)
+            or self._find_fatal_error(attempt, reporting, nodes, now)
+            or self._find_startup_stall(attempt, reporting, samples, now)
+            or self._find_overdue(attempt, reporting, nodes, pauses, now)
+            or self._find_unchanged(attempt, reporting, samples, now)
         )
         if stall is not None:
             return Condition(
                 kind=ConditionKind.STALLED,
-                reason=explain_stall(stall, gen.step(), now),
+                reason=explain_stall(stall, attempt.step(), now),
                 stall=stall,
             )
         if len(reporting) < len(live):
@@ -104,7 +104,7 @@ class Detector:
             lost = [record for record in live if record.vitals.rank not in reported]
             reason = explain_loss(lost, self._find_silent(lost, nodes, now))
             return Condition(kind=ConditionKind.LOST, reason=reason)
-        return self._judge_progress(gen, reporting, samples, now)
+        return self._judge_progress(attempt, reporting, samples, now)
 
     def is_silent(self, reporter: Reporter | None, now: float) -> bool:
         """Return whether an agent has not reported in time, or is not known."""
@@ -143,13 +143,13 @@ class Detector:
         # One interval more: a rank is missing only from the first report without it.
         return reporter.seen_at - self.policy.vanish_s - reporter.interval_s
 
-    def deadline_s(self, gen: Generation, phase: str, pauses: Pauses) -> float | None:
+    def deadline_s(self, attempt: Attempt, phase: str, pauses: Pauses) -> float | None:
         """Return the seconds without a beat after which a rank in `phase` is suspect.
 
         None while they are not known.
         """
         floor, factor = self.policy.suspect_floor_s, self.policy.suspect_factor
-        pace = gen.paces.get(phase)
+        pace = attempt.paces.get(phase)
         if pace is not None and pace.is_learned:
             again = self.policy.learned_factor * pace.pause_s
             return max(floor, factor * pace.typical_s, again)
@@ -159,91 +159,93 @@ class Detector:
             return max(floor, min(factor * learned, self.policy.learned_max_s))
         return self.policy.phase_patience_s
 
-    def step_limit_s(self, gen: Generation) -> float:
-        """Return the seconds without a step after which a generation is not healthy."""
-        typical_s = max((pace.typical_s for pace in gen.paces.values()), default=0.0)
+    def step_limit_s(self, attempt: Attempt) -> float:
+        """Return the seconds without a step after which an attempt is not healthy."""
+        typical_s = max((pace.typical_s for pace in attempt.paces.values()), default=0.0)
         return max(self.policy.no_step_floor_s, self.policy.no_step_factor * typical_s)
 
     def _judge_unreported(
-        self, gen: Generation, live: list[RankRecord], nodes: Mapping[str, NodeReport], now: float
+        self, attempt: Attempt, live: list[RankRecord], nodes: Mapping[str, NodeReport], now: float
     ) -> Condition:
         """Return the condition of a job without a live rank that is reported."""
         silent = self._find_silent(live, nodes, now)
         if any(record.key.node not in silent for record in live):
             return Condition(kind=ConditionKind.LOST, reason=explain_loss(live, silent))
-        if self._did_reporting_ranks_die(gen, nodes, now):
-            return self._judge_end(gen, now)
+        if self._did_reporting_ranks_die(attempt, nodes, now):
+            return self._judge_end(attempt, now)
         return Condition(kind=ConditionKind.LOST, reason="no agent of this job reports")
 
     def _did_reporting_ranks_die(
-        self, gen: Generation, nodes: Mapping[str, NodeReport], now: float
+        self, attempt: Attempt, nodes: Mapping[str, NodeReport], now: float
     ) -> bool:
         """Return whether ranks died on nodes that still report, and no other node reports.
 
         The job counts as ended then.
         """
-        ended = [record for record in gen.ranks.values() if not record.is_live]
+        ended = [record for record in attempt.ranks.values() if not record.is_live]
         last = find_last_reports(ended, nodes).values()
         reporting = any(not self.is_silent(reporter, now) for reporter in last)
-        return reporting and self._find_death(gen, list(gen.live()), now) is not None
+        return reporting and self._find_death(attempt, list(attempt.live()), now) is not None
 
-    def _judge_end(self, gen: Generation, now: float) -> Condition:
-        last = max((r.ended_at for r in gen.ranks.values() if r.ended_at is not None), default=now)
+    def _judge_end(self, attempt: Attempt, now: float) -> Condition:
+        last = max(
+            (r.ended_at for r in attempt.ranks.values() if r.ended_at is not None), default=now
+        )
         if now - last < self.policy.settle_s:
             return Condition(kind=ConditionKind.ENDING, reason="the last rank has just ended")
-        end = find_end(gen)
+        end = find_end(attempt)
         return Condition(
             kind=ConditionKind.ENDED, reason=explain_end(end), is_end_unseen=end.is_unseen
         )
 
     def _judge_progress(
-        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+        self, attempt: Attempt, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Condition:
-        if has_no_heartbeat(gen):
-            condition = self._judge_no_heartbeat(gen, samples, now)
+        if has_no_heartbeat(attempt):
+            condition = self._judge_no_heartbeat(attempt, samples, now)
         else:
-            condition = self._judge_pace(gen)
+            condition = self._judge_pace(attempt)
         if condition.kind is ConditionKind.UNWATCHED:
-            return self._find_long_unchanged(gen, samples, now) or condition
+            return self._find_long_unchanged(attempt, samples, now) or condition
         if condition.kind in (ConditionKind.STEPPING, ConditionKind.STARTING):
-            return self._find_stepless(gen, reporting, now) or condition
+            return self._find_stepless(attempt, reporting, now) or condition
         return condition
 
-    def _judge_pace(self, gen: Generation) -> Condition:
-        if not gen.is_paced:
+    def _judge_pace(self, attempt: Attempt) -> Condition:
+        if not attempt.is_paced:
             text = "too few steps were seen to know how long a step takes"
-            text = text if gen.step() >= 0 else "the first steps are not done yet"
+            text = text if attempt.step() >= 0 else "the first steps are not done yet"
             return Condition(kind=ConditionKind.STARTING, reason=text)
-        slowness = gen.slowness
+        slowness = attempt.slowness
         if slowness.most >= self.policy.slow_factor:
             text = write_slower(slowness.slowdown, slowness.present_s)
             return Condition(kind=ConditionKind.SLOW, reason=text)
         return Condition(kind=ConditionKind.STEPPING, reason="its steps take the usual time")
 
     def _find_stepless(
-        self, gen: Generation, reporting: list[RankRecord], now: float
+        self, attempt: Attempt, reporting: list[RankRecord], now: float
     ) -> Condition | None:
         """Return a condition if the last step is too long ago and no rank moves in a phase."""
-        limit_s = self.step_limit_s(gen)
-        if now - max(gen.began_at, gen.resumed_at) <= limit_s:
+        limit_s = self.step_limit_s(attempt)
+        if now - max(attempt.began_at, attempt.resumed_at) <= limit_s:
             return None
         if any(_has_stepped(r) and now - r.progressed_at() <= limit_s for r in reporting):
             return None
         if any(self._is_in_moving_phase(r, now) for r in reporting):
             return None
         since = max(
-            (self._last_beat(r) for r in reporting if _has_stepped(r)), default=gen.began_at
+            (self._last_beat(r) for r in reporting if _has_stepped(r)), default=attempt.began_at
         )
-        first = "" if gen.step() >= 0 else "first "
+        first = "" if attempt.step() >= 0 else "first "
         return Condition(
             kind=ConditionKind.STEPLESS, reason=f"no {first}step for {format_duration(now - since)}"
         )
 
     def _find_long_unchanged(
-        self, gen: Generation, samples: Samples, now: float
+        self, attempt: Attempt, samples: Samples, now: float
     ) -> Condition | None:
         """Return a condition if the samples of a job without heartbeats did not change for long."""
-        still_s = now - max(gen.began_at, gen.resumed_at, samples.since)
+        still_s = now - max(attempt.began_at, attempt.resumed_at, samples.since)
         if still_s <= change_limit_s(samples, self.policy):
             return None
         still = format_duration(still_s)
@@ -255,9 +257,9 @@ class Detector:
         is_moving = now - record.moved_at() <= self.policy.phase_still_s
         return bool(beat and beat.phase) and is_moving
 
-    def _judge_no_heartbeat(self, gen: Generation, samples: Samples, now: float) -> Condition:
-        has_page = any(r.vitals.beat for r in gen.ranks.values())
-        if has_page and now - gen.began_at <= self.policy.startup_grace_s:
+    def _judge_no_heartbeat(self, attempt: Attempt, samples: Samples, now: float) -> Condition:
+        has_page = any(r.vitals.beat for r in attempt.ranks.values())
+        if has_page and now - attempt.began_at <= self.policy.startup_grace_s:
             return Condition(kind=ConditionKind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
@@ -265,10 +267,12 @@ class Detector:
         if samples.is_blind:
             text = f"not watched: no stack can be read (see /readyz), and no rank {what}"
             return Condition(kind=ConditionKind.BLIND, reason=text)
-        if has_changed(gen, samples, self.policy, now):
+        if has_changed(attempt, samples, self.policy, now):
             return Condition(kind=ConditionKind.CHANGING, reason=reason)
         servers = [
-            r.vitals.rank for r in gen.live() if samples.activity_of(r.vitals.rank).waits_for_client
+            r.vitals.rank
+            for r in attempt.live()
+            if samples.activity_of(r.vitals.rank).waits_for_client
         ]
         if servers:
             waits = "waits" if len(servers) == 1 else "wait"
@@ -277,40 +281,42 @@ class Detector:
         return Condition(kind=ConditionKind.UNWATCHED, reason=reason)
 
     def _find_unchanged(
-        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+        self, attempt: Attempt, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
-        if not has_no_heartbeat(gen):
+        if not has_no_heartbeat(attempt):
             return None
-        since = unchanged_since(gen, reporting, samples, self.policy, now)
+        since = unchanged_since(attempt, reporting, samples, self.policy, now)
         if since is None:
             return None
         ranks = frozenset(record.vitals.rank for record in reporting)
         return Stall(why=Why.UNCHANGED, since=since, ranks=ranks)
 
-    def _find_death(self, gen: Generation, reporting: list[RankRecord], now: float) -> Stall | None:
+    def _find_death(
+        self, attempt: Attempt, reporting: list[RankRecord], now: float
+    ) -> Stall | None:
         dead = {
             rank: record.ended_at
-            for rank, record in gen.ranks.items()
+            for rank, record in attempt.ranks.items()
             if record.ended_at is not None
             and now - record.ended_at >= self.policy.settle_s
             and has_died(record)
         }
-        return self._stall_since(dead, Why.DEATH, gen, reporting)
+        return self._stall_since(dead, Why.DEATH, attempt, reporting)
 
     def _find_fatal_error(
         self,
-        gen: Generation,
+        attempt: Attempt,
         reporting: list[RankRecord],
         nodes: Mapping[str, NodeReport],
         now: float,
     ) -> Stall | None:
-        settle_s = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        settle_s = max(self.policy.settle_s, 2 * attempt.pace("").typical_s)
         errors = find_fatal_errors(reporting, nodes, now)
         late = {rank: at for rank, at in errors.items() if now - at >= settle_s}
-        return self._stall_since(late, Why.ERROR, gen, reporting)
+        return self._stall_since(late, Why.ERROR, attempt, reporting)
 
     def _stall_since(
-        self, found: Mapping[int, float], why: Why, gen: Generation, reporting: list[RankRecord]
+        self, found: Mapping[int, float], why: Why, attempt: Attempt, reporting: list[RankRecord]
     ) -> Stall | None:
         """Return a stall of ranks that died or failed at these times; None if the job continues.
 
@@ -318,7 +324,7 @@ class Detector:
         """
         if not found:
             return None
-        patience = max(self.policy.settle_s, 2 * gen.pace("").typical_s)
+        patience = max(self.policy.settle_s, 2 * attempt.pace("").typical_s)
         last_step = max((self._last_beat(r) for r in reporting), default=float("-inf"))
         stopped = {rank: at for rank, at in found.items() if last_step <= at + patience}
         if not stopped:
@@ -326,35 +332,35 @@ class Detector:
         return Stall(why=why, since=min(stopped.values()), ranks=frozenset(stopped))
 
     def _find_startup_stall(
-        self, gen: Generation, reporting: list[RankRecord], samples: Samples, now: float
+        self, attempt: Attempt, reporting: list[RankRecord], samples: Samples, now: float
     ) -> Stall | None:
-        watched = [] if gen.is_paced else [r for r in reporting if r.vitals.beat is not None]
+        watched = [] if attempt.is_paced else [r for r in reporting if r.vitals.beat is not None]
         if not watched:
             return None
         stepped = [r for r in watched if _has_stepped(r)]
-        began = max(gen.began_at, gen.resumed_at)
+        began = max(attempt.began_at, attempt.resumed_at)
         since, grace_s = began, self.policy.startup_grace_s
         if stepped:
             # The job hung before it was watched. Its heartbeat files contain the time of the last
             # step. Wait for the settle time, because some nodes may not have reported yet.
-            since = max(gen.resumed_at, *(r.progressed_at() for r in stepped))
+            since = max(attempt.resumed_at, *(r.progressed_at() for r in stepped))
             if now - began <= self.policy.settle_s:
                 return None
             if any(r.vitals.beat and r.vitals.beat.phase for r in stepped):
                 grace_s = max(grace_s, self.policy.phase_patience_s)
         if now - since <= grace_s:
             return None
-        if has_no_heartbeat(gen) and works_without_heartbeats(gen, samples, self.policy):
+        if has_no_heartbeat(attempt) and works_without_heartbeats(attempt, samples, self.policy):
             return None
         late = {r.vitals.rank for r in watched if not _has_stepped(r)}
-        late.update(gen.missing_ranks())
+        late.update(attempt.missing_ranks())
         if not late:
             late = {r.vitals.rank for r in watched}
         return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
 
     def _find_overdue(
         self,
-        gen: Generation,
+        attempt: Attempt,
         reporting: list[RankRecord],
         nodes: Mapping[str, NodeReport],
         pauses: Pauses,
@@ -362,13 +368,13 @@ class Detector:
     ) -> Stall | None:
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
-        since_resumed_s, still_s = now - gen.resumed_at, self.policy.phase_still_s
+        since_resumed_s, still_s = now - attempt.resumed_at, self.policy.phase_still_s
         for record in reporting:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:
                 continue
             if beat.phase not in deadlines:
-                deadlines[beat.phase] = self.deadline_s(gen, beat.phase, pauses)
+                deadlines[beat.phase] = self.deadline_s(attempt, beat.phase, pauses)
             deadline = deadlines[beat.phase]
             # Fast path without a call: it skips nearly all of thousands of stepping ranks.
             if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):

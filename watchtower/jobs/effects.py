@@ -26,7 +26,7 @@ class DumpsWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisWanted:
-    """Diagnose the present case and pass the result to `JobWatch.take_diagnosis`."""
+    """Diagnose the present case and pass the result to `AttemptWatch.take_diagnosis`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.ranks import LaunchKey, RankRecord
 from watchtower.wire.series import MAX_TRACED
 from watchtower.wire.verdict import Verdict
@@ -38,16 +38,16 @@ def choose_suspects(verdict: Verdict) -> tuple[int, ...]:
     return tuple(dict.fromkeys(named))[:MAX_SUSPECTS]
 
 
-def choose_peers(gen: Generation, suspects: Collection[int], count: int = PEERS) -> list[int]:
+def choose_peers(attempt: Attempt, suspects: Collection[int], count: int = PEERS) -> list[int]:
     """Return healthy ranks, in ascending order.
 
     Nodes without a suspect come first, then other nodes than those chosen, then ranks with the same
     place on their node as a suspect: they use the same kind of GPU, and do the same work.
     """
-    accused = [gen.ranks[rank] for rank in suspects if rank in gen.ranks]
+    accused = [attempt.ranks[rank] for rank in suspects if rank in attempt.ranks]
     bad_nodes = {record.key.node for record in accused}
     places = {record.vitals.local_rank for record in accused}
-    healthy = [record for record in gen.live() if record.vitals.rank not in suspects]
+    healthy = [record for record in attempt.live() if record.vitals.rank not in suspects]
     free = [record for record in healthy if record.key.node not in bad_nodes][:MAX_COMPARED]
     if len(free) < count:
         free = healthy[:MAX_COMPARED]
@@ -79,7 +79,7 @@ class Tracing:
     received: set[int] = field(default_factory=set)
     _ordered_at: float = float("-inf")
 
-    def begin(self, incident: str, suspects: Iterable[int], gen: Generation) -> None:
+    def begin(self, incident: str, suspects: Iterable[int], attempt: Attempt) -> None:
         """Trace these suspects of an incident, and peers if there are none yet.
 
         Ranks of earlier verdicts stay: their series are of the time of the hang.
@@ -88,7 +88,7 @@ class Tracing:
             self.incident, self.wanted, self.received = incident, {}, set()
         self.suspects = tuple(suspects)
         known = bool(self.wanted)
-        peers = [] if known else choose_peers(gen, self.suspects)
+        peers = [] if known else choose_peers(attempt, self.suspects)
         for rank in (*self.suspects, *peers):
             if len(self.wanted) < MAX_TRACED:
                 self.wanted.setdefault(rank, 0)
@@ -103,7 +103,7 @@ class Tracing:
         """Return whether ranks must be ordered now."""
         return bool(self._missing()) and now - self._ordered_at >= AGAIN_S
 
-    def take_due(self, gen: Generation, now: float) -> dict[LaunchKey, tuple[int, ...]]:
+    def take_due(self, attempt: Attempt, now: float) -> dict[LaunchKey, tuple[int, ...]]:
         """Return the ranks to order by launch, and count them as ordered.
 
         An order names all traced ranks of its launch, because its answer replaces the earlier one.
@@ -113,8 +113,8 @@ class Tracing:
         launches = dict[LaunchKey, list[int]]()
         due = set(self._missing())
         for rank in self.wanted:
-            if rank in gen.ranks:
-                launches.setdefault(gen.ranks[rank].launch, []).append(rank)
+            if rank in attempt.ranks:
+                launches.setdefault(attempt.ranks[rank].launch, []).append(rank)
         launches = {launch: ranks for launch, ranks in launches.items() if due & set(ranks)}
         for rank in due:
             self.wanted[rank] += 1

@@ -58,8 +58,8 @@ NEXT: dict[Status, dict[ConditionKind, Status]] = {
     Status.SUSPENDED: _QUIET,
     Status.MONITORING_LOST: _QUIET,
     # A stall becomes HUNG when its patience is over, not because of its kind: see
-    # `JobWatch.advance`. While a job starts, ranks that connect to their peers may move in turn,
-    # so that only steps end the suspicion.
+    # `AttemptWatch.advance`. While a job starts, ranks that connect to their peers may move in
+    # turn, so that only steps end the suspicion.
     Status.SUSPECT: _QUIET
     | {ConditionKind.ENDING: Status.SUSPECT, ConditionKind.STARTING: Status.SUSPECT},
     # Only steps, changes in samples, or the end of the job close an open incident.
@@ -99,8 +99,8 @@ DIAGNOSIS_WAIT_S = 30.0
 
 
 @dataclass(slots=True)
-class JobWatch:
-    """The status of one generation of one job.
+class AttemptWatch:
+    """The status of one attempt of one job.
 
     The tower calls `advance` every tick, and after every dump.
     """
@@ -190,7 +190,7 @@ class JobWatch:
     def take_dumps(
         self, dumps: Iterable[RankDump], stacks: Iterable[Stack], taken_at: float
     ) -> None:
-        """Add new dumps of this generation to the samples and wait counts."""
+        """Add new dumps of this attempt to the samples and wait counts."""
         dumps, stacks = list(dumps), list(stacks)
         if self.samples.has_begun:
             self.samples.take(dumps, stacks, taken_at)
@@ -288,7 +288,7 @@ class JobWatch:
         return max(0.0, self.patience.length_s - (now - self.suspect_since))
 
     def end(self, reason: str) -> list[Effect]:
-        """End this generation because the next one began. Returns the effects."""
+        """End this attempt because the next one began. Returns the effects."""
         before, self.status, self.reason = self.status, Status.ENDED, reason
         self.wait_counts = None
         return [IncidentClosed()] if before is Status.HUNG else []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from watchtower.incidents.incident import Ack, Incident, JobFacts, ShadowMode
 from watchtower.jobs.aftermath import Loss, find_losses
 from watchtower.jobs.agents import NodeReport
-from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.attempt import Attempt, PastAttempt
 from watchtower.jobs.case_inputs import is_dumped_since
 from watchtower.jobs.condition import Condition, ConditionKind
 from watchtower.jobs.detector import Detector
@@ -25,9 +25,9 @@ from watchtower.jobs.effects import (
     SeriesWanted,
     StoreWanted,
 )
-from watchtower.jobs.generation import Generation, PastGeneration
 from watchtower.jobs.incident_reads import Tracing, choose_suspects
-from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.incidents import AttemptWatch
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
 from watchtower.jobs.no_heartbeat import wants_sample
 from watchtower.jobs.pace import Pauses
@@ -79,12 +79,12 @@ class AttemptLimit:
 
 MIN_RETIRED = 1024
 RETIRED_PER_RANK = 64
-"""A job stores `RETIRED_PER_RANK` processes of earlier generations per rank, but at least
+"""A job stores `RETIRED_PER_RANK` processes of earlier attempts per rank, but at least
 `MIN_RETIRED`. Otherwise their last reports would look like new ranks. An agent reports 256 ended
 processes, and a node has eight ranks or more."""
 
 MAX_RETIRED = 262_144
-"""Most processes of earlier generations that one job stores."""
+"""Most processes of earlier attempts that one job stores."""
 
 
 LATE_S = 60.0
@@ -105,8 +105,8 @@ FORGET_CROWDED_AFTER_S = 60.0
 class PastJob:
     """What is known of a job that is not live."""
 
-    last: PastGeneration
-    """Its last generation."""
+    last: PastAttempt
+    """Its last attempt."""
     pauses: Pauses = field(default_factory=Pauses)
     """The pauses that it has made."""
 
@@ -117,7 +117,7 @@ class Keeper:
 
     name: str
     """The tower's label for it."""
-    generation: Generation
+    attempt: Attempt
     """The ranks of its present attempt."""
     detector: Detector
     founder: str = ""
@@ -125,14 +125,14 @@ class Keeper:
     owner: str = ""
     """Empty until an agent reports an owner."""
     retired: dict[ProcessKey, float] = field(default_factory=dict)
-    """Processes of earlier generations, and when their generation ended."""
+    """Processes of earlier attempts, and when their attempt ended."""
     labels: JobLabels | None = None
     """Labels from its first report that has any. They are only shown to people."""
     attempts: AttemptLimit = field(default_factory=AttemptLimit)
     """Limit on new attempts."""
     pauses: Pauses = field(default_factory=Pauses)
     """The pauses that it has made, also in earlier runs of the tower."""
-    attempt: Attempt | None = None
+    judgement: Judgement | None = None
     """What is decided about its present attempt; None before the attempt is watched."""
     steps: StepHistory = field(default_factory=StepHistory)
     totals: JobTotals = field(default_factory=JobTotals)
@@ -155,14 +155,14 @@ class Keeper:
 
     def drop(self, excess: int) -> None:
         """Drop at least `excess` bytes, largest part first; everything if there are fewer."""
-        gen = self.generation
+        attempt = self.attempt
         drops: tuple[Callable[[], object], ...] = (
-            lambda: gen.drop_dumps(excess),
-            gen.drop_texts,
-            gen.arrivals.clear,
-            gen.rivals.clear,
+            lambda: attempt.drop_dumps(excess),
+            attempt.drop_texts,
+            attempt.arrivals.clear,
+            attempt.rivals.clear,
             self.retired.clear,
-            gen.drop_paces,
+            attempt.drop_paces,
         )
         parts = sorted(zip(self._sizes(), drops, strict=True), key=lambda part: -part[0])
         for size, drop in parts:
@@ -174,82 +174,82 @@ class Keeper:
 
     def _sizes(self) -> tuple[int, ...]:
         """Return the bytes of each part that may be dropped, in the order of `drops` in `drop`."""
-        gen = self.generation
+        attempt = self.attempt
         return (
-            gen.dumps_bytes,
-            gen.text_bytes,
-            gen.arrivals.size,
-            RANK_BYTES * len(gen.rivals),
+            attempt.dumps_bytes,
+            attempt.text_bytes,
+            attempt.arrivals.size,
+            RANK_BYTES * len(attempt.rivals),
             KEY_BYTES * len(self.retired),
-            PACE_BYTES * max(0, len(gen.paces) - 1),
+            PACE_BYTES * max(0, len(attempt.paces) - 1),
         )
 
     def has_any(self, ranks: Mapping[ProcessKey, int]) -> bool:
         """Return whether one of these processes is its rank in this job, or was a rank of it."""
-        own = self.generation.ranks
+        own = self.attempt.ranks
         return any(
             key in self.retired or (rank in own and own[rank].key == key)
             for key, rank in ranks.items()
         )
 
     def retire(self, keys: Iterable[ProcessKey], now: float) -> None:
-        """Record processes of an earlier generation. Beyond the limit, the oldest are dropped."""
+        """Record processes of an earlier attempt. Beyond the limit, the oldest are dropped."""
         self.retired.update(dict.fromkeys(keys, now))
-        limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.generation.ranks))
+        limit = max(MIN_RETIRED, RETIRED_PER_RANK * len(self.attempt.ranks))
         limit = min(limit, MAX_RETIRED)
         while len(self.retired) > limit:
             self.retired.pop(next(iter(self.retired)))
 
     @property
-    def watched(self) -> Attempt:
-        """The attempt that is watched. Only of a job whose watch has begun."""
-        assert self.attempt is not None, f"job {self.name} is not watched yet"
-        return self.attempt
+    def judged(self) -> Judgement:
+        """What is decided about its present attempt. Only of a job whose watch has begun."""
+        assert self.judgement is not None, f"job {self.name} is not watched yet"
+        return self.judgement
 
     @property
     def is_begun(self) -> bool:
         """Whether its present attempt is watched."""
-        return self.attempt is not None and self.attempt.generation is self.generation
+        return self.judgement is not None and self.judgement.attempt is self.attempt
 
     def begin(
         self, left: Incident | None, shadow: ShadowMode, now: float, wall: float
     ) -> Iterator[Effect]:
         """Watch the present attempt. `left`: its incident from the tower's last run, if any."""
-        if self.attempt is not None:
-            text = f"attempt {self.generation.number} began"
-            self.attempt.note_aftermath(text, wall)
-            yield from self.attempt.watch.end(text)
-        watch = JobWatch(policy=self.detector.policy, pauses=self.pauses)
-        self.attempt = Attempt(self.name, self.generation, watch, self.pauses, shadow)
+        if self.judgement is not None:
+            text = f"attempt {self.attempt.number} began"
+            self.judgement.note_aftermath(text, wall)
+            yield from self.judgement.watch.end(text)
+        watch = AttemptWatch(policy=self.detector.policy, pauses=self.pauses)
+        self.judgement = Judgement(self.name, self.attempt, watch, shadow)
         if left is not None:
-            self.attempt.resume(left, now, wall)
+            self.judgement.resume(left, now, wall)
         yield AttemptBegun()
 
     def check(self, nodes: Mapping[str, NodeReport], now: float, wall: float) -> Iterator[Effect]:
         """Judge the present attempt. What comes after an effect uses what it has changed."""
-        attempt, gen = self.watched, self.generation
+        judgement, attempt = self.judged, self.attempt
         if reason := self._explain_wait(now):
-            attempt.watch.reason = reason
+            judgement.watch.reason = reason
             return
-        if gen.recall_wanted and not attempt.is_recalling:
-            gen.recall_wanted, attempt.is_recalling = False, True
+        if attempt.recall_wanted and not judgement.is_recalling:
+            attempt.recall_wanted, judgement.is_recalling = False, True
             yield RecallWanted()
-        if attempt.is_recalling and gen.known:
+        if judgement.is_recalling and attempt.known:
             return
-        condition = self.detector.judge(gen, nodes, self.pauses, now, attempt.watch.samples)
+        condition = self.detector.judge(attempt, nodes, self.pauses, now, judgement.watch.samples)
         goes_on = condition.kind in (ConditionKind.STEPPING, ConditionKind.SLOW)
-        if goes_on and not attempt.has_gone_on():
+        if goes_on and not judgement.has_gone_on():
             return
-        if condition.stall is not None and attempt.has_recovered_unseen():
-            yield from attempt.watch.recover(now)
-        yield from attempt.take_losses(self._find_losses(nodes, now), now)
-        attempt.context = self._find_context(nodes, condition, now)
-        attempt.missing_dumps = attempt.context.dumps_want - attempt.context.dumps_have
-        yield from attempt.watch.advance(condition, attempt.context, now)
+        if condition.stall is not None and judgement.has_recovered_unseen():
+            yield from judgement.watch.recover(now)
+        yield from judgement.take_losses(self._find_losses(nodes, now), now)
+        judgement.context = self._find_context(nodes, condition, now)
+        judgement.missing_dumps = judgement.context.dumps_want - judgement.context.dumps_have
+        yield from judgement.watch.advance(condition, judgement.context, now)
         yield from self._begin_sample(nodes, now)
         yield from self._order_reads(now, wall)
-        attempt.note_condition(condition.kind, now)
-        if gen.is_paced or condition.kind is ConditionKind.CHANGING:
+        judgement.note_condition(condition.kind, now)
+        if attempt.is_paced or condition.kind is ConditionKind.CHANGING:
             yield StoreWanted()
 
     def _explain_wait(self, now: float) -> str:
@@ -260,129 +260,131 @@ class Keeper:
         silence_s = self.detector.policy.silence_s
         if reason := self.attempts.explain_refusal(now, silence_s):
             return reason
-        if self.generation.is_returning(now, silence_s):
+        if self.attempt.is_returning(now, silence_s):
             return "the tower was restarted: not all ranks were reported again yet"
         return ""
 
     def _find_losses(self, nodes: Mapping[str, NodeReport], now: float) -> dict[int, Loss]:
         """Return the ranks lost since `settle_s` seconds before the incident opened."""
-        attempt, gen = self.watched, self.generation
-        opening = attempt.watch.opening
-        if opening is None or attempt.watch.status is not Status.HUNG:
+        judgement, attempt = self.judged, self.attempt
+        opening = judgement.watch.opening
+        if opening is None or judgement.watch.status is not Status.HUNG:
             return {}
-        stored = {r: loss for r, loss in attempt.stored_losses.items() if r not in gen.ranks}
+        stored = {r: loss for r, loss in judgement.stored_losses.items() if r not in attempt.ranks}
         since = opening.at - self.detector.policy.settle_s
-        return stored | find_losses(gen, nodes, self.detector, since, now)
+        return stored | find_losses(attempt, nodes, self.detector, since, now)
 
     def _find_context(
         self, nodes: Mapping[str, NodeReport], condition: Condition, now: float
     ) -> StallContext:
-        gen, watch = self.generation, self.watched.watch
+        attempt, watch = self.attempt, self.judged.watch
         if condition.stall is None:
-            return StallContext(typical_s=gen.pace("").typical_s)
+            return StallContext(typical_s=attempt.pace("").typical_s)
         stall = watch.prolong(condition.stall)
         return stall_context_of(
-            gen, nodes, self.detector, stall, watch.diagnosis, now, watch.samples
+            attempt, nodes, self.detector, stall, watch.diagnosis, now, watch.samples
         )
 
     def _begin_sample(self, nodes: Mapping[str, NodeReport], now: float) -> Iterator[Effect]:
         """Order a sample of every rank of a job without heartbeats if one is due."""
-        gen, samples, policy = self.generation, self.watched.watch.samples, self.detector.policy
-        if not wants_sample(gen, samples, policy, now):
+        attempt, samples, policy = self.attempt, self.judged.watch.samples, self.detector.policy
+        if not wants_sample(attempt, samples, policy, now):
             return
-        reporting = self.detector.find_reporting(gen.live(), nodes, now)
+        reporting = self.detector.find_reporting(attempt.live(), nodes, now)
         ranks = {record.vitals.rank for record in reporting}
         samples.begin(ranks, policy.no_heartbeat_sample_s, now)
         yield DumpsWanted(reason="sample", again=True, sample=True)
 
     def _order_reads(self, now: float, wall: float) -> Iterator[Effect]:
         """Order series of ranks of the incident, those that are due."""
-        attempt, gen = self.watched, self.generation
-        incident, tracing = attempt.incident, attempt.tracing
+        judgement, attempt = self.judged, self.attempt
+        incident, tracing = judgement.incident, judgement.tracing
         if incident is None:
             return
         if incident.closed_at is not None and wall - incident.closed_at > LATE_S:
             return
         suspects = choose_suspects(incident.verdict)
         if (incident.id, suspects) != (tracing.incident, tracing.suspects):
-            tracing.begin(incident.id, suspects, gen)
+            tracing.begin(incident.id, suspects, attempt)
         if tracing.is_due(now):
             yield SeriesWanted(
                 incident=incident.id,
                 suspects=tracing.suspects,
-                ranks=tracing.take_due(gen, now),
+                ranks=tracing.take_due(attempt, now),
             )
 
     def use_dumps(
         self, taken: Sequence[RankDump], stacks: Iterable[Stack], taken_at: float, now: float
     ) -> bool:
         """Use dumps that its ranks have taken. Return whether the job should be checked soon."""
-        attempt = self.attempt
-        if not taken or attempt is None:
+        judgement = self.judgement
+        if not taken or judgement is None:
             return False
-        attempt.watch.take_dumps(taken, stacks, taken_at)
-        attempt.missing_dumps -= len(taken)
-        return attempt.watch.may_use_dumps(attempt.context.dumps_want, attempt.missing_dumps, now)
+        judgement.watch.take_dumps(taken, stacks, taken_at)
+        judgement.missing_dumps -= len(taken)
+        return judgement.watch.may_use_dumps(
+            judgement.context.dumps_want, judgement.missing_dumps, now
+        )
 
     def take_sample(self, batch: DumpBatch, taken_at: float) -> None:
         """Add the dumps of a sample, which only show the position of each rank."""
-        if self.attempt is not None and self.is_begun:
-            dumps = self.generation.own(batch)
-            self.attempt.watch.samples.take(dumps, batch.stacks, taken_at)
+        if self.judgement is not None and self.is_begun:
+            dumps = self.attempt.own(batch)
+            self.judgement.watch.samples.take(dumps, batch.stacks, taken_at)
 
     def find_tracing(self, batch: SeriesBatch) -> Tracing | None:
         """Return the orders that these series answer; None if they are not wanted."""
-        if self.attempt is None or self.attempt.tracing.incident != batch.incident:
+        if self.judgement is None or self.judgement.tracing.incident != batch.incident:
             return None
         keys = [(one.rank, one.pid, one.start_time) for one in batch.series]
         keys += [(one.rank, one.pid, one.start_time) for one in batch.outputs]
-        ranks = self.generation.ranks
+        ranks = self.attempt.ranks
         is_own = all(r in ranks and ranks[r].key == (batch.node, *process) for r, *process in keys)
-        return self.attempt.tracing if keys and is_own else None
+        return self.judgement.tracing if keys and is_own else None
 
     def take_ack(self, incident_id: str, ack: Ack) -> Incident | None:
         """Add an acknowledgement. Return its incident; None if it is not the one of this job."""
-        attempt = self.attempt
-        if attempt is None or attempt.incident is None or attempt.incident.id != incident_id:
+        judgement = self.judgement
+        if judgement is None or judgement.incident is None or judgement.incident.id != incident_id:
             return None
-        attempt.incident = replace(attempt.incident, ack=ack)
-        return attempt.incident
+        judgement.incident = replace(judgement.incident, ack=ack)
+        return judgement.incident
 
     def note_steps(self, now: float) -> bool:
         """Add a point to the step history if one is due. Return whether it was."""
-        status = self.watched.watch.status
+        status = self.judged.watch.status
         if status is Status.ENDED or not self.steps.is_due(now):
             return False
-        gen = self.generation
-        self.steps.note(gen.step(), status, find_phase(gen.live()), now)
+        attempt = self.attempt
+        self.steps.note(attempt.step(), status, find_phase(attempt.live()), now)
         return True
 
     def count_lost_s(self, now: float) -> float:
         """Add the time since the last call to the totals. Return the rank-seconds newly lost."""
-        gen, watch = self.generation, self.watched.watch
+        attempt, watch = self.attempt, self.judged.watch
         since = watch.stall.since if watch.stall else None
-        lost_s = self.totals.advance(gen.number, gen.step(), watch.status, since, now)
-        return lost_s * gen.world_size if lost_s else 0.0
+        lost_s = self.totals.advance(attempt.number, attempt.step(), watch.status, since, now)
+        return lost_s * attempt.world_size if lost_s else 0.0
 
     def is_over(self, now: float, *, crowded: bool) -> bool:
         """Return whether the job ended, or was last reported, so long ago that it is dropped.
 
         `crowded`: there is little space for new jobs.
         """
-        attempt = self.watched
+        judgement = self.judged
         return any(
             at is not None and now - at > (FORGET_CROWDED_AFTER_S if crowded else after_s)
             for at, after_s in (
-                (attempt.ended_at, FORGET_AFTER_S),
-                (attempt.lost_at, FORGET_LOST_AFTER_S),
+                (judgement.ended_at, FORGET_AFTER_S),
+                (judgement.lost_at, FORGET_LOST_AFTER_S),
             )
         )
 
     def find_undumped(self, wanted: DumpsWanted, now: float) -> list[RankRecord]:
         """Return the live ranks of which dumps are wanted."""
-        stall = self.watched.watch.stall
+        stall = self.judged.watch.stall
         since = stall.since if stall else now
-        live = self.generation.live()
+        live = self.attempt.live()
         return [r for r in live if wanted.again or not is_dumped_since(r, since)]
 
     @property
@@ -392,17 +394,17 @@ class Keeper:
         The end of a job and a drill are in no outage: a job that is over needs no repair, and no
         person is notified of a drill.
         """
-        watch = self.watched.watch
+        watch = self.judged.watch
         if watch.diagnosis is None or watch.status is Status.ENDED or is_drill(self.name):
             return None
         return watch.diagnosis.shared_cause
 
     def facts(self) -> JobFacts:
         """Return what is known of the job now, for its incident."""
-        labels, gen, context = self.labels, self.generation, self.watched.context
+        labels, attempt, context = self.labels, self.attempt, self.judged.context
         return JobFacts(
-            ranks=gen.world_size,
-            nodes=len({record.key.node for record in gen.ranks.values()}),
+            ranks=attempt.world_size,
+            nodes=len({record.key.node for record in attempt.ranks.values()}),
             scheduler=labels.scheduler if labels else "",
             scheduler_id=labels.scheduler_id if labels else "",
             name=labels.name if labels else "",
@@ -411,7 +413,7 @@ class Keeper:
             namespace=labels.namespace if labels else "",
             dumps_in=context.dumps_have,
             dumps_wanted=context.dumps_want,
-            checkpoint_step=gen.checkpoint_step,
-            step_s=gen.pace("").typical_s or None,
+            checkpoint_step=attempt.checkpoint_step,
+            step_s=attempt.pace("").typical_s or None,
             founder=self.founder,
         )

@@ -14,7 +14,7 @@ from math import ceil, inf
 
 from watchtower.evidence.kernel import HELD
 from watchtower.evidence.movement import read_movement
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.ranks import RankRecord
 from watchtower.jobs.samples import RunKind, Samples
 from watchtower.policy import Policy
@@ -40,30 +40,32 @@ MIN_RANKS = 2
 even if nothing changes."""
 
 
-def has_no_heartbeat(gen: Generation) -> bool:
-    """Return whether no rank of the generation has reported a step."""
-    return not any(r.vitals.beat and r.vitals.beat.step >= 0 for r in gen.ranks.values())
+def has_no_heartbeat(attempt: Attempt) -> bool:
+    """Return whether no rank of the attempt has reported a step."""
+    return not any(r.vitals.beat and r.vitals.beat.step >= 0 for r in attempt.ranks.values())
 
 
-def wants_sample(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
+def wants_sample(attempt: Attempt, samples: Samples, policy: Policy, now: float) -> bool:
     """Return whether a sample of all ranks is due. Not if every rank is stopped (SIGSTOP)."""
     if not samples.is_due(BRIEF_SHARE * policy.no_heartbeat_sample_s, now):
         return False
-    if not has_no_heartbeat(gen) or not samples.is_due(_sample_interval_s(gen, policy), now):
+    if not has_no_heartbeat(attempt) or not samples.is_due(
+        _sample_interval_s(attempt, policy), now
+    ):
         return False
-    if now - gen.began_at < policy.no_heartbeat_sample_s:
+    if now - attempt.began_at < policy.no_heartbeat_sample_s:
         return False
-    return any(record.vitals.state is not ProcessState.STOPPED for record in gen.live())
+    return any(record.vitals.state is not ProcessState.STOPPED for record in attempt.live())
 
 
 def unchanged_since(
-    gen: Generation, reporting: Sequence[RankRecord], samples: Samples, policy: Policy, now: float
+    attempt: Attempt, reporting: Sequence[RankRecord], samples: Samples, policy: Policy, now: float
 ) -> float | None:
     """Return since when nothing has changed if the job is stalled, else None.
 
     `reporting` are the live ranks whose agents report.
     """
-    began_at = max(gen.began_at, gen.resumed_at)
+    began_at = max(attempt.began_at, attempt.resumed_at)
     if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
         return None
     agreed_s = samples.agreed_s({record.vitals.rank for record in reporting})
@@ -81,11 +83,11 @@ def unchanged_since(
     return max(samples.since, *(_moved_at(record, samples) for record in reporting))
 
 
-def _sample_interval_s(gen: Generation, policy: Policy) -> float:
+def _sample_interval_s(attempt: Attempt, policy: Policy) -> float:
     """Return the seconds between two samples: fewer soon after a thread was blocked."""
     usual_s = policy.no_heartbeat_sample_s
     brief_s = BRIEF_SHARE * usual_s
-    blocked = (record.vitals.blocked_s for record in gen.live())
+    blocked = (record.vitals.blocked_s for record in attempt.live())
     is_brief = any(brief_s <= seconds < BRIEF_INTERVALS * usual_s for seconds in blocked)
     return brief_s if is_brief else usual_s
 
@@ -138,21 +140,23 @@ def _any_stays_blocked(reporting: Sequence[RankRecord], samples: Samples) -> boo
     )
 
 
-def works_without_heartbeats(gen: Generation, samples: Samples, policy: Policy) -> bool:
+def works_without_heartbeats(attempt: Attempt, samples: Samples, policy: Policy) -> bool:
     """Return whether no rank is missing and every rank's position changed after `startup_grace_s`.
 
     Such a job works without heartbeats. Earlier changes do not count: they may be imports.
     """
-    since = gen.began_at + policy.startup_grace_s
-    if not samples.has_worked and not gen.missing_ranks():
-        samples.has_worked = all(samples.changed_since(r.vitals.rank, since) for r in gen.live())
+    since = attempt.began_at + policy.startup_grace_s
+    if not samples.has_worked and not attempt.missing_ranks():
+        samples.has_worked = all(
+            samples.changed_since(r.vitals.rank, since) for r in attempt.live()
+        )
     return samples.has_worked
 
 
-def has_changed(gen: Generation, samples: Samples, policy: Policy, now: float) -> bool:
+def has_changed(attempt: Attempt, samples: Samples, policy: Policy, now: float) -> bool:
     """Return whether any rank's position changed within the latest samples."""
     since = now - policy.no_heartbeat_samples * policy.no_heartbeat_sample_s
-    return any(samples.changed_since(record.vitals.rank, since) for record in gen.live())
+    return any(samples.changed_since(record.vitals.rank, since) for record in attempt.live())
 
 
 def change_limit_s(samples: Samples, policy: Policy) -> float:

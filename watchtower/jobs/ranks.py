@@ -116,7 +116,7 @@ class DumpBody:
 
 @dataclass(slots=True)
 class RankRecord:
-    """One rank of one generation, as last reported."""
+    """One rank of one attempt, as last reported."""
 
     key: ProcessKey
     vitals: RankVitals

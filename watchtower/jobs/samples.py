@@ -138,7 +138,7 @@ class LatestSample:
 
 @dataclass(slots=True)
 class Samples:
-    """All samples of one generation. `begin` starts a sample, `take` adds its dumps."""
+    """All samples of one attempt. `begin` starts a sample, `take` adds its dumps."""
 
     latest: dict[int, LatestSample] = field(default_factory=dict)
     """By rank. It is bounded, because only ranks of the fleet's record are added."""
@@ -217,7 +217,7 @@ class Samples:
         return bool(live) and live <= self._answered
 
     def take(self, dumps: Iterable[RankDump], stacks: Iterable[Stack], at: float) -> None:
-        """Add dumps of this generation's ranks, with the stacks of these dumps."""
+        """Add dumps of this attempt's ranks, with the stacks of these dumps."""
         known = index_stacks(stacks)
         for dump in dumps:
             thread = find_thread(dump, known)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.jobs.agents import NodeReport
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
 from watchtower.jobs.no_heartbeat import longest_run_s, rare_code_run_s
 from watchtower.jobs.ranks import RankRecord, is_exiting
 from watchtower.jobs.samples import Samples
@@ -47,7 +47,7 @@ class StallContext:
 
 
 def stall_context_of(
-    gen: Generation,
+    attempt: Attempt,
     nodes: Mapping[str, NodeReport],
     detector: Detector,
     stall: Stall,
@@ -59,14 +59,14 @@ def stall_context_of(
 
     `samples`: for a job without heartbeats.
     """
-    live = detector.find_reporting(gen.live(), nodes, now)
+    live = detector.find_reporting(attempt.live(), nodes, now)
     # The time of each rank's newest dump shows new dumps. Their number does not, because only the
     # last two are stored.
     dumped_at = [record.dumps[-1][0] if record.dumps else -math.inf for record in live]
     dumped_at = [at for at in dumped_at if at >= stall.since]
     training_moved_at = [record.moved_at() for record in live if not is_exiting(record)]
-    ended = sum(1 for record in gen.ranks.values() if not record.is_live)
-    phase, typical_s = _pace_of(gen, diagnosis)
+    ended = sum(1 for record in attempt.ranks.values() if not record.is_live)
+    phase, typical_s = _pace_of(attempt, diagnosis)
     return StallContext(
         phase=phase,
         typical_s=typical_s,
@@ -77,17 +77,17 @@ def stall_context_of(
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         dumps_have=len(dumped_at),
         dumps_want=len(live),
-        evidence=(sum(dumped_at), ended, len(live), len(gen.ranks)),
+        evidence=(sum(dumped_at), ended, len(live), len(attempt.ranks)),
     )
 
 
-def _pace_of(gen: Generation, diagnosis: Diagnosis | None) -> tuple[str, float]:
+def _pace_of(attempt: Attempt, diagnosis: Diagnosis | None) -> tuple[str, float]:
     """Return the phase of the top suspect and the seconds of its typical step."""
     record: RankRecord | None = None
     if diagnosis is not None and diagnosis.suspects:
-        record = gen.ranks.get(diagnosis.suspects[0].rank)
+        record = attempt.ranks.get(diagnosis.suspects[0].rank)
     beat = record.vitals.beat if record else None
-    pace = gen.paces.get(beat.phase) if beat else None
+    pace = attempt.paces.get(beat.phase) if beat else None
     if pace is not None and pace.is_learned:
         return "", pace.typical_s
-    return beat.phase if beat else "", gen.pace("").typical_s
+    return beat.phase if beat else "", attempt.pace("").typical_s

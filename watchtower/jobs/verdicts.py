@@ -11,9 +11,9 @@ from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.incidents.incident import Identity, Incident, IncidentKind, JobFacts
 from watchtower.incidents.kill_text import find_timeout_at
 from watchtower.jobs.aftermath import Loss, LossGroup
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.detector import Detector
-from watchtower.jobs.generation import Generation
-from watchtower.jobs.incidents import JobWatch
+from watchtower.jobs.incidents import AttemptWatch
 from watchtower.jobs.progress import describe_unjudged
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.verdict import (
@@ -86,13 +86,13 @@ def plain_verdict(
 
 
 def find_not_judged(
-    gen: Generation, watch: JobWatch, detector: Detector, now: float, wall: float
+    attempt: Attempt, watch: AttemptWatch, detector: Detector, now: float, wall: float
 ) -> NotJudged | None:
     """Return why it is not known whether a job is healthy; None if its status is known.
 
     `wall`: UNIX seconds at `now`.
     """
-    found = describe_unjudged(gen, watch, detector, now)
+    found = describe_unjudged(attempt, watch, detector, now)
     if found is None:
         return None
     until = None if found.until is None else rfc3339(round(found.until + wall - now))

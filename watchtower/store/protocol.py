@@ -15,8 +15,8 @@ from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Sil
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
 from watchtower.store.values import (
     AlertRow,
+    AttemptRow,
     DumpRow,
-    GenerationRow,
     PauseRow,
     SeriesRow,
     StartupState,
@@ -82,7 +82,7 @@ class Store(Protocol):
     def series(self, incident: str) -> Future[list[SeriesRow]]:
         """Read the series of an incident, by node."""
 
-    def save_rows(self, learned: Sequence[GenerationRow | PauseRow]) -> Future[None]:
+    def save_rows(self, learned: Sequence[AttemptRow | PauseRow]) -> Future[None]:
         """Store last attempts and longest pauses of jobs: all of them, or none."""
 
     def fade_pauses(self, share: float) -> Future[None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from watchtower.incidents.incident import Delivery, Feedback, Silence, SilenceKind
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.grouped_writes import Insert
@@ -25,7 +25,7 @@ from watchtower.store.incident_rows import (
 from watchtower.store.values import (
     MAX_RECALLED,
     AlertRow,
-    GenerationRow,
+    AttemptRow,
     Named,
     PauseRow,
     SeriesRow,
@@ -60,7 +60,7 @@ INSERT INTO pauses (job, phase, frame_class, length_s) VALUES (?, ?, ?, ?)
 ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
 """
 
-SAVE_GENERATION = """
+SAVE_ATTEMPT = """
 INSERT INTO generations (job, number, typical_step_s, processes, seen_at, owner)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.seen_at,
@@ -154,7 +154,7 @@ def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> 
     return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
 
 
-def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | PauseRow]) -> None:
+def save_learned(db: sqlite3.Connection, learned: Iterable[AttemptRow | PauseRow]) -> None:
     """Insert or update the last attempts and the pauses of jobs."""
     for row in learned:
         if isinstance(row, PauseRow):
@@ -163,7 +163,7 @@ def save_learned(db: sqlite3.Connection, learned: Iterable[GenerationRow | Pause
         else:
             past, processes = row.past, encode(sorted(row.past.processes))
             values = (row.job, past.number, past.typical_step_s, processes, row.seen_at, past.owner)
-            db.execute(SAVE_GENERATION, values)
+            db.execute(SAVE_ATTEMPT, values)
 
 
 def read_batch(text: object) -> SentBatch:
@@ -312,8 +312,8 @@ def recall_state(db: sqlite3.Connection) -> StartupState:
     columns = "job, number, typical_step_s, processes, owner"
     return StartupState(
         pauses=pauses,
-        generations={
-            job: PastGeneration(
+        attempts={
+            job: PastAttempt(
                 number=number,
                 typical_step_s=typical_step_s,
                 processes=read_processes(job, processes),

@@ -32,8 +32,8 @@ from watchtower.store.retention import MB, Retention, prune
 from watchtower.store.rows import read_deliveries, recall_state, save_feedback
 from watchtower.store.values import (
     AlertRow,
+    AttemptRow,
     DumpRow,
-    GenerationRow,
     PauseRow,
     SeriesRow,
     StartupState,
@@ -200,7 +200,7 @@ class SqliteStore(Store):
 
         return self._thread.submit(read)
 
-    def save_rows(self, learned: Sequence[GenerationRow | PauseRow]) -> Future[None]:
+    def save_rows(self, learned: Sequence[AttemptRow | PauseRow]) -> Future[None]:
         return self._write(lambda db: rows.save_learned(db, learned))
 
     def fade_pauses(self, share: float) -> Future[None]:
@@ -313,4 +313,4 @@ class SqliteStore(Store):
                 return recall_state(db)
         except Exception as error:
             log.error("cannot read the state of the last run from %s: %s", self._path, error)
-            return StartupState(pauses={}, generations={}, incidents=())
+            return StartupState(pauses={}, attempts={}, incidents=())

@@ -10,7 +10,7 @@ import msgspec
 
 from watchtower.evidence.case import Case
 from watchtower.incidents.incident import Feedback, Incident, Silence
-from watchtower.jobs.generation import PastGeneration
+from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.wire.dumps import SentBatch
 from watchtower.wire.series import SeriesBatch
@@ -32,11 +32,11 @@ class DumpRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationRow:
+class AttemptRow:
     """The last attempt of a job."""
 
     job: str
-    past: PastGeneration
+    past: PastAttempt
     seen_at: float
 
 
@@ -90,7 +90,7 @@ class StartupState:
 
     pauses: dict[str, tuple[Pause, ...]]
     """By job name."""
-    generations: dict[str, PastGeneration]
+    attempts: dict[str, PastAttempt]
     """The last attempt, by job name."""
     incidents: tuple[Incident, ...]
     """Open incidents with their cases, and each job's latest incident if the job ended in it,

@@ -76,14 +76,16 @@ def _pair(
 def _find_limit(keeper: Keeper | None, phase: str, troubles: Troubles) -> _Limit | None:
     if keeper is None:
         return None
-    gen = keeper.generation
+    attempt = keeper.attempt
     try:
-        after_s = keeper.detector.deadline_s(gen, phase, keeper.pauses)
+        after_s = keeper.detector.deadline_s(attempt, phase, keeper.pauses)
     except Exception as error:
-        troubles.note(gen.job, DEADLINES, error)
+        troubles.note(attempt.job, DEADLINES, error)
         return None
-    troubles.end(gen.job, DEADLINES)
-    return None if after_s is None else _Limit(min(after_s, MAX_AGE_S), jitter_s(len(gen.ranks)))
+    troubles.end(attempt.job, DEADLINES)
+    return (
+        None if after_s is None else _Limit(min(after_s, MAX_AGE_S), jitter_s(len(attempt.ranks)))
+    )
 
 
 def _make(vitals: RankVitals, phase: str, after_s: float, jitter_s: float) -> Deadline:

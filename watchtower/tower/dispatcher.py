@@ -114,7 +114,7 @@ class Dispatcher:
             self._clock.new_id(f"dumps of {keeper.name}"),
             now,
             sample=wanted.sample,
-            jitter_s=max(wanted.spread_s, jitter_s(len(keeper.generation.ranks))),
+            jitter_s=max(wanted.spread_s, jitter_s(len(keeper.attempt.ranks))),
         )
 
     def order_series(self, keeper: Keeper, wanted: SeriesWanted, now: float) -> None:
@@ -135,7 +135,7 @@ class Dispatcher:
                 ranks=ranks,
                 suspects=tuple(rank for rank in ranks if rank in wanted.suspects),
             )
-            agent = agent_of(keeper.generation.ranks[ranks[0]])
+            agent = agent_of(keeper.attempt.ranks[ranks[0]])
             waiting = self._series.setdefault(agent, {})
             if launch in waiting or len(waiting) < MAX_ORDERS:
                 waiting[launch] = now, order

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from watchtower.fleet.fleet import PAUSES, Fleet
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.outages import Outages
-from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import CaseInputs
 from watchtower.jobs.effects import (
     AttemptBegun,
@@ -25,6 +24,7 @@ from watchtower.jobs.effects import (
     StatusChanged,
     StoreWanted,
 )
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters
@@ -102,7 +102,7 @@ class Effects:
         """Write what outlives the tower, or read it."""
         match effect:
             case AttemptBegun():
-                words = keeper.name, keeper.generation.number
+                words = keeper.name, keeper.attempt.number
                 log.info("job %s: attempt %d seen", *words, extra={"sharer": keeper.sharer})
                 self._store_writer.remember(keeper)
             case StoreWanted():
@@ -116,68 +116,68 @@ class Effects:
     def _change_incident(
         self, keeper: Keeper, effect: IncidentOpened | IncidentUpdated | IncidentClosed, now: float
     ) -> None:
-        attempt, facts, wall = keeper.watched, keeper.facts(), self._clock.wall()
-        earlier, changed = attempt.incident, attempt.incident
+        judgement, facts, wall = keeper.judged, keeper.facts(), self._clock.wall()
+        earlier, changed = judgement.incident, judgement.incident
         match effect:
             case IncidentOpened():
                 change, ident = Change.OPENED, self._clock.new_id(f"incident of {keeper.name}")
                 outage = self.outages.join(ident, keeper.shared_cause, now)
                 sharer = keeper.sharer
-                opened = attempt.open_incident(ident, outage, sharer, facts, now, wall)
+                opened = judgement.open_incident(ident, outage, sharer, facts, now, wall)
                 self._counters.count_incident(changed := opened)
             case IncidentUpdated():
-                change, changed = Change.UPDATED, attempt.update_incident(now, wall, facts)
+                change, changed = Change.UPDATED, judgement.update_incident(now, wall, facts)
                 if changed is not None and earlier and earlier.shadow and not changed.shadow:
                     self._counters.count_incident(changed)
             case IncidentClosed():
                 change = Change.CLOSED
-                changed = attempt.close_incident(attempt.watch.status, wall, facts)
+                changed = judgement.close_incident(judgement.watch.status, wall, facts)
         _log_incident(change, earlier, changed, keeper.sharer)
         self._feed.publish(change, changed)
 
-    def is_current(self, keeper: Keeper, attempt: Attempt) -> bool:
+    def is_current(self, keeper: Keeper, judgement: Judgement) -> bool:
         """Return whether a job is live, and this attempt is still the one that is watched."""
-        return keeper.attempt is attempt and self._fleet.jobs.get(keeper.name) is keeper
+        return keeper.judgement is judgement and self._fleet.jobs.get(keeper.name) is keeper
 
     def _start_diagnosis(self, keeper: Keeper, now: float) -> None:
-        attempt = keeper.watched
-        if attempt.is_diagnosing:
-            attempt.is_asked_again = True
-        elif not attempt.may_be_over(now):
-            attempt.is_diagnosing, attempt.is_asked_again = True, False
-            self.start(self._diagnose(keeper, attempt))
+        judgement = keeper.judged
+        if judgement.is_diagnosing:
+            judgement.is_asked_again = True
+        elif not judgement.may_be_over(now):
+            judgement.is_diagnosing, judgement.is_asked_again = True, False
+            self.start(self._diagnose(keeper, judgement))
 
-    async def _diagnose(self, keeper: Keeper, attempt: Attempt) -> None:
+    async def _diagnose(self, keeper: Keeper, judgement: Judgement) -> None:
         try:
-            collected_at = await self._diagnose_once(keeper, attempt)
+            collected_at = await self._diagnose_once(keeper, judgement)
             took_s = asyncio.get_running_loop().time() - collected_at
             await asyncio.sleep(REST * took_s)
         finally:
-            attempt.is_diagnosing = False
-        if attempt.is_asked_again and self.is_current(keeper, attempt):
+            judgement.is_diagnosing = False
+        if judgement.is_asked_again and self.is_current(keeper, judgement):
             self._start_diagnosis(keeper, self._clock.now())
 
-    async def _diagnose_once(self, keeper: Keeper, attempt: Attempt) -> float:
+    async def _diagnose_once(self, keeper: Keeper, judgement: Judgement) -> float:
         """Diagnose an attempt. Return when its evidence was collected, by the event loop."""
         loop = asyncio.get_running_loop()
         collected_at = loop.time()
 
         def collect() -> CaseInputs:
             nonlocal collected_at
-            attempt.is_asked_again = False  # dumps that arrived during the wait are included
+            judgement.is_asked_again = False  # dumps that arrived during the wait are included
             collected_at = loop.time()
-            return attempt.collect_case(self._fleet.nodes, keeper.detector, self._clock.now())
+            return judgement.collect_case(self._fleet.nodes, keeper.detector, self._clock.now())
 
-        asked, again = attempt.question(), attempt.watch.diagnosis is not None
+        asked, again = judgement.question(), judgement.watch.diagnosis is not None
         result = await run_diagnosis(
-            self._runner, keeper, collect, attempt.diagnoses.earlier, again=again
+            self._runner, keeper, collect, judgement.diagnoses.earlier, again=again
         )
         now = self._clock.now()
         self._counters.diagnoses += 1
-        is_better = not result.diagnosis.why_not or attempt.watch.diagnosis is None
+        is_better = not result.diagnosis.why_not or judgement.watch.diagnosis is None
         # Else another attempt has begun, or the diagnosis is about a stall that is over.
-        if self.is_current(keeper, attempt) and is_better and asked == attempt.question():
-            effects = attempt.take_diagnosis(result, now, self._clock.wall())
+        if self.is_current(keeper, judgement) and is_better and asked == judgement.question():
+            effects = judgement.take_diagnosis(result, now, self._clock.wall())
             self.carry_out(keeper, effects, now)
         return collected_at
 

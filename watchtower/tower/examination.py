@@ -17,7 +17,7 @@ from watchtower.fleet.fleet import Fleet
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand
 from watchtower.jobs.effects import DumpsWanted
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import RankRecord
 from watchtower.jobs.verdicts import diagnosed_verdict, find_not_judged
@@ -101,15 +101,15 @@ class Examinations:
         """
         self._record(Examined(at=self._clock.now(), job=name, rank=rank))
         job = self._fleet.jobs.get(name)
-        if job is None or job.attempt is None or not any(job.generation.live()):
+        if job is None or job.judgement is None or not any(job.attempt.live()):
             return None
-        if rank is not None and rank not in job.generation.ranks:
+        if rank is not None and rank not in job.attempt.ranks:
             raise RankNotReportedError(f"rank {rank} is not reported")
         task = self._running.get(name)
         if task is None:
             if not self._quota.has_room(job.sharer, MAX_EXAMINATIONS):
                 raise ExaminationRefusedError("too many jobs are being examined: try again later")
-            task = asyncio.get_running_loop().create_task(self._examine(job, job.attempt))
+            task = asyncio.get_running_loop().create_task(self._examine(job, job.judgement))
             self._begin(name, job.sharer, task)
         # One client that goes away must not end the examination of the others.
         return await asyncio.shield(task)
@@ -132,18 +132,18 @@ class Examinations:
 
         task.add_done_callback(end)
 
-    async def _examine(self, job: Keeper, live: Attempt) -> Examination:
+    async def _examine(self, job: Keeper, live: Judgement) -> Examination:
         async with self._turns.take(job.sharer, job.founder):
-            gen = job.generation
+            attempt = job.attempt
             since = self._clock.now() - FRESH_S
-            await self._order_dumps(job, gen, since)
-            if job.generation is not gen or not self._effects.is_current(job, live):
+            await self._order_dumps(job, attempt, since)
+            if job.attempt is not attempt or not self._effects.is_current(job, live):
                 raise ExaminationRefusedError(f"another attempt of {job.name!r} has just begun")
             result = await run_diagnosis(
                 self._runner,
                 job,
                 lambda: collect_on_demand(
-                    gen,
+                    attempt,
                     self._fleet.nodes,
                     self._detector,
                     since,
@@ -155,17 +155,17 @@ class Examinations:
             )
         status, reason = live.watch.status, live.watch.reason
         not_judged = find_not_judged(
-            gen, live.watch, self._detector, self._clock.now(), self._clock.wall()
+            attempt, live.watch, self._detector, self._clock.now(), self._clock.wall()
         )
         wall = self._clock.wall()
-        verdict = diagnosed_verdict(job.name, gen.number, status, result.diagnosis, wall)
+        verdict = diagnosed_verdict(job.name, attempt.number, status, result.diagnosis, wall)
         if status not in (Status.SUSPECT, Status.HUNG):
             state = status.value if not_judged is None else not_judged.text
             gaps = (NOT_SUSPECT.format(status=state, reason=reason), *verdict.missing_evidence)
             verdict = replace(verdict, missing_evidence=gaps, not_judged=not_judged)
         return Examination(verdict=verdict, evidence=result.evidence)
 
-    async def _order_dumps(self, job: Keeper, gen: Generation, since: float) -> None:
+    async def _order_dumps(self, job: Keeper, attempt: Attempt, since: float) -> None:
         """Order dumps until every reported rank was dumped twice, or for `WAIT_S` seconds."""
         wanted = DumpsWanted(reason="examination", again=True)
         until, order_at = self._clock.now() + WAIT_S, self._clock.now()
@@ -173,7 +173,7 @@ class Examinations:
             if now >= order_at:
                 self._effects.orders.order_dumps(job, wanted, now)
                 order_at = now + AGAIN_S
-            reporting = self._detector.find_reporting(gen.live(), self._fleet.nodes, now)
+            reporting = self._detector.find_reporting(attempt.live(), self._fleet.nodes, now)
             if all(_count_rounds(record, since) >= ROUNDS for record in reporting):
                 return
             await asyncio.sleep(POLL_S)

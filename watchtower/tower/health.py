@@ -89,7 +89,7 @@ def _find_trouble(tower: Tower, now: float) -> str:
 def describe_state(tower: Tower) -> str:
     """Return one line for `systemctl status`."""
     jobs = [job for job in tower.moment().live() if not is_drill(job.name)]
-    hung = [job.name for job in jobs if job.watched.watch.status is Status.HUNG]
+    hung = [job.name for job in jobs if job.judged.watch.status is Status.HUNG]
     counts = f"{format_count(len(jobs), 'job')} on {format_count(len(tower.fleet.nodes), 'node')}"
     return f"{counts}; hung: {', '.join(hung)}" if hung else counts
 

@@ -16,11 +16,11 @@ from msgspec import Raw
 from watchtower.fleet.fleet import Fleet
 from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.jobs.generation import Generation, PastGeneration
+from watchtower.jobs.attempt import Attempt, PastAttempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pace import Pause
 from watchtower.store.protocol import Store
-from watchtower.store.values import DumpRow, GenerationRow, PauseRow, SeriesRow
+from watchtower.store.values import AttemptRow, DumpRow, PauseRow, SeriesRow
 from watchtower.tower.clock import Clock
 from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.tower.recording import Recalled, Record
@@ -77,25 +77,28 @@ class StoreFailedError(Exception):
 
 
 async def recall_dumps(
-    store_writer: StoreWriter, clock: Clock, fleet: Fleet, gen: Generation, record: Record
+    store_writer: StoreWriter, clock: Clock, fleet: Fleet, attempt: Attempt, record: Record
 ) -> None:
     """Add missing dumps of the current stall from the store to an attempt.
 
     They arrived before their rank was first reported, or during the tower's last run. Raises
     TimeoutError, and the errors of the store.
     """
-    last_beat = gen.last_beat_of_all()
+    last_beat = attempt.last_beat_of_all()
     if last_beat is None:
         return
     now, wall = clock.now(), clock.wall()
-    async for stored in store_writer.read_dumps(gen.job, wall - (now - last_beat)):
+    async for stored in store_writer.read_dumps(attempt.job, wall - (now - last_beat)):
         record(
             Recalled(
-                at=clock.now(), job=gen.job, taken_at=stored.taken_at, batch=Raw(stored.sent.body)
+                at=clock.now(),
+                job=attempt.job,
+                taken_at=stored.taken_at,
+                batch=Raw(stored.sent.body),
             )
         )
-        job = fleet.jobs.get(gen.job)
-        if job is None or job.generation is not gen:
+        job = fleet.jobs.get(attempt.job)
+        if job is None or job.attempt is not attempt:
             return
         fleet.recall_dumps(job, stored.sent, min(now, now - (wall - stored.taken_at)))
 
@@ -281,26 +284,30 @@ class StoreWriter:
     def remember(self, keeper: Keeper) -> None:
         """Store owner, processes and typical step of a job with the next tick, if they have changed
         and once a day."""
-        attempt, name, owner = keeper.watched, keeper.name, keeper.owner
-        gen = attempt.generation
-        now, wall, step_s = self._clock.now(), self._clock.wall(), gen.pace("").typical_s
-        known = (len(gen.ranks), gen.is_paced, owner, int(wall // DAY_S), self._recoveries)
-        share = step_s / (attempt.remembered_step_s or 1e-9)
+        judgement, name, owner = keeper.judged, keeper.name, keeper.owner
+        attempt = judgement.attempt
+        now, wall, step_s = self._clock.now(), self._clock.wall(), attempt.pace("").typical_s
+        known = (len(attempt.ranks), attempt.is_paced, owner, int(wall // DAY_S), self._recoveries)
+        share = step_s / (judgement.remembered_step_s or 1e-9)
         differs = not 1 / PACE_DIFFERS <= share <= PACE_DIFFERS
-        is_due = differs and now - attempt.remembered_at >= PACE_EVERY_S
-        if known == attempt.remembered and not is_due:
+        is_due = differs and now - judgement.remembered_at >= PACE_EVERY_S
+        if known == judgement.remembered and not is_due:
             return
-        make = partial(_make_row, gen, owner, wall)
+        make = partial(_make_row, attempt, owner, wall)
         if not self._rows.put(f"job {name}", keeper.sharer, now, make):
             return
-        if attempt.remembered is not None and attempt.remembered[-1] != self._recoveries:
+        if judgement.remembered is not None and judgement.remembered[-1] != self._recoveries:
             for pause in keeper.pauses.all():
                 self.save_pause(name, pause, keeper.sharer)
-        attempt.remembered, attempt.remembered_step_s, attempt.remembered_at = known, step_s, now
+        judgement.remembered, judgement.remembered_step_s, judgement.remembered_at = (
+            known,
+            step_s,
+            now,
+        )
 
-    def forget(self, job: str, past: PastGeneration) -> None:
+    def forget(self, job: str, past: PastAttempt) -> None:
         """Store with the next tick how many attempts a job had that is over."""
-        row = GenerationRow(job, past, self._clock.wall())
+        row = AttemptRow(job, past, self._clock.wall())
         self._rows.put(f"job {job}", past.owner or job, self._clock.now(), lambda: row)
 
     async def read_dumps(self, job: str, since: float) -> AsyncIterator[DumpRow]:
@@ -417,5 +424,5 @@ class StoreWriter:
             log.info("the store works again")
 
 
-def _make_row(gen: Generation, owner: str, wall: float) -> GenerationRow:
-    return GenerationRow(gen.job, gen.remember(owner), wall)
+def _make_row(attempt: Attempt, owner: str, wall: float) -> AttemptRow:
+    return AttemptRow(attempt.job, attempt.remember(owner), wall)

@@ -288,7 +288,7 @@ async def find_job_summary(tower: Tower, name: str) -> CaseSummary | None:
     keeper = tower.moment().find(name)
     if keeper is None:
         return None
-    live = keeper.watched
+    live = keeper.judged
     if live.diagnoses.summary is not None:
         return read_summary_text(live.diagnoses.summary)
     incident = live.current_incident

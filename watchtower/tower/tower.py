@@ -127,7 +127,7 @@ class Tower:
 
     def _recall(self, startup: StartupState) -> None:
         """Continue with the jobs and the outages of the last run."""
-        self.fleet.recall(startup.generations, startup.pauses)
+        self.fleet.recall(startup.attempts, startup.pauses)
         for incident in startup.incidents:  # oldest first
             if incident.job in self._left:
                 self._close_left(self._left.pop(incident.job), Status.ENDED)
@@ -240,10 +240,10 @@ class Tower:
         now = self.clock.now()
         self._record(Ticked(at=now))
         for keeper in list(self.fleet.jobs.values()):
-            gen = keeper.generation
-            self._guard(keeper, "taking its step times", partial(gen.end_tick, now))
+            attempt = keeper.attempt
+            self._guard(keeper, "taking its step times", partial(attempt.end_tick, now))
             self._check(keeper, now)
-            if keeper.attempt is not None:
+            if keeper.judgement is not None:
                 self._guard(keeper, "counting its steps", partial(self._count, keeper, now))
                 self._guard(keeper, "forgetting it", partial(self._forget_old, keeper, now))
         self.fleet.drop_old(now)
@@ -280,7 +280,7 @@ class Tower:
             self._begin(keeper)
             effects = keeper.check(self.fleet.nodes, now, self.clock.wall())
             self.effects.carry_out(keeper, effects, now)
-            self.fleet.count_kept(CASES, keeper.name, keeper.watched.diagnoses)
+            self.fleet.count_kept(CASES, keeper.name, keeper.judged.diagnoses)
 
         self._guard(keeper, "checking it", check)
 
@@ -293,7 +293,7 @@ class Tower:
         if keeper.is_begun:
             return
         left = self._left.pop(keeper.name, None)
-        if left is not None and left.generation != keeper.generation.number:
+        if left is not None and left.generation != keeper.attempt.number:
             self._close_left(left, Status.ENDED)
             left = None
         now, wall = self.clock.now(), self.clock.wall()
@@ -321,17 +321,17 @@ class Tower:
             self.counters.lost_rank_seconds += lost_s
 
     async def _recall_dumps(self, keeper: Keeper) -> None:
-        attempt = keeper.watched
+        judgement = keeper.judged
         try:
             # One job at a time: what a read returns is decoded, and many times as large as stored.
             async with self._recalls.take(keeper.sharer, keeper.founder):
-                gen = attempt.generation
-                await recall_dumps(self.store_writer, self.clock, self.fleet, gen, self._record)
+                attempt = judgement.attempt
+                await recall_dumps(self.store_writer, self.clock, self.fleet, attempt, self._record)
         except Exception as error:
             log.warning("job %s: cannot read its dumps from the store: %s", keeper.name, error)
         finally:
-            attempt.is_recalling = False
-        if self.effects.is_current(keeper, attempt):
+            judgement.is_recalling = False
+        if self.effects.is_current(keeper, judgement):
             self._check(keeper, self.clock.now())
 
     def _forget_old(self, keeper: Keeper, now: float) -> None:
@@ -339,7 +339,7 @@ class Tower:
         if not keeper.is_over(now, crowded=self.fleet.is_nearly_full_for(keeper)):
             return
         wall, facts = self.clock.wall(), keeper.facts()
-        closed = keeper.watched.close_incident(Status.MONITORING_LOST, wall, facts)
+        closed = keeper.judged.close_incident(Status.MONITORING_LOST, wall, facts)
         self.feed.publish(Change.CLOSED, closed)
         self.fleet.forget(keeper.name)
         self.store_writer.forget(keeper.name, self.fleet.past[keeper.name].last)

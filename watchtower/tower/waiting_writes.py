@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from watchtower.incidents.incident import Incident
 from watchtower.service.sharing import CALM, Contender, Quota, rank_fairly
-from watchtower.store.values import GenerationRow, PauseRow
+from watchtower.store.values import AttemptRow, PauseRow
 
 STORE_WAIT_S = 4.0
 """Seconds that a request waits until its message is stored. An agent sends again after 5 s."""
@@ -80,7 +80,7 @@ MAX_ROWS = 256
 MAX_PROCESSES = 32_768
 """Processes in the rows of one transaction, approximately: about 10 ms of the writer thread."""
 
-Row = GenerationRow | PauseRow
+Row = AttemptRow | PauseRow
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class PendingRows:
             pending = self._rows.pop(each.name)
             self._quota.add(pending.owner, -1)
             rows.append(row := pending.make())
-            if isinstance(row, GenerationRow):
+            if isinstance(row, AttemptRow):
                 processes += len(row.past.processes)
         return rows
 

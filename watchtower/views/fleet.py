@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.incidents.incident import Incident
-from watchtower.jobs.attempt import Attempt
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.views.headline import write_headline, write_not_judged
 from watchtower.views.moment import Moment, known_step
@@ -47,22 +47,22 @@ def summarize_jobs(
     return [
         _summarize(moment, job)
         for job in moment.live()
-        if (with_drills or not is_drill(job.name)) and status in (None, job.watched.watch.status)
+        if (with_drills or not is_drill(job.name)) and status in (None, job.judged.watch.status)
     ]
 
 
 def _summarize(moment: Moment, job: Keeper) -> JobSummary:
-    gen, live, silence = job.generation, job.watched, moment.find_silence(job)
+    attempt, live, silence = job.attempt, job.judged, moment.find_silence(job)
     progress, incident = moment.find_progress(job), live.current_incident
     return JobSummary(
         job=job.name,
         labels=job.labels.known() if job.labels else {},
         owner=job.owner,
-        generation=gen.number,
+        generation=attempt.number,
         status=live.watch.status,
         detail=live.watch.reason,
-        world_size=gen.world_size,
-        step=known_step(gen.step()),
+        world_size=attempt.world_size,
+        step=known_step(attempt.step()),
         progress=progress.progress,
         progress_text=progress.text,
         not_judged=moment.find_not_judged(job),
@@ -115,7 +115,7 @@ def list_fleet(moment: Moment) -> list[FleetJob]:
 
 def find_fleet_job(moment: Moment, job: Keeper) -> FleetJob:
     """Return what is known of one live job."""
-    gen, live = job.generation, job.watched
+    attempt, live = job.attempt, job.judged
     incident, status = live.current_incident, live.watch.status
     not_judged = moment.find_not_judged(job)
     silence = moment.find_silence(job)
@@ -126,14 +126,14 @@ def find_fleet_job(moment: Moment, job: Keeper) -> FleetJob:
         sharer=job.sharer,
         is_drill=is_drill(job.name),
         labels=job.labels.known() if job.labels else {},
-        attempt=gen.number,
+        attempt=attempt.number,
         status=status,
         not_judged=not_judged,
         sentence=_find_sentence(live, incident, not_judged)[:MAX_SENTENCE],
         since=_find_since(moment, live, incident),
-        world_size=gen.world_size,
-        typical_step_s=_in_two_digits(gen.pace("").typical_s),
-        has_steps=gen.step() >= 0,
+        world_size=attempt.world_size,
+        typical_step_s=_in_two_digits(attempt.pace("").typical_s),
+        has_steps=attempt.step() >= 0,
         incident=incident.id if incident else None,
         acked_by=incident.ack.by if incident and incident.ack else None,
         is_silenced=silence is not None,
@@ -144,7 +144,7 @@ def _in_two_digits(seconds: float) -> float:
     return float(f"{seconds:.2g}") if seconds < 100 else round(seconds)
 
 
-def _find_sentence(live: Attempt, incident: Incident | None, not_judged: NotJudged | None) -> str:
+def _find_sentence(live: Judgement, incident: Incident | None, not_judged: NotJudged | None) -> str:
     if not_judged is not None:
         return write_not_judged(not_judged)
     if incident is not None:
@@ -156,7 +156,7 @@ def _find_sentence(live: Attempt, incident: Incident | None, not_judged: NotJudg
     return "" if status is Status.HEALTHY else live.watch.reason
 
 
-def _find_since(moment: Moment, live: Attempt, incident: Incident | None) -> float | None:
+def _find_since(moment: Moment, live: Judgement, incident: Incident | None) -> float | None:
     """Return when the present state began, as far as it is known."""
     if live.watch.status in _OVER:
         if incident is not None and incident.closed_at is not None:

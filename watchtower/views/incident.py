@@ -188,7 +188,7 @@ def survey_incident(moment: Moment, incident: Incident) -> IncidentOverview:
     verdict, facts, since = incident.verdict, incident.facts, None
     if job is not None:
         verdict, facts = verdict_now(moment, job), job.facts().or_before(facts)
-        stall = job.watched.watch.stall
+        stall = job.judged.watch.stall
         since = moment.wall_of(stall.since) if stall else None
     current = replace(
         verdict,
@@ -206,7 +206,7 @@ def survey_incident(moment: Moment, incident: Incident) -> IncidentOverview:
 def _find_live(moment: Moment, incident: Incident) -> Keeper | None:
     """Return the live job of an open incident; None if it is closed or its job is not reported."""
     job = moment.find(incident.job)
-    own = job.watched.incident if job is not None else None
+    own = job.judged.incident if job is not None else None
     return job if own is not None and own.id == incident.id and incident.closed_at is None else None
 
 

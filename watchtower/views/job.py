@@ -11,7 +11,7 @@ from watchtower.evidence.observed import Observed
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.incidents.incident import JobFacts
 from watchtower.jobs.attempt import Attempt
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.measures import COARSE_S, FINE_S, StepPoint
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.views.fleet import FleetJob, find_fleet_job
@@ -94,28 +94,28 @@ def view_job(moment: Moment, name: str) -> JobView | None:
     job = moment.find(name)
     if job is None:
         return None
-    gen, live, now = job.generation, job.watched, moment.now
+    attempt, live, now = job.attempt, job.judged, moment.now
     silence = moment.find_silence(job)
-    records = [gen.ranks[rank] for rank in sorted(gen.ranks)[:MAX_RANKS_SHOWN]]
+    records = [attempt.ranks[rank] for rank in sorted(attempt.ranks)[:MAX_RANKS_SHOWN]]
     verdict = verdict_now(moment, job)
     gpus = _Gpus(moment.nodes, now)
     return JobView(
         job=name,
         labels=job.labels.known() if job.labels else {},
         owner=job.owner,
-        generation=gen.number,
+        generation=attempt.number,
         status=live.watch.status,
         detail=live.watch.reason,
-        world_size=gen.world_size,
-        step=known_step(gen.step()),
+        world_size=attempt.world_size,
+        step=known_step(attempt.step()),
         progress=verdict.progress,
         progress_text=verdict.progress_text,
         not_judged=verdict.not_judged,
-        typical_step_s=round(gen.pace("").typical_s, 3),
+        typical_step_s=round(attempt.pace("").typical_s, 3),
         rank_states=[
             _view_rank(r.key.node, r.vitals, r.seen_at, now, gpus.find(r.key)) for r in records
         ],
-        rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in gen.rivals.items()],
+        rivals=[_view_rank(k.node, v, at, now) for k, (v, at) in attempt.rivals.items()],
         nodes=[_view_node(moment, node, now) for node in sorted({r.key.node for r in records})],
         dumps=DumpsView(have=live.context.dumps_have, want=live.context.dumps_want),
         silence=view_silence(silence) if silence else None,
@@ -226,28 +226,28 @@ def find_job_overview(moment: Moment, name: str) -> JobOverview | None:
     job = moment.find(name)
     if job is None:
         return None
-    gen, live, now = job.generation, job.watched, moment.now
+    attempt, live, now = job.attempt, job.judged, moment.now
     watch = live.watch
-    step, patience = known_step(gen.step()), watch.patience
+    step, patience = known_step(attempt.step()), watch.patience
     is_waiting = patience is not None and watch.hung_in_s(now) is not None
     silence = moment.find_silence(job)
-    alive = [record.vitals.beat for record in gen.live()]
+    alive = [record.vitals.beat for record in attempt.live()]
     return JobOverview(
         summary=find_fleet_job(moment, job),
         facts=job.facts(),
-        began_at=moment.wall_of(gen.began_at),
+        began_at=moment.wall_of(attempt.began_at),
         verdict=live.verdict(step, now),
         progress=moment.find_progress(job).progress,
         step=step,
-        slowdown=gen.slowness.slowdown,
+        slowdown=attempt.slowness.slowdown,
         phases=dict(Counter(beat.phase for beat in alive if beat is not None)),
-        ended=len(gen.ranks) - len(alive),
-        missing=max(0, gen.world_size - len(gen.ranks)),
+        ended=len(attempt.ranks) - len(alive),
+        missing=max(0, attempt.world_size - len(attempt.ranks)),
         unwatched=list_unwatched(moment, name),
         evidence=find_evidence(moment, job),
         waits=_find_waits(live),
         trained_share=job.totals.trained_share,
-        nodes=_list_nodes(moment, gen),
+        nodes=_list_nodes(moment, attempt),
         silence=view_silence(silence) if silence else None,
         hung_at=moment.wall_of(watch.suspect_since + patience.length_s)
         if patience is not None and is_waiting
@@ -256,21 +256,21 @@ def find_job_overview(moment: Moment, name: str) -> JobOverview | None:
     )
 
 
-def _find_waits(live: Attempt) -> dict[int, float]:
+def _find_waits(live: Judgement) -> dict[int, float]:
     counts = live.watch.wait_counts
     shares = counts.shares() if counts else {}
     least = sorted(shares.items(), key=lambda item: (item[1], item[0]))[:MAX_WAITS]
     return {rank: round(share, 2) for rank, share in least}
 
 
-def _list_nodes(moment: Moment, gen: Generation) -> list[NodeOfJob]:
+def _list_nodes(moment: Moment, attempt: Attempt) -> list[NodeOfJob]:
     ranks: dict[str, list[int]] = {}
-    for number, record in gen.ranks.items():
+    for number, record in attempt.ranks.items():
         ranks.setdefault(record.key.node, []).append(number)
     nodes = []
     for name, members in sorted(ranks.items()):
         node = moment.nodes.get(name)
-        records = [gen.ranks[rank] for rank in members]
+        records = [attempt.ranks[rank] for rank in members]
         steps = [r.vitals.beat.step for r in records if r.vitals.beat and r.vitals.beat.step >= 0]
         is_silent = node is not None and moment.detector.is_silent(node.reporter, moment.now)
         nodes.append(
@@ -325,7 +325,7 @@ def view_steps(moment: Moment, name: str) -> JobSteps | None:
     now, wall = moment.now, moment.wall
     return JobSteps(
         job=name,
-        generation=job.watched.generation.number,
+        generation=job.judged.attempt.number,
         recent=_view_span(job.steps.fine(now), FINE_S, wall),
         day=_view_span(job.steps.coarse(now), COARSE_S, wall),
     )

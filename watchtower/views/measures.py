@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from watchtower.incidents.incident import Incident, IncidentKind
 from watchtower.jobs.attempt import Attempt
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.measures import RankCounts, count_ranks, step_quantiles
 from watchtower.jobs.progress import is_judged
@@ -81,7 +81,7 @@ DIED_SHOWN_S = 600.0
 """Seconds for which the end of a job is exported: two times what the alert rules remember."""
 
 
-def is_open(live: Attempt) -> bool:
+def is_open(live: Judgement) -> bool:
     """Return whether the incident of a job is open."""
     return live.incident is not None and live.incident.closed_at is None
 
@@ -96,10 +96,10 @@ def has_died(incident: Incident | None, wall: float) -> bool:
 
 def find_evidence(moment: Moment, job: Keeper) -> dict[str, float]:
     """Return the share of the ranks that each source of evidence covers."""
-    gen, live = job.generation, job.watched
-    alive = list(gen.live())
+    attempt, live = job.attempt, job.judged
+    alive = list(attempt.live())
     reporting = moment.detector.find_reporting(alive, moment.nodes, moment.now)
-    missing = len(alive) - len(reporting) + max(0, gen.world_size - len(gen.ranks))
+    missing = len(alive) - len(reporting) + max(0, attempt.world_size - len(attempt.ranks))
     covered = {"process": (len(reporting), len(reporting) + missing)}
     beats = sum(record.vitals.beat is not None for record in reporting)
     covered["heartbeat"] = (beats, len(reporting))
@@ -113,18 +113,18 @@ def find_evidence(moment: Moment, job: Keeper) -> dict[str, float]:
     return shares
 
 
-def count_places(live: Attempt, gen: Generation) -> dict[str, int]:
+def count_places(live: Judgement, attempt: Attempt) -> dict[str, int]:
     """Return the number of ranks by place: of the last diagnosis in a stall, else of all ranks."""
     diagnosis = live.watch.diagnosis
     if live.watch.stall is not None and diagnosis is not None and diagnosis.places:
         return {place: diagnosis.places.get(place, 0) for place in PLACES}
-    working = sum(1 for _ in gen.live())
-    unseen = max(0, gen.world_size - len(gen.ranks))
-    known = {"working": working, "ended": len(gen.ranks) - working, "unseen": unseen}
+    working = sum(1 for _ in attempt.live())
+    unseen = max(0, attempt.world_size - len(attempt.ranks))
+    known = {"working": working, "ended": len(attempt.ranks) - working, "unseen": unseen}
     return dict.fromkeys(PLACES, 0) | known
 
 
-def measure_waits(live: Attempt) -> WaitShares:
+def measure_waits(live: Judgement) -> WaitShares:
     """Return how much ranks wait, while a job is slow and its ranks are sampled."""
     counts, diagnosis = live.watch.wait_counts, live.watch.diagnosis
     shares = counts.shares() if counts else {}
@@ -137,19 +137,19 @@ def measure_waits(live: Attempt) -> WaitShares:
 
 def measure_job(moment: Moment, job: Keeper, phases: tuple[str, ...]) -> JobMeasure:
     """Return the values of a live job. `phases` are those that have series already."""
-    gen, live, watch = job.generation, job.watched, job.watched.watch
+    attempt, live, watch = job.attempt, job.judged, job.judged.watch
     has_ended = watch.status is Status.ENDED
     died = has_died(live.incident, moment.wall)
     incident = live.incident if is_open(live) or died else None
-    totals, pace = job.totals, gen.pace("")
+    totals, pace = job.totals, attempt.pace("")
     return JobMeasure(
         name=job.name,
         labels=job.labels,
         status=watch.status,
-        is_judged=is_judged(gen, watch, moment.detector.policy),
-        attempt=gen.number,
-        world_size=gen.world_size,
-        step=gen.step(),
+        is_judged=is_judged(attempt, watch, moment.detector.policy),
+        attempt=attempt.number,
+        world_size=attempt.world_size,
+        step=attempt.step(),
         typical_step_s=pace.typical_s,
         step_quantiles={} if has_ended else step_quantiles(pace),
         suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
@@ -157,10 +157,10 @@ def measure_job(moment: Moment, job: Keeper, phases: tuple[str, ...]) -> JobMeas
         is_incident_silenced=bool(incident and moment.silence_of(subject_of(incident))),
         is_shadow=live.shadow_mode.covers(watch.diagnosis.cause if watch.diagnosis else None),
         totals=(totals.steps, totals.watched_s, totals.lost_s),
-        counts=None if has_ended else count_ranks(gen.ranks.values(), phases),
+        counts=None if has_ended else count_ranks(attempt.ranks.values(), phases),
         incident=incident,
         has_died=died,
-        places={} if has_ended else count_places(live, gen),
+        places={} if has_ended else count_places(live, attempt),
         evidence={} if has_ended else find_evidence(moment, job),
         waits=measure_waits(live),
     )

@@ -40,27 +40,27 @@ class Moment:
     def find(self, name: str) -> Keeper | None:
         """Return a live job; None if no agent reports it."""
         keeper = self.keepers.get(name)
-        return keeper if keeper is not None and keeper.attempt is not None else None
+        return keeper if keeper is not None and keeper.judgement is not None else None
 
     def live(self) -> list[Keeper]:
         """Return all live jobs, by name."""
-        watched = (each for each in self.keepers.values() if each.attempt is not None)
+        watched = (each for each in self.keepers.values() if each.judgement is not None)
         return sorted(watched, key=lambda each: each.name)
 
     def find_silence(self, keeper: Keeper) -> Silence | None:
         """Return the silence of a job: of itself, its user, or the one node that slows it down."""
-        return self.silence_of(job_subject(keeper, keeper.watched.slow_node))
+        return self.silence_of(job_subject(keeper, keeper.judged.slow_node))
 
     def find_not_judged(self, keeper: Keeper) -> NotJudged | None:
         """Return why it is not known whether a job is healthy; None if its status is known."""
-        watch = keeper.watched.watch
-        return find_not_judged(keeper.generation, watch, self.detector, self.now, self.wall)
+        watch = keeper.judged.watch
+        return find_not_judged(keeper.attempt, watch, self.detector, self.now, self.wall)
 
     def find_progress(self, keeper: Keeper) -> ProgressView:
         """Return whether a job makes steps."""
-        gen, watch = keeper.generation, keeper.watched.watch
-        limit_s = self.detector.step_limit_s(gen)
-        return view_progress(gen, watch.kind, watch.diagnosis, limit_s=limit_s, now=self.now)
+        attempt, watch = keeper.attempt, keeper.judged.watch
+        limit_s = self.detector.step_limit_s(attempt)
+        return view_progress(attempt, watch.kind, watch.diagnosis, limit_s=limit_s, now=self.now)
 
 
 def known_step(step: int) -> int | None:

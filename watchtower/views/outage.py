@@ -68,7 +68,7 @@ def count_open_outages(moment: Moment) -> int:
 def _group(moment: Moment) -> dict[str, list[tuple[Incident, Keeper]]]:
     groups: dict[str, list[tuple[Incident, Keeper]]] = {}
     for job in moment.live():
-        incident = job.watched.incident
+        incident = job.judged.incident
         if incident is not None and incident.identity.outage:
             groups.setdefault(incident.identity.outage, []).append((incident, job))
     return {ident: each for ident, each in groups.items() if len(each) >= LEAST_INCIDENTS}
@@ -86,13 +86,13 @@ def _view(ident: str, members: list[tuple[Incident, Keeper]]) -> OutageView:
         opened_at=rfc3339(first.opened_at),
         closed_at=_last_end(incident for incident, _ in members),
         open_count=sum(incident.closed_at is None for incident, _ in members),
-        rank_count=sum(job.generation.world_size for _, job in members),
+        rank_count=sum(job.attempt.world_size for _, job in members),
         incidents=[
             OutageIncident(
                 id=incident.id,
                 job=incident.job,
                 status=incident.status,
-                rank_count=job.generation.world_size,
+                rank_count=job.attempt.world_size,
                 opened_at=rfc3339(incident.opened_at),
                 closed_at=None if incident.closed_at is None else rfc3339(incident.closed_at),
                 acknowledged=incident.ack is not None,

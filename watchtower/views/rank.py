@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from watchtower.jobs.generation import Generation
+from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.ranks import RankRecord
 from watchtower.views.case_summary import (
@@ -38,17 +38,17 @@ class LiveGrids:
     """The grids of all live jobs. Not thread-safe: for one event loop."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[float, Generation, RankGrid]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, Attempt, RankGrid]] = OrderedDict()
 
     def find(self, moment: Moment, name: str) -> RankGrid | None:
         """Return the grid of a job, at most `FRESH_S` old; None if the job is not live."""
         job = moment.find(name)
         if job is None:
             return None
-        gen, now = job.generation, moment.now
+        attempt, now = job.attempt, moment.now
         kept = self._kept.pop(name, None)
-        if kept is None or kept[1] is not gen or now - kept[0] >= FRESH_S:
-            kept = now, gen, view_ranks(moment, job)
+        if kept is None or kept[1] is not attempt or now - kept[0] >= FRESH_S:
+            kept = now, attempt, view_ranks(moment, job)
         self._kept[name] = kept
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
@@ -57,8 +57,8 @@ class LiveGrids:
 
 def view_ranks(moment: Moment, job: Keeper) -> RankGrid:
     """Return the grid of a live job."""
-    gen, watch = job.generation, job.watched.watch
-    alive = list(gen.live())
+    attempt, watch = job.attempt, job.judged.watch
+    alive = list(attempt.live())
     find_reporting = moment.detector.find_reporting
     reporting = {id(r) for r in find_reporting(alive, moment.nodes, moment.now)}
     diagnosis, states = watch.diagnosis, _States(moment, job)
@@ -66,8 +66,8 @@ def view_ranks(moment: Moment, job: Keeper) -> RankGrid:
     if diagnosis is not None and watch.status in ACCUSED:
         suspects = {suspect.rank for suspect in diagnosis.suspects}
     ranks: list[GridRank] = []
-    for rank in sorted([*gen.ranks, *gen.missing_ranks()]):
-        record = gen.ranks.get(rank)
+    for rank in sorted([*attempt.ranks, *attempt.missing_ranks()]):
+        record = attempt.ranks.get(rank)
         if record is None:
             state = RankState.SUSPECT if rank in suspects else RankState.MISSING
             ranks.append(GridRank(rank, "", state, None, "", ""))
@@ -91,7 +91,7 @@ class _States:
     """The states of the ranks of one attempt now."""
 
     def __init__(self, moment: Moment, job: Keeper) -> None:
-        self._moment, self._gen, self._pauses = moment, job.generation, job.pauses
+        self._moment, self._gen, self._pauses = moment, job.attempt, job.pauses
         self._limits: dict[str, float | None] = {}
         """By phase, the seconds without a step after which a rank is late."""
 

@@ -57,7 +57,7 @@ def live_verdict(moment: Moment, name: str) -> Verdict | None:
 def verdict_now(moment: Moment, keeper: Keeper) -> Verdict:
     """Return the verdict of a live job with its progress, and with what a kill loses."""
     progress = moment.find_progress(keeper)
-    verdict = keeper.watched.verdict(known_step(keeper.generation.step()), moment.now)
+    verdict = keeper.judged.verdict(known_step(keeper.attempt.step()), moment.now)
     verdict = unjudged_verdict(verdict, moment.find_not_judged(keeper))
     return replace(
         verdict,
@@ -72,7 +72,7 @@ def _count_sharing(moment: Moment, keeper: Keeper, cause: SharedCause | None) ->
     """Count the open incidents of other jobs with a shared cause."""
     if cause is None:
         return 0
-    others = (each.watched.incident for each in moment.live() if each is not keeper)
+    others = (each.judged.incident for each in moment.live() if each is not keeper)
     return sum(
         each is not None and each.closed_at is None and each.verdict.shared_cause == cause
         for each in others
@@ -123,7 +123,7 @@ def _write_owner(user: str, scheduler: str, number: str) -> str:
 
 def _find_loss(keeper: Keeper, verdict: Verdict, wall: float) -> KillLoss | None:
     """Return what a kill loses; None if no incident of the job is open. `wall`: UNIX seconds."""
-    incident = keeper.watched.current_incident
+    incident = keeper.judged.current_incident
     if incident is None or incident.closed_at is not None:
         return None
     facts = keeper.facts().or_before(incident.facts)
