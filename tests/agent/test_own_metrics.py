@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from dataclasses import fields
 from urllib.request import urlopen
 
@@ -13,6 +12,7 @@ from prometheus_client.core import Metric
 from agent import metrics as served
 from agent.delivery.dump_queue import DumpLoss
 from agent.metrics import Metrics
+from tests.agent.agent_scene import wait_until
 from watchtower.wire.report import AgentGaps
 
 
@@ -63,13 +63,6 @@ def can_scrape(url: str) -> bool:
         return False
 
 
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def connect(url: str, count: int) -> list[socket.socket]:
     port = int(url.split(":")[2].partition("/")[0])
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
@@ -83,7 +76,7 @@ def test_silent_clients_end_by_themselves(monkeypatch: pytest.MonkeyPatch):
         client.settimeout(5)
         assert client.recv(1) == b""
         client.close()
-    wait_for(lambda: can_scrape(url))
+    wait_until(lambda: can_scrape(url), "it answers again")
 
 
 def test_requests_over_the_limit_are_closed_until_the_old_ones_make_room(
@@ -94,6 +87,6 @@ def test_requests_over_the_limit_are_closed_until_the_old_ones_make_room(
     silent = connect(url, served.MAX_REQUESTS)
     assert not can_scrape(url)
     monkeypatch.setattr(served, "REQUEST_S", 0.0)
-    wait_for(lambda: can_scrape(url))
+    wait_until(lambda: can_scrape(url), "it answers again")
     for client in silent:
         client.close()

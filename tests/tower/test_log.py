@@ -114,3 +114,16 @@ def test_what_was_left_out_of_many_owners_is_counted(log):
     log.now = 1000.0
     log.say("llama", "uid:1000")
     assert log.lines[-1] == f"INFO job llama: seen (and {3 * MAX_SHARERS - written} more like it)"
+
+
+def test_a_sentence_that_is_said_again_and_again_is_counted(log):
+    """An agent's lines have no sharer."""
+    for second in range(1200):
+        log.now = float(second)
+        for _ in range(3):
+            log.logger.warning("order %s is refused", f"\n{second}\x1b[2J")
+    log.logger.info("something else")
+    assert len(log.lines) <= BURST + 120 + 1
+    assert log.lines[-1] == "INFO something else"
+    assert "more like it)" in log.lines[-2]
+    assert all(line.isprintable() for line in log.lines)

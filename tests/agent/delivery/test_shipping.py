@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.clocks import Moment, read_moment
@@ -18,14 +19,16 @@ from agent.delivery.shipping import (
     RETRY_SPREAD_S,
     DumpSender,
     ReportSender,
+    encode_report,
 )
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
+from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
-from watchtower.wire.report import Report
+from watchtower.wire.report import RankVitals, Report
 
 LOST: list[DumpLoss] = []
 PROBLEM = b'{"title": "Not this way", "detail": "the node is unknown"}'
@@ -366,3 +369,22 @@ def test_a_tower_that_says_something_else_each_time_does_not_fill_the_log(
         replies.sender.offer(a_report())
         assert replies.failures.acquire(timeout=30)
     assert sum("does not accept reports" in line for line in lines_of(caplog)) == 1
+
+
+def test_a_report_that_a_tower_would_refuse_goes_without_its_longest_ranks() -> None:
+    short = [
+        RankVitals(job="good", rank=rank, pid=rank, start_time=1, found_age_s=1.0)
+        for rank in range(8)
+    ]
+    long = [
+        RankVitals(job="\U0001f600" * 256, rank=rank, pid=rank, start_time=1, wchan="w" * 256)
+        for rank in range(1000)
+    ]
+    report = Report(
+        version=1, node="n", agent_id="a", interval_s=1.0, ranks=(*long[:500], *short, *long[500:])
+    )
+    body = encode_report(report)
+    assert len(body) <= MAX_REPORT_BYTES
+    ranks = msgspec.json.decode(body, type=Report).ranks
+    assert [rank.rank for rank in ranks if rank.job == "good"] == list(range(8))
+    assert len(ranks) > 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from agent.ranks.candidates import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, Candidate, CheckSchedule
@@ -14,7 +15,7 @@ def a_candidate(pid: int = 10) -> Candidate:
 
 
 class Scene:
-    def __init__(self, cost: int = 1) -> None:
+    def __init__(self, cost: Callable[[Candidate], int] = lambda _: 1) -> None:
         self.schedule, self.cost = CheckSchedule(), cost
         self.ranks: set[int] = set()
         self.likely: set[int] = set()
@@ -31,7 +32,7 @@ class Scene:
     def _checker(self, now: float):  # type: ignore[no-untyped-def]
         def check(candidate: Candidate) -> int:
             self.checks.append((now, candidate.process.pid))
-            return self.cost
+            return self.cost(candidate)
 
         return check
 
@@ -96,7 +97,7 @@ def test_what_a_rank_forked_waits() -> None:
 
 
 def test_no_more_descriptors_are_read_than_there_are() -> None:
-    scene = Scene(cost=1000)
+    scene = Scene(lambda _: 1000)
     for pid in range(100):
         scene.schedule.add(a_candidate(pid), 0.0, helper=False)
     scene.run(100.0)
@@ -105,7 +106,7 @@ def test_no_more_descriptors_are_read_than_there_are() -> None:
 
 
 def test_ranks_are_checked_first_when_the_budget_is_small() -> None:
-    scene = Scene(cost=DESCRIPTOR_BURST)
+    scene = Scene(lambda _: DESCRIPTOR_BURST)
     for pid in range(20):
         scene.schedule.add(a_candidate(pid), 0.0, helper=False)
     scene.ranks = {19}
@@ -114,7 +115,21 @@ def test_ranks_are_checked_first_when_the_budget_is_small() -> None:
 
 
 def test_a_candidate_that_is_gone_is_dropped() -> None:
-    scene = Scene(cost=-1)
+    scene = Scene(lambda _: -1)
     scene.schedule.add(a_candidate(), 0.0, helper=False)
     scene.run(100.0)
     assert scene.times() == [0]
+
+
+def test_a_rank_whose_page_is_dear_to_find_costs_the_others_nothing() -> None:
+    cheap = range(1000, 1008)
+
+    def cost(candidate: Candidate) -> int:
+        return 10 if candidate.process.pid in cheap else min(4096, 64 * 4**candidate.checks)
+
+    scene = Scene(cost)
+    scene.ranks = {*range(200), *cheap}
+    for pid in scene.ranks:
+        scene.schedule.add(a_candidate(pid), 0.0, helper=False)
+    scene.run(60.0)
+    assert all(scene.times(pid)[0] < 60 for pid in cheap)

@@ -1,15 +1,78 @@
-"""The thread that waits for Xid errors survives errors of the driver."""
+"""The program that reads GPUs: neither a call that lasts nor an error of the driver stops it."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from agent.collectors.gpu.collector import Nvml
-from agent.collectors.gpu.program import GAP_FAILURES, XID_EVENT, XidEvents
+from agent.collectors.gpu.program import GAP_FAILURES, XID_EVENT, Workers, XidEvents
+from tests.agent.agent_scene import wait_until
+
+
+class Gpu:
+    """A GPU whose read may block. It is due again at once."""
+
+    def __init__(self) -> None:
+        self.due_at = 0.0
+        self.reads = 0
+        self.returns = threading.Event()
+        self.returns.set()
+        self.readers = 0
+
+    def read(self, now: float) -> None:
+        self.readers += 1
+        assert self.readers == 1, "two threads read one GPU"
+        self.returns.wait(30)
+        self.due_at = time.monotonic() + 0.1
+        self.reads += 1
+        self.readers -= 1
+
+
+def count_threads() -> int:
+    return sum(thread.name == "gpus" for thread in threading.enumerate())
+
+
+def watch(workers: Workers, gpus: list[Gpu], reads: int) -> bool:
+    workers.watch(time.monotonic())
+    return all(gpu.reads >= reads for gpu in gpus)
+
+
+def test_one_thread_reads_all_and_each_call_that_lasts_costs_one_more():
+    before, gpus = count_threads(), [Gpu() for _ in range(8)]
+    workers = Workers(gpus)
+    wait_until(lambda: watch(workers, gpus, 3), "all are read")
+    assert count_threads() == before + 1
+    stuck, others = [gpus[2], gpus[5]], [*gpus[:2], *gpus[3:5], *gpus[6:]]
+    for gpu in stuck:
+        gpu.returns.clear()
+    wait_until(lambda: all(gpu.readers for gpu in stuck) or (watch(workers, [], 0) and False), "")
+    reads = max(gpu.reads for gpu in others)
+    wait_until(lambda: watch(workers, others, reads + 5), "the others are read on")
+    wait_until(lambda: count_threads() == before + 3, "one thread reads the others")
+    assert all(gpu.readers for gpu in stuck)
+    for gpu in stuck:
+        gpu.returns.set()
+    reads = max(gpu.reads for gpu in gpus)
+    wait_until(lambda: watch(workers, gpus, reads + 3), "all are read again")
+    wait_until(lambda: count_threads() == before + 1, "the threads that are not needed end")
+
+
+def test_a_driver_that_answers_nothing_has_a_thread_for_each_gpu_and_one_that_waits():
+    before, gpus = count_threads(), [Gpu() for _ in range(4)]
+    for gpu in gpus:
+        gpu.returns.clear()
+    workers = Workers(gpus)
+    wait_until(lambda: watch(workers, [], 0) and all(g.readers for g in gpus), "all are stuck")
+    for _ in range(50):
+        workers.watch(time.monotonic())
+    assert count_threads() <= before + 5
+    for gpu in gpus:
+        gpu.returns.set()
+    wait_until(lambda: watch(workers, gpus, 2), "all are read again")
 
 
 class NVMLError(Exception):
@@ -71,14 +134,7 @@ class Driver(SimpleNamespace):
         return SimpleNamespace(eventType=XID_EVENT, eventData=79, device=0)
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def watch(driver: Driver) -> XidEvents:
+def watch_xids(driver: Driver) -> XidEvents:
     events = XidEvents(driver, 2, rest_s=0.001)
     events.start()
     return events
@@ -93,8 +149,8 @@ def end(events: XidEvents, driver: Driver) -> None:
 @pytest.mark.parametrize("error", [UNKNOWN, LOST])
 def test_an_error_of_the_driver_does_not_end_the_reading(error: NVMLError):
     driver = Driver(*[error] * 3)
-    events = watch(driver)
-    wait_for(lambda: events.show(time.monotonic()))
+    events = watch_xids(driver)
+    wait_until(lambda: events.show(time.monotonic()), "the Xid comes")
     ((pci, code, _),) = events.show(time.monotonic())
     assert (pci, code, events.error) == ("00000000:3B:00.0", 79, "")
     assert driver.sets == 1  # those of failed tries were freed
@@ -103,17 +159,17 @@ def test_an_error_of_the_driver_does_not_end_the_reading(error: NVMLError):
 
 def test_errors_that_last_are_a_gap_which_ends_with_them():
     driver = Driver(*[UNKNOWN] * GAP_FAILURES, more=UNKNOWN)
-    events = watch(driver)
-    wait_for(lambda: events.error)
+    events = watch_xids(driver)
+    wait_until(lambda: events.error, "the gap begins")
     assert events.error == "error 999"
     driver.more = None
-    wait_for(lambda: not events.error)
-    wait_for(lambda: events.show(time.monotonic()))
+    wait_until(lambda: not events.error, "the gap ends")
+    wait_until(lambda: events.show(time.monotonic()), "the Xid comes")
     end(events, driver)
 
 
 def test_a_driver_without_events_is_not_a_gap():
-    events = watch(Driver(NOT_SUPPORTED))
+    events = watch_xids(Driver(NOT_SUPPORTED))
     events.join(5)
     assert (events.is_alive(), events.error) == (False, "")
 
