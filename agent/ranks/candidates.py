@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import count, islice, zip_longest
+from itertools import islice
 
 from watchtower_heartbeat.page import PageError, PageView
 
 from agent.procfs import Proc, StartedWith, parse_command, parse_environ
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import (
-    RankClaim,
-    claim_rank,
-    find_rank_mistake,
     find_signs,
     is_launcher,
     is_python,
     is_wrapper,
-    known,
     naming_variables,
-    rank_variables,
 )
 from agent.ranks.lineages import Claimant
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.ranks.process_table import Process
-from watchtower.service.sharing import TokenBucket
+from agent.ranks.sources import (
+    find_claim,
+    find_inherited_claim,
+    find_mistake,
+    variables_of_ranks,
+)
+from agent.ranks.sources.source import RankClaim, Shown
 from watchtower.wire import dumps
-from watchtower.wire.bounds import MAX_NAME, MAX_RANK
+from watchtower.wire.bounds import MAX_NAME
 
 FIRST_DESCRIPTORS = 64
 DEEPER_EACH_CHECK = 4
@@ -70,8 +70,11 @@ class Candidate:
     """Links read in the last check."""
     matches: bool = False
     claim: RankClaim | None = None
+    """The rank that all sources together show."""
+    inherited_claim: RankClaim | None = None
+    """The rank that its launcher gave it: wrappers around it and its children show it, too."""
     mistake: str = ""
-    """The error of the rank in its environment; empty without one."""
+    """What is wrong with the rank that it shows; empty if nothing is wrong."""
     owner: str = ""
     """The owner of the process; empty until it is read."""
     launches: bool = False
@@ -134,7 +137,7 @@ class Candidate:
         if is_new:
             self._begin(started)
         found = parse_environ(raw)
-        if is_new and claim_rank(found) is not None:
+        if is_new and find_inherited_claim(Shown(variables=found)) is not None:
             self._given = {name: found[name] for name in naming_variables() if name in found}
         is_overwritten = bool(raw) and not found and not self._variables
         self.hidden = NOT_READ_YET if is_overwritten else ""
@@ -173,17 +176,25 @@ class Candidate:
             return False
         self._variables = relevant
         self.matches = all(relevant.get(name) == value for name, value in match.items())
-        self.claim = claim_rank(relevant) if self.matches else None
+        shown = self._find_claims()
         names = relevant if self._given is None else self._given
         self.words = {
             name: names[name][:MAX_NAME]
             for name in naming_variables()
             if name in names and self.matches
         }
-        self.network = proc.link(self.process.pid, "ns/net") if self.claim is not None else ""
-        is_checked = self.matches and self.is_python
-        self.mistake = find_rank_mistake(relevant) if is_checked else ""
+        self.network = (
+            proc.link(self.process.pid, "ns/net") if self.inherited_claim is not None else ""
+        )
+        self.mistake = find_mistake(shown) if self.matches and self.is_python else ""
         return True
+
+    def _find_claims(self) -> Shown:
+        """Ask all sources again; return what they got."""
+        variables = self._variables if self._variables and self.matches else {}
+        shown = Shown(variables=variables, command=self.command, view=self.view)
+        self.claim, self.inherited_claim = find_claim(shown), find_inherited_claim(shown)
+        return shown
 
     @property
     def is_python(self) -> bool:
@@ -253,25 +264,13 @@ class Candidate:
                 return False
         self._seen_view = view
         changed = view is not None and _identity(view) != _identity(self.view)
-        self.view = view if changed else self.view
+        if changed:
+            self.view = view
+            self._find_claims()
         return changed
 
-    def merged_claim(self) -> RankClaim | None:
-        """Return the rank from page and environment together. The page has priority."""
-        claim, view = self.claim, self.view
-        if view is None or not 0 <= view.rank <= MAX_RANK:
-            return claim
-        if claim is None or claim.rank != view.rank:
-            claim = RankClaim(rank=view.rank)
-        local_rank, world_size = known(view.local_rank), known(view.world_size) or None
-        return replace(
-            claim,
-            local_rank=claim.local_rank if local_rank is None else local_rank,
-            world_size=claim.world_size if world_size is None else world_size,
-        )
-
     def is_claimant(self) -> bool:
-        """Return whether the environment or the page contains a rank."""
+        """Return whether it shows a rank, or has a page on which a rank may be set."""
         return self.claim is not None or self.view is not None
 
     def is_left_over(self) -> bool:
@@ -290,7 +289,7 @@ class Candidate:
             has_page=self.view is not None,
             takes_part=self.takes_part,
             starts_others=claim.starts_others,
-            is_launcher=self.launches and self.claim is not None,
+            is_launcher=self.launches and self.inherited_claim is not None,
             is_wrapper=is_wrapper(self.command),
             is_python=self.is_python,
             start_time=self.process.start_time,
@@ -303,131 +302,9 @@ def _identity(view: PageView | None) -> tuple[int, int, int, str] | None:
 
 @cache
 def _names(keys: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({*naming_variables(), *rank_variables(), *keys}))
+    return tuple(sorted({*naming_variables(), *variables_of_ranks(), *keys}))
 
 
 def _relevant(match: Mapping[str, str]) -> tuple[str, ...]:
     """Return the variables that are stored."""
     return _names(tuple(sorted(match)))
-
-
-CHECK_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Seconds between checks of a process that may become a rank. The last value repeats."""
-
-DESCRIPTORS_PER_S = 200
-"""Links read per second in the search for pages. At 5 us each this is 0.1 % of a core."""
-
-DESCRIPTORS_PER_CANDIDATE_S = 0.25
-"""Links per second and candidate. On a node with ten thousand processes the budget grows with their
-number, so that each process is checked within half a minute.
-"""
-
-DESCRIPTOR_BURST = 4000
-"""Links read at once after a quiet time, so that eight trainers that start together are found at
-once.
-"""
-
-HELPER_WAIT_S = 8.0
-"""Delay of the first check of a process that a rank forked. Such a process has hundreds of
-inherited descriptors and no page of its own.
-"""
-
-RANK_WAIT_SHARE = 0.25
-"""A rank without a page is checked again after another quarter of its age. Importing torch may take
-10 s or 60 s; its page is found with at most that delay.
-"""
-
-LIKELY_WAIT_SHARE = 0.125
-"""The same for a program that may still become a rank. Its rank is found with at most that delay.
-"""
-
-
-_Due = tuple[float, int, Candidate]
-
-
-class CheckSchedule:
-    """A queue of candidates ordered by time, and a token bucket of descriptors."""
-
-    def __init__(self) -> None:
-        self._queue: list[_Due] = []
-        self._order = count()
-        self._descriptors = TokenBucket(DESCRIPTOR_BURST, DESCRIPTORS_PER_S)
-
-    def add(self, candidate: Candidate, now: float, *, helper: bool) -> None:
-        """Add a new candidate. `helper`: a rank with a page is among its ancestors."""
-        self._push(candidate, now + (HELPER_WAIT_S if helper else 0.0))
-
-    def run(
-        self,
-        now: float,
-        *,
-        check: Callable[[Candidate], int],
-        is_rank: Callable[[Candidate], bool],
-        is_likely: Callable[[Candidate], bool] = lambda _: False,
-    ) -> None:
-        """Check the candidates that are due, ranks first, until the budget is used up.
-
-        `check` returns how many links it read, or -1 if the candidate has ended. `is_likely`
-        returns whether a candidate may become a rank soon.
-        """
-        each_s = DESCRIPTORS_PER_CANDIDATE_S * len(self._queue)
-        self._descriptors.per_s = max(DESCRIPTORS_PER_S, each_s)
-        due: list[_Due] = []
-        while self.has_due(now):
-            at, _, candidate = entry = heapq.heappop(self._queue)
-            if at == candidate.due_at:  # else it was checked earlier
-                due.append(entry)
-        due = in_turn(due, is_rank)
-        for place, (_, _, candidate) in enumerate(due):
-            if self._descriptors.left(now) <= 0:
-                for late in due[place:]:
-                    heapq.heappush(self._queue, late)
-                return
-            spent = check(candidate)
-            candidate.checks += 1
-            if spent >= 0:
-                candidate.cost = spent
-                self._descriptors.spend(now, spent)
-                wait_s = wait_after(
-                    candidate, now, is_rank=is_rank(candidate), is_likely=is_likely(candidate)
-                )
-                self._push(candidate, now + wait_s)
-
-    def hasten(self, candidate: Candidate, now: float) -> None:
-        """Let a candidate be due now."""
-        if candidate.due_at > now:
-            self._push(candidate, now)
-
-    def has_due(self, now: float) -> bool:
-        """Return whether a candidate is due."""
-        return bool(self._queue) and self._queue[0][0] <= now
-
-    def _push(self, candidate: Candidate, at: float) -> None:
-        candidate.due_at = at
-        heapq.heappush(self._queue, (at, next(self._order), candidate))
-
-
-def in_turn(due: list[_Due], is_rank: Callable[[Candidate], bool]) -> list[_Due]:
-    """Return the due candidates in turn: ranks, processes that may be ranks, all others.
-
-    Among ranks, those with few descriptors come first: a rank with thousands of descriptors does
-    not delay the others. Many processes of one owner cannot delay another owner's process forever.
-    """
-    ranks = sorted((each for each in due if is_rank(each[2])), key=lambda e: (e[2].cost, e[:2]))
-    rest = sorted((each for each in due if not is_rank(each[2])), key=lambda each: each[:2])
-    claiming = [each for each in rest if each[2].claim is not None]
-    others = [each for each in rest if each[2].claim is None]
-    # One of each kind in turn, but two ranks.
-    turns = zip_longest(ranks[::2], ranks[1::2], claiming, others)
-    return [each for turn in turns for each in turn if each is not None]
-
-
-def wait_after(candidate: Candidate, now: float, *, is_rank: bool, is_likely: bool) -> float:
-    """Return the seconds to wait before the next check."""
-    wait_s = CHECK_AGAIN_S[min(max(candidate.checks, 1), len(CHECK_AGAIN_S)) - 1]
-    known_s = now - candidate.first_seen
-    if is_rank:
-        wait_s = max(CHECK_AGAIN_S[0], RANK_WAIT_SHARE * known_s)
-    elif is_likely:
-        wait_s = max(CHECK_AGAIN_S[0], LIKELY_WAIT_SHARE * (known_s + candidate.age_s))
-    return min(wait_s, CHECK_AGAIN_S[-1])

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from agent.procfs import CLOCK_TICKS_PER_S, Proc
-from agent.ranks.candidates import Candidate, CheckSchedule
+from agent.ranks.candidates import Candidate
+from agent.ranks.check_schedule import CheckSchedule
 from agent.ranks.found_rank import FoundRank, JobKey
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import (
-    RankClaim,
     describe_launch,
     find_given_name,
     label_job,
@@ -23,6 +23,7 @@ from agent.ranks.launchers import (
 from agent.ranks.lineages import choose_ranks
 from agent.ranks.owners import Owners
 from agent.ranks.process_table import Process, ProcessTable
+from agent.ranks.sources.source import RankClaim
 from agent.ranks.unwatched import (
     HIDDEN_ENVIRONMENT,
     NO_RANK,
@@ -234,9 +235,9 @@ class Discovery:
 
     def _resolve(self) -> list[FoundRank]:
         claims = {
-            pid: claim
+            pid: candidate.claim
             for pid, candidate in self._candidates.items()
-            if (claim := candidate.merged_claim()) is not None and not candidate.is_left_over()
+            if candidate.claim is not None and not candidate.is_left_over()
         }
         for pid in list(claims):
             candidate = self._candidates[pid]
@@ -356,7 +357,9 @@ class Discovery:
         last = candidate.process
         for ancestor in candidate.process.lineage():
             last, above = ancestor, self._candidates.get(ancestor.pid)
-            own_wrapper = above is not None and above.claim == candidate.claim is not None
+            own_wrapper = (
+                above is not None and above.inherited_claim == candidate.inherited_claim is not None
+            )
             if not own_wrapper or (above is not None and above.launches):
                 break
         return last

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.ranks.launchers import RankClaim
 from agent.ranks.pages import PageFile
 from agent.ranks.process_table import Process
+from agent.ranks.sources.source import RankClaim
 from watchtower.wire.report import Launch
 
 

@@ -1,4 +1,4 @@
-"""Finds rank, job and launcher in an environment and a command line."""
+"""Finds job, launch and launcher in an environment and a command line."""
 
 from __future__ import annotations
 
@@ -8,39 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from watchtower_heartbeat.launchers import IDENTITY_VARIABLES, LAUNCHERS, read_identity
-from watchtower_heartbeat.page import UNKNOWN
-
 from watchtower.service.toml_tables import read_table
 from watchtower.wire import drills, dumps
-from watchtower.wire.bounds import MAX_NAME, MAX_RANK, MAX_WORLD_SIZE
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import JobLabels, Launch
 from watchtower.writing.printable import printable
-
-SHOWN_OF_VALUE = 32
-"""Characters of a variable's value in a sentence."""
 
 ID_BYTES = 4
 """Bytes of the id of a launch. It separates the launches of one name and owner on one node."""
 
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankClaim:
-    """The rank of a process according to its environment or its page."""
-
-    rank: int
-    local_rank: int | None = None
-    world_size: int | None = None
-    restart_count: int | None = None
-    starts_others: bool = False
-    """Its launcher is rank 0 itself, which starts the other ranks of its node (Lightning)."""
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether a job of this size has this rank, as far as the size is known."""
-        return self.world_size is None or self.rank < self.world_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,48 +103,6 @@ def naming_variables() -> tuple[str, ...]:
         names.update(rule.parts)
         names.add(rule.optional)
     return tuple(sorted(names - {""}))
-
-
-@cache
-def rank_variables() -> tuple[str, ...]:
-    """Return the variables that `claim_rank` and `find_rank_mistake` use."""
-    names = {"TORCHELASTIC_RESTART_COUNT", *IDENTITY_VARIABLES}
-    return tuple(sorted(names - {""}))
-
-
-def claim_rank(environment: Mapping[str, str]) -> RankClaim | None:
-    """Return the rank in an environment, or None if it has no rank or one that is out of range."""
-    words = read_identity(environment)
-    if not 0 <= words["rank"] <= MAX_RANK:
-        return None
-    return RankClaim(
-        rank=words["rank"],
-        local_rank=known(words["local_rank"]),
-        world_size=known(words["world_size"]) or None,
-        restart_count=_number(environment.get("TORCHELASTIC_RESTART_COUNT", "")),
-        starts_others=not any(environment.get(name) for name, _, _ in LAUNCHERS),
-    )
-
-
-def find_rank_mistake(environment: Mapping[str, str]) -> str:
-    """Return what is wrong with the rank in an environment, or "" if nothing is wrong."""
-    claim = claim_rank(environment)
-    if claim is not None and claim.is_possible:
-        return ""
-    for rank, _, world_size in LAUNCHERS:
-        text, size = (environment.get(name, "").strip() for name in (rank, world_size))
-        if not text or (claim is not None and text != str(claim.rank)):
-            continue
-        shown = f"{rank}={printable(text, SHOWN_OF_VALUE)}"
-        if claim is None:
-            return f"{shown} is not a number from 0 to {MAX_RANK}"
-        return f"{shown} is not below {world_size}={printable(size, SHOWN_OF_VALUE)}"
-    return ""
-
-
-def known(word: int) -> int | None:
-    """Return the number. None if it is UNKNOWN or out of range."""
-    return word if UNKNOWN < word <= MAX_WORLD_SIZE else None
 
 
 def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int) -> str:
@@ -295,7 +230,3 @@ def _apply(rule: JobRule, environment: Mapping[str, str]) -> str:
     if rule.optional and (more := environment.get(rule.optional, "").strip()):
         values.append(more)
     return rule.prefix + ".".join(values)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

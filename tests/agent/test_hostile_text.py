@@ -39,8 +39,9 @@ from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, j
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
 from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, parse_fields, parse_stat
 from agent.ranks.found_rank import JobKey, RankBeat
-from agent.ranks.launchers import claim_rank, is_launcher, is_python, is_wrapper, name_job
+from agent.ranks.launchers import is_launcher, is_python, is_wrapper, name_job
 from agent.ranks.pages import PageFile
+from agent.ranks.sources.environment import claim_rank
 from agent.watching.rank import Heartbeat, make_ending
 from tests.properties import examples
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from agent.ranks.candidates import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, Candidate, CheckSchedule
+from agent.ranks.candidates import Candidate
+from agent.ranks.check_schedule import DESCRIPTOR_BURST, DESCRIPTORS_PER_S, CheckSchedule
 from agent.ranks.process_table import Process
 
 

@@ -1,4 +1,4 @@
-"""Environments and command lines: rank, job name, launcher or not. By value."""
+"""Environments and command lines: job name, launch, launcher or not. By value."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import pytest
 
 from agent.ranks.launchers import (
     Signs,
-    claim_rank,
     describe_launch,
-    find_rank_mistake,
     find_signs,
     is_launcher,
     is_loopback,
@@ -22,60 +20,6 @@ from watchtower.wire.bounds import MAX_NAME
 
 def a_name(**environment: str) -> str:
     return name_job(environment, host="gpu-1", launcher_started=4711)
-
-
-@pytest.mark.parametrize(
-    ("environment", "rank", "world_size"),
-    [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}, 3, 8),
-        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}, 1, 2),
-        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}, 5, 16),
-        ({"PMI_RANK": "0", "PMI_SIZE": "4"}, 0, 4),
-        ({"SLURM_PROCID": "7", "SLURM_NTASKS": "8"}, 7, 8),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "RANK": "6", "WORLD_SIZE": "8"}, 6, 8),
-        ({"NODE_RANK": "0", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}, 2, 8),
-    ],
-)
-def test_every_launcher_names_the_rank_in_its_own_words(
-    environment: dict[str, str], rank: int, world_size: int
-) -> None:
-    claim = claim_rank(environment)
-    assert claim is not None
-    assert (claim.rank, claim.world_size) == (rank, world_size)
-
-
-@pytest.mark.parametrize("value", ["", "-1", "one", "99999999", "3.0", "²"])
-def test_what_cannot_be_a_rank_is_none(value: str) -> None:
-    assert claim_rank({"RANK": value}) is None
-
-
-@pytest.mark.parametrize(
-    ("environment", "mistake"),
-    [
-        ({"RANK": "7", "WORLD_SIZE": "2"}, "RANK=7 is not below WORLD_SIZE=2"),
-        ({"RANK": "abc", "WORLD_SIZE": "2"}, "RANK=abc is not a number from 0 to 262143"),
-        ({"PMI_RANK": "4", "PMI_SIZE": "4"}, "PMI_RANK=4 is not below PMI_SIZE=4"),
-        ({"RANK": "x" * 99}, f"RANK={'x' * 32} is not a number from 0 to 262143"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, ""),
-        ({"RANK": "1"}, ""),
-        ({"RANK": "${RANK}", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, ""),
-        ({"WORLD_SIZE": "2"}, ""),
-        ({}, ""),
-    ],
-)
-def test_a_rank_that_cannot_be_right_is_described(environment: dict[str, str], mistake: str):
-    assert find_rank_mistake(environment) == mistake
-
-
-def test_the_ranks_of_lightning_s_other_nodes_are_not_known() -> None:
-    assert claim_rank({"NODE_RANK": "1", "LOCAL_RANK": "2", "WORLD_SIZE": "8"}) is None
-    assert claim_rank({"NODE_RANK": "0", "LOCAL_RANK": "2"}) is None
-
-
-def test_restarts_are_read_from_torchrun() -> None:
-    claim = claim_rank({"RANK": "0", "TORCHELASTIC_RESTART_COUNT": "2"})
-    assert claim is not None
-    assert claim.restart_count == 2
 
 
 def test_the_name_given_to_us_wins() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agent.procfs import Proc
 from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.launchers import RankClaim
 from agent.ranks.process_table import Process
+from agent.ranks.sources.source import RankClaim
 from agent.ranks.unwatched import (
     LARGE_JOB,
     MAX_LIVING,

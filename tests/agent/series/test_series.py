@@ -14,8 +14,8 @@ from agent.collectors.collector import Measured, Reading
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
 from agent.procfs import Proc
 from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.launchers import RankClaim
 from agent.ranks.process_table import Process
+from agent.ranks.sources.source import RankClaim
 from agent.series import history as bounds
 from agent.series.history import History, Ring
 from agent.series.reporting import ORDERS, SeriesReporter, encode_series

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from agent.procfs import Proc
 from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.launchers import RankClaim
 from agent.ranks.process_table import Process
+from agent.ranks.sources.source import RankClaim
 from agent.watching.watchlist import Watchlist
 from watchtower.wire.report import Launch
 

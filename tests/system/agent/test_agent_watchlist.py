@@ -10,8 +10,8 @@ import pytest
 
 from agent.procfs import Proc
 from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.launchers import RankClaim
 from agent.ranks.process_table import Process
+from agent.ranks.sources.source import RankClaim
 from agent.watching.watchlist import ENDED_KEPT_S, Watchlist
 from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
