@@ -50,7 +50,7 @@ def test_the_heading_of_a_record_has_its_number() -> None:
 
 def test_every_number_in_code_and_documents_is_that_of_a_record() -> None:
     for path, text in texts():
-        mentions = re.findall(r"\bdecisions? \[?(\d{3})\b|decisions/(\d{3})-", text, re.IGNORECASE)
+        mentions = re.findall(r"\b[Dd]ecisions? \[?(\d{3})\b|decisions/(\d{3})-", text)
         mentions += re.findall(r"\[(\d{3})\]\((\d{3})-", text)
         if path.name in RECORDS:
             mentions += [(number, "") for number in re.findall(r"\((\d{3})[,)]", text)]

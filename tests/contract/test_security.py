@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -35,9 +34,8 @@ def rows_of(actor: str) -> list[list[str]]:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+    text = (ROOT / path).read_text("utf-8")
+    return frozenset(re.findall(r"^ *(?:async )?def (\w+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("actor", ACTORS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 from collections.abc import Callable, Iterator
@@ -47,6 +48,15 @@ class Use:
     run: Callable[[str], object]
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call that makes a pattern. `is_named`: an assignment of the module names the pattern."""
+
+    place: str
+    literal: str | None
+    is_named: bool
+
+
 def find_uses() -> list[Use]:
     """Return every pattern that is made when a module is imported, with its methods in use."""
     uses: list[Use] = []
@@ -60,21 +70,21 @@ def find_uses() -> list[Use]:
 def find_unnamed() -> list[str]:
     """Return the places that make a pattern elsewhere than in an assignment of a module."""
     return [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        call.place
         for path in _sources()
         if "drills" not in path.parts  # what they search is their own tower's
-        for node, is_named in _calls_of_re(path.read_text("utf-8"))
-        if not is_named
+        for call in _find_calls_of_re(path)
+        if not call.is_named
     ]
 
 
 def find_literals() -> dict[str, str]:
     """Return the patterns that are written in calls of `re`, by their places."""
     return {
-        f"{path.relative_to(ROOT)}:{node.lineno}": node.args[0].value
+        call.place: call.literal
         for path in _sources(*FOLDERS, *BESIDE)
-        for node, _ in _calls_of_re(path.read_text("utf-8"))
-        if node.args and isinstance(node.args[0], ast.Constant)
+        for call in _find_calls_of_re(path)
+        if call.literal is not None
     }
 
 
@@ -118,19 +128,26 @@ def _import(path: Path) -> ModuleType:
     return importlib.import_module(".".join(parts[parts[0] == "heartbeat" :]))
 
 
-def _calls_of_re(source: str) -> Iterator[tuple[ast.Call, bool]]:
-    """Yield the calls that make a pattern, each with: an assignment of the module names it."""
+@functools.cache
+def _find_calls_of_re(path: Path) -> list[Call]:
+    """Return the calls in a file that make a pattern."""
+    source = path.read_text("utf-8")
     if not re.search(r"\bre\s*\.", source):  # most files: not to parse them saves half a second
-        return
+        return []
     tree = ast.parse(source)
     assigned = [each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign)]
     named = {id(node) for each in assigned if each.value for node in ast.walk(each.value)}
+    calls = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             of, name = node.func.value, node.func.attr
             is_of_re = isinstance(of, ast.Name) and of.id == "re" and name in MAKES_PATTERNS
             if is_of_re:
-                yield node, id(node) in named
+                first = node.args[0] if node.args else None
+                literal = first.value if isinstance(first, ast.Constant) else None
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                calls.append(Call(place, literal, id(node) in named))
+    return calls
 
 
 def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
