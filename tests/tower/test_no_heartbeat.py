@@ -23,6 +23,7 @@ COMPILING = (
 
 def test_a_hung_job_without_heartbeat_files_is_suspect_and_then_an_incident(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
+        watch.every_s = 2
         await watch.work(200)
         assert watch.statuses == ["healthy"]
         assert sim.live.watch.reason == (

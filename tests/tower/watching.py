@@ -27,7 +27,7 @@ class Watching:
     def __init__(self, sim: Simulation) -> None:
         self.sim, self.samples, self.dumps = sim, 0, 0
         self.statuses: list[str] = []
-        self.every_s = 2
+        self.every_s = 4
         """How often nodes report. Most samples are 20 s apart: more reports decide nothing."""
 
     async def go(self, seconds: int, behind: int = 2, stack: str = FETCHING) -> None:
