@@ -38,7 +38,7 @@ help: ## list the commands
 demo: $(VENV)/.ready ## hang a real 8-rank job and watch watchtower name the rank (about a minute)
 	@$(BIN)/watchtower drill dataloader_sleep --backend stdlib --stay
 
-test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (one to two minutes)
+test: $(VENV)/.ready-dev ## run the tests that stay in process, and three drills (a minute)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.quick
 
 quick: $(VENV)/.ready-dev ## run the tests of what you changed since the last commit (about 10 s)

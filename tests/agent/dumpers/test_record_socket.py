@@ -6,7 +6,9 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -27,6 +29,13 @@ from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 
 ABSENT = b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder on a disk: a socket below /dev, where `make test` has its files, is refused."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def test_both_recorders_are_asked(listen: Listen) -> None:
