@@ -72,8 +72,8 @@ class Diagnosis:
     """Number of ranks by where they are: "waiting" for other ranks, "device" (waiting for their
     devices), "elsewhere", "ended", "unseen"."""
     coverage: Mapping[str, float] = field(default_factory=dict)
-    """Share of the live ranks, 0 to 1, from which each of these sources of evidence comes:
-    "native", "collective_log", "gpu", "kernel_log"."""
+    """Share of the live ranks, 0 to 1, from which each source of evidence comes, as
+    `measure_coverage` names them. Labels of a series."""
 
     @property
     def lacks_logs(self) -> bool:

@@ -215,10 +215,10 @@ def measure_coverage(picture: Picture) -> dict[str, float]:
     covered = {
         "native": [item for item in live if _has_native(item)],
         "collective_log": [item for item in live if item.has_log],
-        "kernel_log": [item for item in live if item.evidence.node in logging],
     }
     if any(each.source == NVML for node in nodes.values() for each in node.observations):
         covered["gpu"] = [item for item in live if picture.observed(item.rank, GPU_PATTERN)]
+    covered["kernel_log"] = [item for item in live if item.evidence.node in logging]
     return {source: len(ranks) / len(live) for source, ranks in covered.items()}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from watchtower.diagnosis.advice import Step
 from watchtower.diagnosis.gaps import is_in_no_snapshot
-from watchtower.diagnosis.observed import SOURCES, find_events
+from watchtower.diagnosis.observed import COLLECTORS, find_events
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
@@ -138,7 +138,7 @@ def add_event_step(
     if not events or any(item.evidence.node in nodes for item in candidates[:1]):
         return tuple(steps)
     node, event = events[0]
-    text = f"check {clean(node, 64)}: {SOURCES[event.source]}: {clean(event.text, 120)}"
+    text = f"check {clean(node, 64)}: {COLLECTORS[event.source]}: {clean(event.text, 120)}"
     step = Step(text, lasts=True)
     is_narrow = 0 < 2 * len(candidates) < len(picture.by_rank)
     return (*steps, step) if is_narrow else (step, *steps)

@@ -14,7 +14,7 @@ from watchtower.wire.verdict import Evidence
 from watchtower.writing.ranksets import format_ranks, name_ranks
 from watchtower.writing.text import clean, format_duration
 
-SOURCES = {
+COLLECTORS = {
     "clock": "clock",
     "cpu_limit": "CPU limit",
     "kernel_log": "kernel log",
@@ -75,7 +75,7 @@ def find_events(picture: Picture) -> Iterator[tuple[str, Observation]]:
 
 def _is_recent(picture: Picture, observation: Observation) -> bool:
     is_recent = observation.age_s <= picture.case.stalled_for_s + BEFORE_S
-    is_event = observation.source in SOURCES and observation.family not in STATES
+    is_event = observation.source in COLLECTORS and observation.family not in STATES
     return is_event and is_recent
 
 
@@ -83,7 +83,7 @@ def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
     ago = format_duration(observation.age_s)
     text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
-    return Evidence(source=SOURCES[observation.source], text=text, ranks=ranks)
+    return Evidence(source=COLLECTORS[observation.source], text=text, ranks=ranks)
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

@@ -12,7 +12,7 @@ from watchtower.views.fleet import FleetJob
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Evidence, Status, Suspect, Verdict
 from watchtower.writing.text import clean, count_ranks
-from watchtower.writing.verdict_text import SOURCES
+from watchtower.writing.verdict_text import NAMES_OF_SOURCES
 
 _TONES = {
     Status.HUNG: "bad",
@@ -129,7 +129,7 @@ def list_evidence(verdict: Verdict) -> list[Evidence]:
 
 def name_source(evidence: Evidence) -> str:
     """Return the source of an observation in words."""
-    return SOURCES.get(evidence.source, evidence.source)
+    return NAMES_OF_SOURCES.get(evidence.source, evidence.source)
 
 
 def find_weight(evidence: Evidence) -> int:

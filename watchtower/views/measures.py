@@ -18,9 +18,6 @@ from watchtower.views.people import subject_of
 from watchtower.wire.report import JobLabels
 from watchtower.wire.verdict import Status
 
-FOUND = ("native", "collective_log", "gpu", "kernel_log")
-"""Sources of evidence whose share a diagnosis returns. Labels of a series: no others are shown."""
-
 PLACES = ("working", "waiting", "device", "elsewhere", "ended", "unseen")
 """Where a rank is, in the metrics of a job."""
 
@@ -108,8 +105,7 @@ def find_evidence(moment: Moment, job: Keeper) -> dict[str, float]:
     shares = {source: part / whole for source, (part, whole) in covered.items() if whole}
     diagnosis = live.watch.diagnosis
     if live.watch.stall is not None and diagnosis is not None:
-        found = diagnosis.coverage
-        shares |= {source: found[source] for source in FOUND if source in found}
+        shares |= diagnosis.coverage
     return shares
 
 

@@ -44,7 +44,7 @@ SHOWN_DOUBTS = 2
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
-SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
+NAMES_OF_SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
 """Names that people read for sources whose names in the API are older."""
 
 _LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
@@ -263,7 +263,7 @@ def _evidence(verdict: Verdict) -> list[str]:
 
 
 def _name_source(source: str) -> str:
-    return SOURCES.get(source) or clean(source, 24)
+    return NAMES_OF_SOURCES.get(source) or clean(source, 24)
 
 
 def _weight(item: Evidence) -> str:

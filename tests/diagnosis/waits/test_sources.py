@@ -16,8 +16,7 @@ from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.picture import take_picture
 from watchtower.diagnosis.position import Place
 from watchtower.diagnosis.waits import sources
-from watchtower.diagnosis.waits.majority import MAJORITY, SCATTERED
-from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, COMM_THREAD, GAVE_UP, STACK
+from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, GAVE_UP, PRESUMED, STACK, Source
 
 WORLD = {"w": range(4)}
 INSIDE, BEFORE = calls("all_reduce", before=3, open=1), calls("", before=3)
@@ -49,12 +48,12 @@ def test_a_communication_thread_shows_that_its_main_thread_waits():
     comm = (("comm", REDUCING),)
     built = ranks_in(4, AWAITING, syscall="futex", threads=comm)
     case = a_case(with_rank(built, a_rank(1, AWAITING, syscall="futex")))
-    assert sources_of(case) == [(COMM_THREAD, (0, 2, 3))]
+    assert sources_of(case) == [("communication thread", (0, 2, 3))]
 
 
 def test_a_majority_at_one_place_is_presumed_to_wait():
     case = a_case(with_rank(ranks_in(4, IN_C, syscall="futex"), a_rank(2, FETCHING)))
-    assert sources_of(case) == [(MAJORITY, (0, 1, 3))]
+    assert sources_of(case) == [(PRESUMED, (0, 1, 3))]
 
 
 def test_a_majority_in_one_function_is_presumed_to_wait():
@@ -63,7 +62,7 @@ def test_a_majority_in_one_function_is_presumed_to_wait():
         a_rank(3, STAGE.format(10), syscall="futex"),
         a_rank(2, f"slot /home/ann/job/s.py:7 < {STAGE.format(11)}", syscall="pselect6"),
     )
-    assert sources_of(a_case(built)) == [(SCATTERED, (0, 1, 3))]
+    assert sources_of(a_case(built)) == [(PRESUMED, (0, 1, 3))]
 
 
 def test_ranks_that_waited_and_ended_gave_up():
@@ -76,15 +75,16 @@ def test_ranks_that_waited_and_ended_gave_up():
     assert not picture.waiting
 
 
-def test_another_source_is_one_more_function_in_the_tuple(monkeypatch):
-    """Then the rank waits, call unknown, and the verdict may name the source."""
+def test_another_source_is_one_more_entry_in_the_tuple(monkeypatch):
+    """Then the rank waits, call unknown, and the picture shows the name of the source."""
 
     def find_waits_for_devices(positions):
         by_rank = dict(positions.by_rank)
         by_rank[2] = replace(by_rank[2], place=Place.CALL_UNKNOWN)
-        return replace(positions, by_rank=by_rank).with_edge("device queue", [2])
+        return replace(positions, by_rank=by_rank), [2]
 
-    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, find_waits_for_devices))
+    another = Source("device queue", find_waits_for_devices)
+    monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, another))
     picture = take_picture(a_case(with_rank(ranks_in(4), a_rank(2, FETCHING))))
     assert [item.rank for item in picture.waiting] == [0, 1, 2, 3]
     assert picture.shown_by("device queue") == (picture.by_rank[2],)

@@ -24,7 +24,7 @@ from watchtower.views.case_summary import (
 from watchtower.views.summary.grid import MAX_GROUPS
 from watchtower.views.summary.stacks import MAX_DEPTH, MAX_STACKS
 from watchtower.views.summary.summarize import summarize
-from watchtower.views.summary.waits import MAX_ARROWS, MAX_BOXES, SOURCES
+from watchtower.views.summary.waits import BY_NAME, MAX_ARROWS, MAX_BOXES
 from watchtower.writing.ranksets import parse_ranks
 
 DIAGNOSIS = Path(__file__).parents[2] / "diagnosis"
@@ -123,7 +123,7 @@ def check_waits(summary: CaseSummary) -> None:
     assert len(ranks) == len(set(ranks)), "a rank is in two boxes"
     for arrow in waits.arrows:
         assert waits.boxes[arrow.from_box].layer > waits.boxes[arrow.to_box].layer
-        assert arrow.source in SOURCES.values()
+        assert arrow.source in BY_NAME
     layers = {box.layer for box in waits.boxes}
     assert layers == set(range(len(layers)))
 

@@ -19,13 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.diagnosis.position import Place, Position
-from watchtower.diagnosis.waits.positions import Known
+from watchtower.diagnosis.waits.positions import Found, Known
 from watchtower.evidence.frames import StackNode, merge_stacks
 from watchtower.evidence.kernel import MAY_BE_FOR_RANKS, SOCKETS
 from watchtower.wire.stacks import Stack, make_stack
-
-MAJORITY = "most ranks stay at one place"
-SCATTERED = "most ranks sleep in one function"
 
 MIN_RANKS = 3
 """A majority of fewer live ranks means nothing."""
@@ -34,28 +31,28 @@ Functions = tuple[tuple[str, str], ...]
 """Function and file of each frame, whatever the lines are."""
 
 
-def find_scattered_waits(positions: Known) -> Known:
+def find_scattered_waits(positions: Known) -> Found[Known]:
     """Presume that the ranks wait which sleep in one function, if no rank is seen to wait."""
     if positions.waiting:
-        return positions
-    return _presume(positions, SCATTERED, find_scattered(positions.live))
+        return positions, ()
+    return _presume(positions, find_scattered(positions.live))
 
 
-def find_majority_waits(positions: Known) -> Known:
+def find_majority_waits(positions: Known) -> Found[Known]:
     """Presume that the ranks wait which stay at one place, if no rank is seen to wait."""
     if positions.waiting:
-        return positions
-    return _presume(positions, MAJORITY, find_majority(positions.live))
+        return positions, ()
+    return _presume(positions, find_majority(positions.live))
 
 
-def _presume(positions: Known, source: str, ranks: frozenset[int]) -> Known:
+def _presume(positions: Known, ranks: frozenset[int]) -> Found[Known]:
     if not ranks:
-        return positions
+        return positions, ()
     by_rank = {
         rank: item.moved_to(Place.CALL_UNKNOWN) if rank in ranks else item
         for rank, item in positions.by_rank.items()
     }
-    return replace(positions, by_rank=by_rank).with_edge(source, sorted(ranks))
+    return replace(positions, by_rank=by_rank), sorted(ranks)
 
 
 def find_scattered(live: Sequence[Position]) -> frozenset[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.waits.collective_logs import CollectiveLogs
@@ -24,12 +24,15 @@ class Edge:
     """
 
     source: str
-    """Its name, as a sentence may use it: "collective log"."""
+    """Its name in `SOURCES` of `sources.py`, shown to people: "collective log"."""
     ranks: tuple[int, ...]
 
 
 Known = TypeVar("Known", bound="Positions")
 """The picture, as far as the sources have made it."""
+
+Found: TypeAlias = tuple[Known, Iterable[int]]
+"""The picture after a source, and the ranks that the source shows to wait, or to have waited."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Positions:
     stacks: Mapping[str, KnownStack] = field(default_factory=dict, compare=False, repr=False)
     """Every stack of the case by digest: of other threads and of children, too."""
     edges: tuple[Edge, ...] = ()
-    """The edges of each source. A later source may correct an earlier one: whether a rank waits
+    """The edges of the sources. A later source may correct an earlier one: whether a rank waits
     is in its position."""
 
     def with_edge(self: Known, source: str, ranks: Iterable[int]) -> Known:

@@ -1,9 +1,9 @@
 """The sources of waits: what shows that a rank waits for other ranks, one function each.
 
-A source takes the positions that the sources before it have made, and adds an edge with its name.
-So it may correct what an earlier source has shown, and a source that only infers can add nothing
-where some rank is known to wait. Those that infer are in `majority.py`. Another source is another
-function and another entry in `SOURCES`.
+A source takes the positions that the sources before it have made, and returns them with the ranks
+that it shows to wait. So it may correct what an earlier source has shown, and a source that only
+infers can add nothing where some rank is known to wait. Those that infer are in `majority.py`.
+Another source is another function and another entry in `SOURCES`, which is the only list of them.
 
 Communication threads: a program may hand its tensors to a thread that calls all_reduce, and wait
 for the event of that thread. All main threads then sleep at one place, that of the odd rank too. If
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from watchtower.diagnosis.position import Place, Position, take_position
 from watchtower.diagnosis.waits.collective_logs import (
@@ -30,7 +30,7 @@ from watchtower.diagnosis.waits.collective_logs import (
 )
 from watchtower.diagnosis.waits.graph import EndKind, WaitGraph, build_wait_graph
 from watchtower.diagnosis.waits.majority import find_majority_waits, find_scattered_waits
-from watchtower.diagnosis.waits.positions import Known
+from watchtower.diagnosis.waits.positions import Found, Known
 from watchtower.evidence.exits import DeathKind, classify_ending, classify_exception
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import MAY_BE_FOR_RANKS
@@ -43,19 +43,16 @@ from watchtower.evidence.threads import (
     root_of,
 )
 
-COMM_THREAD = "communication thread"
 
-
-def find_waits_in_comm_threads(positions: Known) -> Known:
+def find_waits_in_comm_threads(positions: Known) -> Found[Known]:
     """Place every rank anew by the stack of its communication thread, where the job has these."""
     threads = find_comm_threads(positions.by_rank.values(), positions.stacks)
     if threads is None:
-        return positions
+        return positions, ()
     case, stacks = positions.case, positions.stacks
     by_rank = {item.rank: take_position(case, item, stacks, threads) for item in case.ranks}
-    inside = (rank for rank, item in by_rank.items() if item.place is Place.INSIDE)
     found = replace(positions, by_rank=by_rank, comm_threads=threads)
-    return found.with_edge(COMM_THREAD, inside)
+    return found, [item.rank for item in found.at(Place.INSIDE)]
 
 
 def find_comm_threads(
@@ -108,20 +105,18 @@ def _place_of(position: Position, stacks: Mapping[str, KnownStack]) -> tuple[Fun
 
 ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
 
-COLLECTIVE_LOG = "collective log"
 
-
-def find_waits_in_logs(positions: Known) -> Known:
+def find_waits_in_logs(positions: Known) -> Found[Known]:
     """Build the graph of collective logs, and place the ranks by what they have entered."""
     logs = read_collective_logs(positions.case)
     if logs is None:
-        return positions
+        return positions, ()
     queued = frozenset(i.rank for i in positions.by_rank.values() if i.waits_for_device)
     logs = replace(logs, transfers=limit_to_sent(logs.transfers, queued), queued=queued)
     graph = _build_graph(positions.by_rank, logs)
     by_rank = {rank: _place(item, logs, graph) for rank, item in positions.by_rank.items()}
     found = replace(positions, by_rank=by_rank, collective_logs=logs, graph=graph)
-    return found.with_edge(COLLECTIVE_LOG, graph.blocked_in)
+    return found, graph.blocked_in
 
 
 def _build_graph(by_rank: Mapping[int, Position], logs: CollectiveLogs) -> WaitGraph:
@@ -207,10 +202,8 @@ GIVING_UP = frozenset(
 )
 """How a rank ends after its own timeout or its launcher's, whatever its last words are."""
 
-GAVE_UP = "a rank that gave up"
 
-
-def find_waits_given_up(positions: Known) -> Known:
+def find_waits_given_up(positions: Known) -> Found[Known]:
     """Add the ranks that waited in this stall and have ended, while a live rank was elsewhere.
 
     A timeout ends the ranks that wait, long before the one they wait for. Some of them stay for a
@@ -218,7 +211,7 @@ def find_waits_given_up(positions: Known) -> Known:
     heartbeat shows that they waited.
     """
     if not positions.at(Place.ELSEWHERE, Place.CANNOT_RUN):
-        return positions
+        return positions, ()
     ended = [
         item
         for item in positions.ended
@@ -226,7 +219,7 @@ def find_waits_given_up(positions: Known) -> Known:
         and classify_ending(item.evidence.ended) in GIVING_UP
     ]
     raised = filter(_raised_of_waiting, positions.at(Place.UNSEEN))
-    return positions.with_edge(GAVE_UP, (item.rank for item in (*ended, *raised)))
+    return positions, [item.rank for item in (*ended, *raised)]
 
 
 def _raised_of_waiting(position: Position) -> bool:
@@ -238,39 +231,48 @@ def _raised_of_waiting(position: Position) -> bool:
     return kind is DeathKind.CONSEQUENTIAL
 
 
-STACK = "stack"
-DEVICE = "wait for a device"
+def find_waits_in_stacks(positions: Known) -> Found[Known]:
+    """Find the ranks whose stack ends in a call that waits for other ranks."""
+    return positions, [item.rank for item in positions.at(Place.INSIDE)]
 
 
-class Source(Protocol):
-    """Adds the edge of one source; returns the same positions where it shows no wait."""
+def find_waits_for_devices(positions: Known) -> Found[Known]:
+    """Find the ranks whose training thread waits for its device."""
+    waiting = (item for item in positions.by_rank.values() if item.waits and item.waits_for_device)
+    return positions, [item.rank for item in waiting]
 
-    def __call__(self, positions: Known, /) -> Known:
-        """Return the positions with what this source shows."""
+
+class Find(Protocol):
+    """Finds the ranks that wait by one source; returns the same positions where it shows none."""
+
+    def __call__(self, positions: Known, /) -> Found[Known]:
+        """Return the positions with what this source shows, and the ranks that wait by it."""
         ...
 
 
-def find_waits_in_stacks(positions: Known) -> Known:
-    """Add the ranks whose stack ends in a call that waits for other ranks."""
-    inside = (rank for rank, item in positions.by_rank.items() if item.place is Place.INSIDE)
-    return positions.with_edge(STACK, inside)
+class Source(NamedTuple):
+    """A source of waits, and its words."""
+
+    name: str
+    """What shows the wait, in summaries. Two sources with one name are one to people."""
+    find: Find
+    wait: str = "waits"
+    """What a sentence says of one rank, before "for rank 5"."""
+    wait_all: str = "wait"
+    """What it says of several ranks."""
 
 
-def find_waits_for_devices(positions: Known) -> Known:
-    """Add the ranks whose training thread waits for its device."""
-    by_rank = positions.by_rank.items()
-    waiting = (rank for rank, item in by_rank if item.waits and item.waits_for_device)
-    return positions.with_edge(DEVICE, waiting)
-
+STACK, COLLECTIVE_LOG, GAVE_UP = "stack", "collective log", "gave up"
+PRESUMED = "presumed"
 
 SOURCES: tuple[Source, ...] = (
-    find_waits_in_stacks,
-    find_waits_in_comm_threads,
-    find_waits_in_logs,
-    find_waits_for_devices,
-    find_scattered_waits,
-    find_majority_waits,
-    find_waits_given_up,
+    Source(STACK, find_waits_in_stacks),
+    Source("communication thread", find_waits_in_comm_threads),
+    Source(COLLECTIVE_LOG, find_waits_in_logs),
+    Source("device", find_waits_for_devices),
+    Source(PRESUMED, find_scattered_waits, "seems to wait", "seem to wait"),
+    Source(PRESUMED, find_majority_waits, "seems to wait", "seem to wait"),
+    Source(GAVE_UP, find_waits_given_up, "waited until it gave up", "waited until they gave up"),
 )
 """In the order in which they are asked: what is seen, what is inferred, and what is over."""
 
@@ -278,5 +280,6 @@ SOURCES: tuple[Source, ...] = (
 def find_waits(positions: Known) -> Known:
     """Ask every source which ranks wait."""
     for source in SOURCES:
-        positions = source(positions)
+        positions, ranks = source.find(positions)
+        positions = positions.with_edge(source.name, ranks)
     return positions

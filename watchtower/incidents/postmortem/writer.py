@@ -39,7 +39,7 @@ from watchtower.writing.text import (
     format_percent,
 )
 from watchtower.writing.times import format_moment, read_time
-from watchtower.writing.verdict_text import SOURCES
+from watchtower.writing.verdict_text import NAMES_OF_SOURCES
 
 MAX_SENTENCE = 600
 """Characters of one sentence of the verdict."""
@@ -409,7 +409,7 @@ def _evidence(facts: PostmortemFacts) -> Iterator[Part]:
     yield Heading("Evidence")
     at = f" at {format_moment(clean(verdict.diagnosed_at, 40))}" if verdict.diagnosed_at else ""
     evidence = tuple(
-        f"{SOURCES.get(item.source) or clean(item.source, 24)} ({item.weight:.2f}): "
+        f"{NAMES_OF_SOURCES.get(item.source) or clean(item.source, 24)} ({item.weight:.2f}): "
         f"{_sentence(item.text)}"
         for item in verdict.evidence[:MAX_ITEMS]
         if item.text

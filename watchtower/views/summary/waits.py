@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.waits.collective_logs import Group
 from watchtower.diagnosis.waits.graph import WaitPoint, name_point
-from watchtower.diagnosis.waits.majority import MAJORITY, SCATTERED
-from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, COMM_THREAD, DEVICE, GAVE_UP, STACK
+from watchtower.diagnosis.waits.sources import COLLECTIVE_LOG, GAVE_UP, SOURCES, STACK
 from watchtower.views.case_summary import (
     RankState,
     WaitArrow,
@@ -41,6 +40,9 @@ STATES = {
     RankState.MISSING: "was never seen",
     RankState.UNSEEN: "shows no stack",
 }
+
+BY_NAME = {source.name: source for source in SOURCES}
+"""The sources of waits."""
 
 PLURALS = {"was never seen": "were never seen", "shows no stack": "show no stack"}
 
@@ -96,7 +98,8 @@ def _write_box(waits: WaitBoxes, box: WaitBox, arrows: list[WaitArrow]) -> list[
         by_call.setdefault((arrow.label, arrow.source), []).append(target)
     for (label, source), targets in by_call.items():
         call = f" in {label}" if label else ""
-        sentences.append(f"{name} {_wait(source, is_one)} for {join_words(targets)}{call}.")
+        wait = BY_NAME[source].wait if is_one else BY_NAME[source].wait_all
+        sentences.append(f"{name} {wait} for {join_words(targets)}{call}.")
     if not sentences:
         sentences.append(f"{name} {_end(box, is_one)}.")
     return sentences
@@ -107,14 +110,6 @@ def _is_split(waits: WaitBoxes, box: WaitBox) -> bool:
     operation, _, number = box.call.partition(" number ")
     others = (other.call.partition(" number ") for other in waits.boxes)
     return any(which == number and what != operation for what, _, which in others)
-
-
-def _wait(source: str, is_one: bool) -> str:
-    if source == "gave up":
-        return "waited until it gave up" if is_one else "waited until they gave up"
-    if source == "presumed":
-        return "seems to wait" if is_one else "seem to wait"
-    return "waits" if is_one else "wait"
 
 
 def _end(box: WaitBox, is_one: bool) -> str:
@@ -149,20 +144,6 @@ MAX_LABEL = 120
 
 LABELS_SHOWN = 2
 """Calls named at one arrow; further ones are counted."""
-
-SOURCES = {
-    COLLECTIVE_LOG: "collective log",
-    STACK: "stack",
-    COMM_THREAD: "communication thread",
-    DEVICE: "device",
-    GAVE_UP: "gave up",
-    SCATTERED: "presumed",
-    MAJORITY: "presumed",
-}
-"""Names of the sources of waits in a summary."""
-
-UNKNOWN_SOURCE = "stack"
-"""Source of a wait that no entry of `SOURCES` shows: a rank's position shows it."""
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -204,10 +185,10 @@ def draw_waits(picture: Picture, states: Mapping[int, RankState], places: Places
 def _logged_calls(picture: Picture) -> list[_Call]:
     if picture.graph is None:
         return []
-    source, calls = SOURCES[COLLECTIVE_LOG], []
+    calls = []
     for point in picture.graph.points:
         kind = _find_kind(point.operation, point.group)
-        calls.append(_Call(point.waiting, point.held_up_by, kind, source, point))
+        calls.append(_Call(point.waiting, point.held_up_by, kind, COLLECTIVE_LOG, point))
     return calls
 
 
@@ -229,7 +210,7 @@ def _other_calls(picture: Picture, suspects: Sequence[int]) -> list[_Call]:
         if edge.source == GAVE_UP:
             gave_up.update(edge.ranks)
         for rank in edge.ranks:
-            source_of[rank] = SOURCES.get(edge.source, UNKNOWN_SOURCE)
+            source_of[rank] = edge.source
     waiting = {item.rank for item in picture.waiting if item.rank not in logged} | gave_up
     waiting.difference_update(logged, suspects)
     if not waiting:
@@ -237,7 +218,8 @@ def _other_calls(picture: Picture, suspects: Sequence[int]) -> list[_Call]:
     awaited = list(suspects) or _others(picture, waiting)
     by_source: dict[str, list[int]] = {}
     for rank in sorted(waiting):
-        by_source.setdefault(source_of.get(rank, UNKNOWN_SOURCE), []).append(rank)
+        # Without an edge, its position shows the wait.
+        by_source.setdefault(source_of.get(rank, STACK), []).append(rank)
     return [_Call(ranks, awaited, source, source) for source, ranks in by_source.items()]
 
 
