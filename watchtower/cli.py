@@ -112,8 +112,6 @@ def make_parser() -> Parser:
     )
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
     _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
-    _add_mute(add("mute", "old name of `silence --job`"))
-    _add_unmute(add("unmute", "old name of `silence --remove`, with the name of the job"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     _add_alert(add("alert", "send a test message to a destination of alerts"))
     documents.add_mcp(add("mcp", "serve tools for language models over stdin and stdout (MCP)"))
@@ -284,21 +282,6 @@ def _add_silences(parser: Parser) -> None:
     add_tower(parser)
     _add_json(parser)
     parser.set_defaults(run=lambda args: acting.show_silences(make_client(args), args))
-
-
-def _add_mute(parser: Parser) -> None:
-    parser.add_argument("job", type=name_or_id, help="name of the job; it need not run yet")
-    acting.add_length(parser, is_required=True)
-    add_tower(parser)
-    _add_json(parser)
-    parser.set_defaults(run=lambda args: acting.mute(make_client(args), args))
-
-
-def _add_unmute(parser: Parser) -> None:
-    parser.add_argument("job", type=name_or_id, help="name of the job")
-    add_tower(parser)
-    _add_json(parser)
-    parser.set_defaults(run=lambda args: acting.unmute(make_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:

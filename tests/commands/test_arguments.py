@@ -81,7 +81,7 @@ def test_help_describes_each_command_and_the_exit_codes(capsys):
 def test_commands_that_ask_a_tower_take_the_same_options():
     commands = {each.name: each for each in list_commands(make_parser())}
     asking = {"jobs", "why", "incidents", "outages", "incident", "export", "silence", "silences"}
-    asking |= {"mute", "unmute", "ack", "stacks", "calibration", "feedback"}
+    asking |= {"ack", "stacks", "calibration", "feedback"}
     asking |= {"postmortem", "mcp"}
     for name, command in commands.items():
         names = {option for each in command.options for option in each.names}

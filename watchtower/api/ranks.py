@@ -20,10 +20,7 @@ BYTES, SVG = "application/octet-stream", "image/svg+xml"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Of a picture that is opened by itself: it has a style, and nothing else that acts."""
 
-NO_SUMMARY = (
-    "incident {incident!r} has no summary of its evidence: an earlier release stored it, or "
-    "retention has deleted it"
-)
+NO_SUMMARY = "incident {incident!r} has no summary of its evidence: retention has deleted it"
 
 
 def rank_routes(tower: Tower) -> list[BaseRoute]:

@@ -1,11 +1,9 @@
-"""The commands by which people act: acknowledge, answer "was this right?", silence, and
-the old mute and unmute."""
+"""The commands by which people act: acknowledge, answer "was this right?", silence."""
 
 from __future__ import annotations
 
 import argparse
 import getpass
-import sys
 import time
 from typing import Any
 
@@ -136,13 +134,12 @@ def add_names(parser: Parser) -> None:
     )
 
 
-def add_length(parser: Parser, *, is_required: bool = False) -> None:
+def add_length(parser: Parser) -> None:
     """Add the options that say how long, why, and who asks for it."""
     parser.add_argument(
         "--for",
         dest="for_s",
         type=duration,
-        required=is_required,
         metavar="DURATION",
         help="how long, such as 30m, 2h or 1d",
     )
@@ -171,22 +168,10 @@ def silence(client: TowerClient, args: argparse.Namespace) -> int:
     if args.remove is not None:
         return _remove(client, args, _find_id(client, args.remove))
     kind = next(kind for kind in KINDS if getattr(args, kind) is not None)
-    return _add(client, args, kind, getattr(args, kind))
-
-
-def mute(client: TowerClient, args: argparse.Namespace) -> int:
-    """Silence a job, by the old name of the command."""
-    _warn("mute JOB", "silence --job JOB")
-    return _add(client, args, "job", args.job)
-
-
-def unmute(client: TowerClient, args: argparse.Namespace) -> int:
-    """End the silence of a job, by the old name of the command."""
-    _warn("unmute JOB", "silence --remove ID")
-    found = [one for one in client.silences() if one["job"] == args.job]
-    if not found:
-        raise NotFoundError(f"the alerts of job {args.job!r} are not silenced")
-    return _remove(client, args, str(found[0]["id"]))
+    name, by = getattr(args, kind), user_name() if args.by is None else args.by
+    answer = client.silence(kind, name, args.for_s, args.reason, by)
+    text = write_silence({**answer, "reason": ""}, time.time())
+    return _print(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
 
 
 def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
@@ -202,13 +187,6 @@ def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
         rows.append((one["id"], kind, one[kind], until, one.get("by") or "-", one["reason"] or "-"))
     print(table(rows) if len(rows) > 1 else "No job, node or user is silenced.")
     return DONE
-
-
-def _add(client: TowerClient, args: argparse.Namespace, kind: str, name: str) -> int:
-    by = user_name() if args.by is None else args.by
-    answer = client.silence(kind, name, args.for_s, args.reason, by)
-    text = write_silence({**answer, "reason": ""}, time.time())
-    return _print(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
 
 
 def _remove(client: TowerClient, args: argparse.Namespace, ident: str) -> int:
@@ -246,11 +224,6 @@ def _describe_unknown(client: TowerClient, kind: str, name: str) -> str:
     return (
         f". No agent reports this {kind} now{shown and f'; {known} {shown}'}{hint and f'.{hint}'}"
     )
-
-
-def _warn(old: str, new: str) -> None:
-    text = f"`watchtower {old}` is now `watchtower {new}`: the next release refuses the old name"
-    print(f"watchtower: {text}", file=sys.stderr)
 
 
 def _print(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:

@@ -104,10 +104,7 @@ class TowerClient:
     def unwatched(self, job: str = "", drills: bool = False) -> dict[str, Any]:
         """The API's answer about processes that seem to be ranks and are not watched."""
         query = ({"drills": "true"} if drills else {}) | ({"job": job} if job else {})
-        try:
-            answer = self._list(f"/api/v1/unwatched?{urlencode(query)}", *_UNWATCHED)
-        except NotFoundError:
-            return {"items": [], "rank_count": 0}  # a tower of an earlier release
+        answer = self._list(f"/api/v1/unwatched?{urlencode(query)}", *_UNWATCHED)
         if not _has(answer, ("rank_count",)):
             raise self._no_tower()
         return answer

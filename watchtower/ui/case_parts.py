@@ -1,7 +1,7 @@
 """The parts of a page that show evidence: waits, differences of the suspect, stacks, every rank.
 
-All values come from the summary of the case. An incident that an earlier release stored has none,
-and its page leaves these parts out. A script draws the grid of ranks. The page contains the
+All values come from the summary of the case. If retention has deleted it, the page leaves these
+parts out. A script draws the grid of ranks. The page contains the
 addresses of its bytes and of their description, with the version of both: the script asks for them
 again when a version changes.
 """

@@ -37,7 +37,7 @@ OFFERED = [
     (["why", "--ex"], ["--exit-code"]),
     (["completion", ""], ["bash", "zsh", "fish"]),
     (["drill", "--backend", "st"], ["stdlib"]),
-    (["help", "unm"], ["unmute"]),
+    (["help", "sta"], ["stacks"]),
 ]
 each_line = pytest.mark.parametrize(
     ("words", "offered"), OFFERED, ids=["_".join(words) for words, _ in OFFERED]

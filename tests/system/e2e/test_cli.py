@@ -136,21 +136,6 @@ def test_a_node_or_user_is_silenced_with_a_hint_if_it_is_unknown(ask):
         assert ask("silence", "--remove", one["id"])[0] == 0
 
 
-def test_the_old_commands_work_with_a_warning(ask):
-    status, out, err = ask("mute", "llama-70b", "--for", "1h30m")
-    assert (status, out[:38]) == (0, "alerts of job llama-70b are silenced u")
-    assert "`watchtower mute JOB` is now `watchtower silence --job JOB`" in err
-    status, out, err = ask("unmute", "llama-70b")
-    assert (status, out) == (0, "alerts of job llama-70b are not silenced any more\n")
-    assert "is now `watchtower silence --remove ID`" in err
-    status, _, err = ask("unmute", "llama-70b")
-    assert status == 4
-    assert "are not silenced" in err
-    assert ask("mute", "to-come", "--for", "2h")[1].endswith(
-        ". No agent reports this job now; agents report llama-70b\n"
-    )
-
-
 def test_an_ack_of_an_unknown_incident_is_status_4(ask):
     assert ask("ack", "nothing")[0] == 4
     assert ask("ack", "--outage", "nothing")[0] == 4
@@ -165,7 +150,7 @@ def test_an_ack_of_an_unknown_incident_is_status_4(ask):
 )
 def test_a_length_that_cannot_be_used_is_refused(capsys, length: str, text: str):
     with pytest.raises(SystemExit):
-        main(["mute", "llama", "--for", length])
+        main(["silence", "--job", "llama", "--for", length])
     assert text in capsys.readouterr().err
 
 
