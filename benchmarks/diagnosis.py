@@ -36,7 +36,7 @@ from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
 from watchtower.policy import Policy
 from watchtower.service.daemon import put_off_full_collections
-from watchtower.views.summary.summarize import summarize
+from watchtower.views.summary import summarize
 from watchtower.wire.dumps import DumpBatch, SentBatch
 
 LAYOUTS = {

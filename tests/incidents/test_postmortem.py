@@ -108,7 +108,7 @@ STORIES = {
     "killed": facts_of(killed(), alerts=(Delivery(at=OPENED + 1, destination="slack"),)),
     "recovered": facts_of(over(an_incident(), Status.RECOVERED, 90.0)),
     "evidence_deleted": facts_of(killed(), case=None),
-    "earlier_release": facts_of(
+    "nothing_known": facts_of(
         replace(killed(), identity=Identity(), facts=NO_FACTS, verdicts=()), case=None
     ),
     "ended": facts_of(

@@ -114,7 +114,7 @@ def test_the_api_returns_every_rank_and_the_picture_of_an_incident(tell):
     tell(story)
 
 
-def test_an_incident_of_an_earlier_release_has_no_picture(tell):
+def test_an_incident_without_a_summary_has_no_picture(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         await sim.report(11)
@@ -127,7 +127,7 @@ def test_an_incident_of_an_earlier_release_has_no_picture(tell):
         for name in ("ranks", "ranks.bin", "evidence", "graph.svg"):
             answer = client.get(f"/api/v1/incidents/{ident}/{name}")
             assert answer.status_code == 404
-            assert "earlier release" in answer.json()["detail"]
+            assert "has no summary" in answer.json()["detail"]
         assert client.get("/api/v1/incidents/01ZZ/ranks").status_code == 404
 
     tell(story)

@@ -8,12 +8,12 @@ from tests.diagnosis.test_properties import verdict_of
 from tests.properties import examples
 from watchtower.wire.verdict import Aftermath, Evidence
 from watchtower.writing import slack_blocks
-from watchtower.writing.verdict_blocks import make_message
 from watchtower.writing.verdict_text import (
     MAX_LINES,
     About,
     render_markdown,
     render_slack,
+    render_slack_blocks,
     render_text,
 )
 
@@ -67,7 +67,7 @@ def test_a_suspicion_has_the_time_of_its_diagnosis_and_no_address():
 
 
 def test_blocks_have_a_headline_a_code_block_the_incident_and_a_link_as_button():
-    blocks = make_message(an_incident(), ABOUT, {"Details": LINK})["blocks"]
+    blocks = render_slack_blocks(an_incident(), ABOUT, {"Details": LINK})["blocks"]
     assert blocks[0]["text"] == {
         "type": "mrkdwn",
         "text": "*llama-70b: hung, dataloader_stall (93%)*",
@@ -94,7 +94,7 @@ def test_no_text_of_a_process_breaks_slacks_limits_or_becomes_markup(text, count
         next_steps=(text,),
         missing_evidence=(text,),
     )
-    message = make_message(verdict, About(owner=text, link=LINK), {"Details": LINK})
+    message = render_slack_blocks(verdict, About(owner=text, link=LINK), {"Details": LINK})
     assert len(message["blocks"]) <= slack_blocks.MAX_BLOCKS
     for block in message["blocks"]:
         for shown in [block.get("text"), *block.get("elements", ())]:

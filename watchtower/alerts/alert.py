@@ -12,7 +12,7 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.views.people import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 from watchtower.writing.printable import label
-from watchtower.writing.ranksets import parse_ranks
+from watchtower.writing.ranksets import name_set, parse_ranks
 
 SHOWN_AFTERMATH = 3
 """Most events after the opening in one message. A kill of all ranks is often two: some ranks lose
@@ -192,4 +192,4 @@ def _write_aftermath(verdict: Verdict) -> str:
 def _name_event(item: Aftermath) -> str:
     if not item.ranks:
         return item.text
-    return f"{'rank' if item.ranks.isdigit() else 'ranks'} {item.ranks} {item.text}"
+    return f"{name_set(item.ranks)} {item.text}"

@@ -15,7 +15,7 @@ from watchtower.alerts.alert import Alert
 from watchtower.alerts.labels import AlertLinks
 from watchtower.alerts.message import AlertFacts, AlertState, mark_drill, write_whom_to_call
 from watchtower.service.sharing import by_turns
-from watchtower.writing.text import clean, format_count
+from watchtower.writing.text import clean, format_count, name_some
 
 WORST_FIRST = ("critical", "warning", "info")
 """Severities. Any other one counts as worse."""
@@ -251,6 +251,5 @@ def _write_acks(facts: OutageFacts) -> str:
 
 
 def _name_jobs(facts: OutageFacts) -> str:
-    names = ", ".join(clean(job, MAX_JOB) or "unnamed job" for job in facts.jobs[:MAX_NAMED])
-    more = facts.job_count - min(len(facts.jobs), MAX_NAMED)
-    return f"{names} and {more} more" if more else names
+    names = [clean(job, MAX_JOB) or "unnamed job" for job in facts.jobs[:MAX_NAMED]]
+    return name_some(names, facts.job_count)

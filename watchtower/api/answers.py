@@ -18,8 +18,13 @@ from watchtower.tower.tower import Tower
 from watchtower.views.verdict import OwnedVerdict, VerdictView, view_verdict
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.documents import Document, write_html, write_markdown
-from watchtower.writing.verdict_blocks import make_message
-from watchtower.writing.verdict_text import About, render_markdown, render_slack, render_text
+from watchtower.writing.verdict_text import (
+    About,
+    render_markdown,
+    render_slack,
+    render_slack_blocks,
+    render_text,
+)
 
 JobName = Annotated[str, Path(description="Name of the job, as /api/v1/jobs lists it.")]
 
@@ -110,7 +115,7 @@ def write_for_people(owned: OwnedVerdict, shape: VerdictFormat, links: AlertLink
     """Write a verdict for a chat or a terminal."""
     verdict, about = owned.verdict, about_verdict(owned, links)
     if shape is VerdictFormat.SLACK_BLOCKS:
-        return JSONResponse(make_message(verdict, about, find_buttons(owned, links)))
+        return JSONResponse(render_slack_blocks(verdict, about, find_buttons(owned, links)))
     if shape is VerdictFormat.MARKDOWN:
         return PlainTextResponse(render_markdown(verdict, about), media_type="text/markdown")
     if shape is VerdictFormat.SLACK:

@@ -42,7 +42,7 @@ from watchtower.wire.verdict import Status
 from watchtower.writing import slack_blocks
 from watchtower.writing.text import clean
 from watchtower.writing.times import format_moment
-from watchtower.writing.verdict_blocks import make_message
+from watchtower.writing.verdict_text import render_slack_blocks
 
 MAX_ROWS = 20
 """Rows of a list: more do not fit into a code block of Slack."""
@@ -106,7 +106,7 @@ class SlackAnswers:
         if found is None:
             return _reply(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
         buttons = find_buttons(found, self._links)
-        return make_message(found.verdict, about_verdict(found, self._links), buttons)
+        return render_slack_blocks(found.verdict, about_verdict(found, self._links), buttons)
 
     def _find_job(self, name: str) -> str:
         """Return the job with this name, or the only one that its scheduler calls so."""

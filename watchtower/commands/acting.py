@@ -26,6 +26,7 @@ from watchtower.commands.texts import (
 )
 from watchtower.service.command_line import Parser, name_or_id, person, suggest
 from watchtower.wire.verdict import Cause
+from watchtower.writing.text import name_some
 from watchtower.writing.times import format_time
 
 
@@ -55,10 +56,9 @@ def ack_outage(client: TowerClient, args: argparse.Namespace) -> int:
     if args.json:
         print(as_json({"items": answers}))
         return DONE
-    jobs = ", ".join(str(one["job"]) for one in waiting[:MAX_NAMED])
-    more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
+    jobs = name_some([str(one["job"]) for one in waiting[:MAX_NAMED]], len(waiting))
     text = f"{len(waiting)} of {len(outage['incidents'])} incidents of outage {outage['id']}"
-    print(clean(f"{text} are now acknowledged{f': {jobs}{more}' if jobs else ''}"))
+    print(clean(f"{text} are now acknowledged{f': {jobs}' if jobs else ''}"))
     return DONE
 
 

@@ -15,7 +15,7 @@ from watchtower.commands.printing import (
     clean,
     table,
 )
-from watchtower.writing.text import count_ranks, format_count
+from watchtower.writing.text import count_ranks, format_count, name_some
 from watchtower.writing.times import format_time
 from watchtower.writing.verdict_text import SHOWN_AFTERMATH
 
@@ -58,8 +58,7 @@ def _healthy_text(jobs: list[dict[str, Any]]) -> str:
 
 
 def _name_jobs(jobs: list[dict[str, Any]]) -> str:
-    names = ", ".join(clean(str(job["job"])) for job in jobs[:MAX_NAMED])
-    return f"{names} and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else names
+    return name_some([clean(str(job["job"])) for job in jobs[:MAX_NAMED]], len(jobs))
 
 
 def _jobs_text(jobs: list[dict[str, Any]]) -> str:
@@ -177,14 +176,9 @@ def write_outages(outages: list[dict[str, Any]], now: float) -> str:
         status = f"{one['open_count']} of {len(incidents)} open" if one["open_count"] else "over"
         shared = f"{cause['kind']} {cause['name']}"
         ranks = str(one["rank_count"])
-        rows.append((one["id"], opened, status, shared, one["domain"], ranks, _jobs(incidents)))
+        jobs = name_some([str(each["job"]) for each in incidents[:MAX_JOBS]], len(incidents))
+        rows.append((one["id"], opened, status, shared, one["domain"], ranks, jobs))
     return table(rows)
-
-
-def _jobs(incidents: list[dict[str, Any]]) -> str:
-    names = ", ".join(str(one["job"]) for one in incidents[:MAX_JOBS])
-    more = len(incidents) - MAX_JOBS
-    return f"{names} and {more} more" if more > 0 else names
 
 
 def find_shared(incidents: list[dict[str, Any]]) -> set[str]:
@@ -272,7 +266,7 @@ def _describe_agents(answer: dict[str, Any]) -> str:
     lost = f" {format_count(silent, 'agent')} stopped reporting." if silent else ""
     if not number:
         return f"No agent is connected.{lost}"
-    names = _list_names(list_connected(answer), number)
+    names = name_some(list_connected(answer)[:MAX_NODES], number)
     is_one, ranks = number == 1, int(answer["rank_count"])
     if ranks:
         seen = f"{'watches' if is_one else 'watch'} {count_ranks(ranks)}"
@@ -286,12 +280,6 @@ def list_connected(answer: dict[str, Any]) -> list[str]:
     """Return the nodes whose agents report, of those that the tower lists, by name."""
     items = (one for one in answer["items"] if one["has_agent"] and not one["is_silent"])
     return sorted(str(one["node"]) for one in items)
-
-
-def _list_names(names: Sequence[str], number: int) -> str:
-    shown = ", ".join(names[:MAX_NODES])
-    more = number - min(len(names), MAX_NODES)
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 MAX_UNWATCHED_SHOWN = 5

@@ -13,7 +13,7 @@ from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.diagnosis import diagnose_picture
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case, CaseParts, join_case
-from watchtower.views.summary.summarize import summarize
+from watchtower.views.summary import summarize
 from watchtower.wire.dumps import DumpBatch
 
 CPU_S = 2.0

@@ -42,9 +42,9 @@ from watchtower.wire.verdict import (
     VerdictEntry,
 )
 from watchtower.writing.cause_names import format_cause, write_candidate
-from watchtower.writing.ranksets import name_ranks, parse_ranks
+from watchtower.writing.ranksets import name_ranks, name_set, parse_ranks
 from watchtower.writing.text import capitalise, format_count, format_percent
-from watchtower.writing.times import read_time
+from watchtower.writing.times import find_time
 
 _ENDS = {
     Status.RECOVERED: "The job made steps again. The incident was closed.",
@@ -86,7 +86,7 @@ def list_events(overview: IncidentOverview) -> list[Event]:
     if incident.closed_at is not None and incident.identity.kind is not IncidentKind.ENDED:
         text = _ENDS.get(incident.status, "The incident was closed.")
         events.append(Event(at=_at(incident.closed_at), kind="closed", text=text))
-    return sorted(events, key=lambda event: _time_of(event.at))
+    return sorted(events, key=lambda event: find_time(event.at) or 0.0)
 
 
 def _describe_verdict(entry: VerdictEntry) -> Event:
@@ -96,21 +96,12 @@ def _describe_verdict(entry: VerdictEntry) -> Event:
 
 
 def _describe_aftermath(item: Aftermath) -> Event:
-    name = "Rank" if item.ranks.isdigit() else "Ranks"
-    ranks = f"{name} {item.ranks} " if item.ranks else ""
+    ranks = f"{capitalise(name_set(item.ranks))} " if item.ranks else ""
     return Event(at=item.at, kind="after", text=f"{ranks}{item.text}")
 
 
 def _at(wall: float) -> str:
     return stamp(wall) or ""
-
-
-def _time_of(stamp: str) -> float:
-    """Return the UNIX seconds of a time; 0 for text of another release that is not a time."""
-    try:
-        return read_time(stamp).timestamp()
-    except ValueError:
-        return 0.0
 
 
 MAX_STEPS = 6

@@ -26,7 +26,6 @@ from watchtower.ui.words import (
     find_weight,
     format_name,
     name_frame,
-    name_source,
     name_state,
     stamp,
     write_pace,
@@ -44,6 +43,7 @@ from watchtower.writing.text import (
     format_percent,
 )
 from watchtower.writing.times import format_moment
+from watchtower.writing.verdict_text import name_source
 
 MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

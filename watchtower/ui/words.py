@@ -12,7 +12,6 @@ from watchtower.views.fleet import FleetJob
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Evidence, Status, Suspect, Verdict
 from watchtower.writing.text import clean, count_ranks
-from watchtower.writing.verdict_text import NAMES_OF_SOURCES
 
 _TONES = {
     Status.HUNG: "bad",
@@ -125,11 +124,6 @@ def list_evidence(verdict: Verdict) -> list[Evidence]:
     """Return the evidence that has a text, the strongest first."""
     known = sorted((each for each in verdict.evidence if each.text), key=lambda each: -each.weight)
     return known[:MAX_EVIDENCE]
-
-
-def name_source(evidence: Evidence) -> str:
-    """Return the source of an observation in words."""
-    return NAMES_OF_SOURCES.get(evidence.source, evidence.source)
 
 
 def find_weight(evidence: Evidence) -> int:

@@ -42,3 +42,8 @@ def name_ranks(ranks: Iterable[int]) -> str:
     """Return "rank 3" or "ranks 3,5-7"."""
     known = sorted(set(ranks))
     return f"rank {known[0]}" if len(known) == 1 else f"ranks {format_ranks(known)}"
+
+
+def name_set(text: str) -> str:
+    """Return "rank 3" or "ranks 5-7" for a text that `format_ranks` has written."""
+    return f"rank {text}" if text.isdigit() else f"ranks {text}"

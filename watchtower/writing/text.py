@@ -91,9 +91,14 @@ def _format_step(seconds: float) -> str:
 
 def name_nodes(nodes: Sequence[str]) -> str:
     """Return the names of some nodes, and the number of the others."""
-    shown = ", ".join(clean(node, 64) for node in nodes[:MAX_NODES])
-    more = f" and {len(nodes) - MAX_NODES} more nodes" if len(nodes) > MAX_NODES else ""
-    return shown + more
+    more = " nodes" if len(nodes) > MAX_NODES else ""
+    return name_some([clean(node, 64) for node in nodes[:MAX_NODES]], len(nodes)) + more
+
+
+def name_some(names: Sequence[str], number: int) -> str:
+    """Return "a, b and 3 more" for the first names of `number` things."""
+    more = number - len(names)
+    return f"{', '.join(names)} and {more} more" if more > 0 else ", ".join(names)
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -12,9 +12,9 @@ def format_time(stamp: str, now: float) -> str:
 
     `now` is in UNIX seconds. Text that is not a time is returned as it is.
     """
-    at = _parse(stamp)
+    at = find_time(stamp)
     text = format_moment(stamp)
-    return text if at is None else f"{text} ({format_distance(now - at.timestamp())})"
+    return text if at is None else f"{text} ({format_distance(now - at)})"
 
 
 def format_moment(stamp: str) -> str:
@@ -23,13 +23,28 @@ def format_moment(stamp: str) -> str:
     Text that is not a time is returned as it is.
     """
     at = _parse(stamp)
-    return stamp if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return stamp if at is None else _format(at)
+
+
+def format_wall(wall: float) -> str:
+    """Return "2026-11-22 16:03:12 UTC" for UNIX seconds."""
+    return _format(datetime.fromtimestamp(wall, timezone.utc))
+
+
+def _format(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def read_time(stamp: str) -> datetime:
     """Return an RFC 3339 time, or a date, with its zone: UTC if it has none. Raises ValueError."""
     at = datetime.fromisoformat(stamp.replace("Z", "+00:00"))  # Python 3.10 does not know the Z
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+def find_time(stamp: str) -> float | None:
+    """Return the UNIX seconds of an RFC 3339 time; None if the text is not a time."""
+    at = _parse(stamp)
+    return None if at is None else at.timestamp()
 
 
 def _parse(stamp: str) -> datetime | None:

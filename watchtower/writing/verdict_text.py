@@ -8,7 +8,7 @@ than today's rules, and then escaped for the format.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from watchtower.wire.verdict import (
     Verdict,
 )
 from watchtower.writing import slack_blocks
-from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.ranksets import name_ranks, name_set
 from watchtower.writing.text import clean, clean_sentence, format_duration
 from watchtower.writing.times import format_moment, format_time
 
@@ -44,7 +44,7 @@ SHOWN_DOUBTS = 2
 SHOWN_STEPS = 2
 SHOWN_AFTERMATH = 2
 
-NAMES_OF_SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
+_SOURCES = {"records": "collective log", "peers": "other ranks", "source": "source code"}
 """Names that people read for sources whose names in the API are older."""
 
 _LOOKALIKES = {"*": "\u2217", "~": "\u223c", "@": "\uff20", "_": "\u02cd"}
@@ -72,7 +72,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class _Outline:
     """The parts of a verdict's text, in their order. All lines are clean and not escaped yet."""
 
     headline: str
@@ -97,7 +97,7 @@ def render_text(verdict: Verdict, now: float | None = None, about: About | None 
 
     With `about`, the text also names the incident, its time, its owner and its address.
     """
-    outline = outline_verdict(verdict, about, MAX_LINES - 2, now)
+    outline = _outline(verdict, about, MAX_LINES - 2, now)
     details = outline.details
     lines = [*outline.block, *details.rest, *(f"next: {step}" for step in details.steps)]
     indented = (f"  {line}" for line in (*lines, *outline.about))
@@ -114,13 +114,35 @@ def render_slack(verdict: Verdict, about: About | None = None) -> str:
     return _render_chat(verdict, about, bold="*", escape=escape_slack)
 
 
-def outline_verdict(
+def render_slack_blocks(
+    verdict: Verdict, about: About, links: Mapping[str, str]
+) -> slack_blocks.Block:
+    """Return a verdict as a message of Slack's Block Kit, with a text for notifications.
+
+    `links` are the addresses of its buttons, by their text.
+    """
+    outline = _outline(verdict, about, MAX_LINES - 2 - FENCES)
+    origin = [line for line in outline.about if line != about.link]
+    prose = "\n".join(map(escape_slack, outline.prose))
+    blocks = [
+        slack_blocks.markup(f"*{escape_slack(outline.headline)}*"),
+        slack_blocks.markup(escape_slack(outline.summary)),
+        *([slack_blocks.code(outline.block)] if outline.block else []),
+        *([slack_blocks.markup(prose)] if prose else []),
+        *map(slack_blocks.context, origin),
+        *slack_blocks.buttons(links),
+    ]
+    text = slack_blocks.escape(f"{outline.headline}\n{outline.summary}")
+    return slack_blocks.message(text, blocks)
+
+
+def _outline(
     verdict: Verdict, about: About | None, room: int, now: float | None = None
-) -> Outline:
+) -> _Outline:
     """Return the parts of a verdict's text, with at most `room` lines below the summary."""
     format_at = format_moment if now is None else partial(format_time, now=now)
     origin = [] if about is None else _origin(verdict, about, format_at)
-    return Outline(
+    return _Outline(
         headline=_headline(verdict),
         summary=_line(verdict.summary),
         details=_details(verdict, room - len(origin), format_at),
@@ -154,7 +176,7 @@ def _render_chat(
     verdict: Verdict, about: About | None, *, bold: str, escape: Callable[[str], str]
 ) -> str:
     in_code = slack_blocks.escape if escape is escape_slack else str
-    outline = outline_verdict(verdict, about, MAX_LINES - 2 - FENCES)
+    outline = _outline(verdict, about, MAX_LINES - 2 - FENCES)
     block = [in_code(line.replace("`", "")) for line in outline.block]
     lines = [
         f"{bold}{escape(outline.headline)}{bold}",
@@ -259,11 +281,12 @@ def _evidence(verdict: Verdict) -> list[str]:
     if verdict.status is Status.RECOVERED:
         return []  # the evidence is from the hang, but its sentences are in the present tense
     shown = [item for item in verdict.evidence if item.text][:SHOWN_EVIDENCE]
-    return [_line(f"{_name_source(item.source)}{_weight(item)}: {item.text}") for item in shown]
+    return [_line(f"{name_source(item.source)}{_weight(item)}: {item.text}") for item in shown]
 
 
-def _name_source(source: str) -> str:
-    return NAMES_OF_SOURCES.get(source) or clean(source, 24)
+def name_source(source: str) -> str:
+    """Return the source of evidence as people read it."""
+    return _SOURCES.get(source) or clean(source, 24)
 
 
 def _weight(item: Evidence) -> str:
@@ -291,8 +314,7 @@ def _outlook(verdict: Verdict, format_at: Callable[[str], str]) -> list[str]:
 
 
 def _describe_aftermath(item: Aftermath, format_at: Callable[[str], str]) -> str:
-    name = "rank" if item.ranks.isdigit() else "ranks"
-    ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+    ranks = f"{name_set(clean(item.ranks, 120))}: " if item.ranks else ""
     return f"{format_at(clean(item.at, 24))} {ranks}{clean(item.text)}"
 
 

@@ -21,9 +21,9 @@ from watchtower.views.case_summary import (
     RankState,
     StackBranch,
 )
+from watchtower.views.summary import summarize
 from watchtower.views.summary.grid import MAX_GROUPS
 from watchtower.views.summary.stacks import MAX_DEPTH, MAX_STACKS
-from watchtower.views.summary.summarize import summarize
 from watchtower.views.summary.waits import BY_NAME, MAX_ARROWS, MAX_BOXES
 from watchtower.writing.ranksets import parse_ranks
 

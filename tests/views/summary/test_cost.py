@@ -14,8 +14,8 @@ from watchtower.diagnoser.summaries import write_summary
 from watchtower.diagnosis.diagnosis import diagnose_picture
 from watchtower.diagnosis.picture import take_picture
 from watchtower.views.case_summary import CELL_BYTES, RankSet, RankState
+from watchtower.views.summary import summarize
 from watchtower.views.summary.grid import GridRank, build_grid
-from watchtower.views.summary.summarize import summarize
 
 CALLS_PER_RANK = 100
 """Calls of functions for each further rank: 77 today."""

@@ -6,7 +6,6 @@ They are quoted with the time at which they were true.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -29,7 +28,7 @@ from watchtower.writing.documents import (
     Part,
     Table,
 )
-from watchtower.writing.ranksets import name_ranks, parse_ranks
+from watchtower.writing.ranksets import name_ranks, name_set, parse_ranks
 from watchtower.writing.text import (
     capitalise,
     clean,
@@ -38,8 +37,8 @@ from watchtower.writing.text import (
     format_duration,
     format_percent,
 )
-from watchtower.writing.times import format_moment, read_time
-from watchtower.writing.verdict_text import NAMES_OF_SOURCES
+from watchtower.writing.times import find_time, format_moment, format_wall
+from watchtower.writing.verdict_text import name_source
 
 MAX_SENTENCE = 600
 """Characters of one sentence of the verdict."""
@@ -118,7 +117,7 @@ def write_postmortem(facts: PostmortemFacts) -> Document:
     job = clean(facts.verdict.job, 128)
     what = _WHAT[facts.kind]
     return Document(
-        title=f"Post-mortem: job {job} {what} on {format_at(facts.stopped_at)[:10]}",
+        title=f"Post-mortem: job {job} {what} on {format_wall(facts.stopped_at)[:10]}",
         parts=tuple(_write_parts(facts)),
     )
 
@@ -153,11 +152,11 @@ def _write_what(facts: PostmortemFacts) -> str:
     verdict = facts.verdict
     job, named = clean(verdict.job, 128), _name_suspects(verdict)
     if facts.kind is IncidentKind.ENDED:
-        start = f"Job {job} ended at {format_at(facts.incident.opened_at)}."
+        start = f"Job {job} ended at {format_wall(facts.incident.opened_at)}."
     elif facts.kind is IncidentKind.NEVER_STARTED:
         start = f"Job {job} did not start: not all of its ranks were seen."
     else:
-        start = f"Job {job} made no step after {format_at(facts.stopped_at)}."
+        start = f"Job {job} made no step after {format_wall(facts.stopped_at)}."
     if verdict.cause in (None, Cause.UNKNOWN):
         return f"{start} The cause was not found."
     if not verdict.suspects:
@@ -176,7 +175,7 @@ def _name_suspects(verdict: Verdict) -> str:
 
 def _write_how_it_ended(facts: PostmortemFacts) -> str:
     if facts.incident.closed_at is None:
-        return f"At {format_at(facts.now)} the incident was still open."
+        return f"At {format_wall(facts.now)} the incident was still open."
     if facts.kind is IncidentKind.ENDED:
         return ""
     how = {
@@ -184,7 +183,7 @@ def _write_how_it_ended(facts: PostmortemFacts) -> str:
         Status.ENDED: "The job ended",
         Status.MONITORING_LOST: "The job was no longer reported",
     }.get(facts.verdict.status, "The incident was closed")
-    return f"{how} at {format_at(facts.incident.closed_at)}."
+    return f"{how} at {format_wall(facts.incident.closed_at)}."
 
 
 def _impact(facts: PostmortemFacts) -> Iterator[Part]:
@@ -219,8 +218,8 @@ def _write_lost_steps(facts: PostmortemFacts) -> str:
 
 def _timeline(facts: PostmortemFacts) -> Iterator[Part]:
     events = list_events(facts)
-    days = {format_at(event.at)[:10] for event in events}
-    say = format_clock if len(days) == 1 else format_at
+    days = {format_wall(event.at)[:10] for event in events}
+    say = _format_clock if len(days) == 1 else format_wall
     yield Heading("Timeline")
     if len(days) == 1:
         yield Paragraph(f"All times are in UTC, on {days.copy().pop()}.")
@@ -262,7 +261,7 @@ def _beginning(facts: PostmortemFacts) -> Iterator[Event]:
 
 def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
     for number, entry in enumerate(facts.incident.verdicts):
-        at = _parse(entry.at)
+        at = find_time(entry.at)
         if at is not None:
             yield Event(at, f"{'verdict' if number == 0 else 'new verdict'}: {_describe(entry)}")
 
@@ -270,8 +269,7 @@ def _verdicts(facts: PostmortemFacts) -> Iterator[Event]:
 def _describe(entry: VerdictEntry) -> str:
     if entry.cause is Cause.UNKNOWN:
         return "the cause was unknown"
-    name = "rank" if entry.suspects.isdigit() else "ranks"
-    ranks = f"{name} {clean(entry.suspects, 120)}, " if entry.suspects else ""
+    ranks = f"{name_set(clean(entry.suspects, 120))}, " if entry.suspects else ""
     return f"{format_cause(entry.cause)} ({ranks}{format_percent(entry.confidence)})"
 
 
@@ -298,10 +296,9 @@ def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
         note = f": {clean(facts.incident.ack.note)}" if facts.incident.ack.note else ""
         yield Event(facts.incident.ack.at, f"acknowledged{by}{note}")
     for item in facts.verdict.aftermath:
-        at = _parse(item.at)
+        at = find_time(item.at)
         if at is not None:
-            name = "rank" if item.ranks.isdigit() else "ranks"
-            ranks = f"{name} {clean(item.ranks, 120)}: " if item.ranks else ""
+            ranks = f"{name_set(clean(item.ranks, 120))}: " if item.ranks else ""
             yield Event(at, f"{ranks}{clean(item.text)}")
     if facts.incident.closed_at is not None and facts.kind is not IncidentKind.ENDED:
         how = _OVER.get(facts.verdict.status, "the incident ended")
@@ -310,18 +307,7 @@ def _afterwards(facts: PostmortemFacts) -> Iterator[Event]:
         )
 
 
-def _parse(stamp: str) -> float | None:
-    with contextlib.suppress(ValueError, OverflowError):
-        return read_time(stamp).timestamp()
-    return None
-
-
-def format_at(wall: float) -> str:
-    """Return "2026-11-22 16:03:12 UTC"."""
-    return f"{datetime.fromtimestamp(wall, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def format_clock(wall: float) -> str:
+def _format_clock(wall: float) -> str:
     """Return "16:03:12", for a table of one day."""
     return f"{datetime.fromtimestamp(wall, timezone.utc):%H:%M:%S}"
 
@@ -398,7 +384,7 @@ def _compare(suspect: StackGroup, peers: StackGroup) -> str:
     count = count_ranks(len(parse_ranks(peers.ranks)))
     suspect_at = name_frame(ours[shared]) if shared < len(ours) else "no other frame"
     peers_at = name_frame(theirs[shared]) if shared < len(theirs) else "no other frame"
-    of = f"{'rank' if suspect.ranks.isdigit() else 'ranks'} {clean(suspect.ranks, 120)}"
+    of = name_set(clean(suspect.ranks, 120))
     begun = f"The stacks were equal up to {name_frame(ours[shared - 1])}. Then" if shared else ""
     apart = f"{of} continued with {suspect_at}, and {count} with {peers_at}."
     return f"{begun} {apart}" if begun else capitalise(apart)
@@ -409,8 +395,7 @@ def _evidence(facts: PostmortemFacts) -> Iterator[Part]:
     yield Heading("Evidence")
     at = f" at {format_moment(clean(verdict.diagnosed_at, 40))}" if verdict.diagnosed_at else ""
     evidence = tuple(
-        f"{NAMES_OF_SOURCES.get(item.source) or clean(item.source, 24)} ({item.weight:.2f}): "
-        f"{_sentence(item.text)}"
+        f"{name_source(item.source)} ({item.weight:.2f}): {_sentence(item.text)}"
         for item in verdict.evidence[:MAX_ITEMS]
         if item.text
     )
