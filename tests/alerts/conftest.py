@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tests.alerts.notifying import tell_story
 from tests.alerts.receivers import Receiver, receiving
 from watchtower.alerts import notifier, outbox
 
@@ -16,6 +19,12 @@ SHORT_S = 0.3
 def receiver() -> Iterator[Receiver]:
     with receiving() as one:
         yield one
+
+
+@pytest.fixture
+def tell(tmp_path: Path, receiver: Receiver) -> Callable[..., None]:
+    """Return a function that runs a story of a notifier whose destination is the receiver."""
+    return partial(tell_story, path=tmp_path, receiver=receiver)
 
 
 @pytest.fixture(autouse=True)

@@ -123,7 +123,7 @@ class Run:
         await asyncio.wrap_future(self.store.probe())
 
 
-def tell(
+def tell_story(
     story: Story, path: Path, receiver: Receiver, destinations: Sequence[Destination] = ()
 ) -> None:
     async def work() -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.alerts.apis import serving
 from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
+from tests.alerts.receivers import serving
 from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destination import DeliveryError
 from watchtower.alerts.destinations.alertmanager import REPEAT_S, VALID_S, make_alert_body

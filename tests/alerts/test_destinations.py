@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.apis import Api, serving
 from tests.alerts.notifying import LINKS, an_incident, closed, opened, updated
+from tests.alerts.receivers import Api, serving
 from watchtower.access.tower_connection import bounded_reply
 from watchtower.alerts import destination as delivery
 from watchtower.alerts.alert import make_alert

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 
-from tests.alerts.notifying import Run, an_incident, opened, tell, updated
-from tests.alerts.receivers import Receiver, receiving
+from tests.alerts.notifying import Run, an_incident, opened, updated
+from tests.alerts.receivers import receiving
 from tests.tower.test_failing_store import no_room
 from watchtower.alerts.destinations.webhook import Webhook
 from watchtower.alerts.notifier import AlertNotifier
@@ -19,7 +18,7 @@ from watchtower.tower.incident_events import Change, IncidentEvent
 from watchtower.wire.verdict import Status
 
 
-def test_a_version_is_stored_before_it_is_sent(tmp_path: Path, receiver: Receiver):
+def test_a_version_is_stored_before_it_is_sent(tell, receiver):
     """Else a killed tower could send another text under a version that a receiver already has."""
 
     async def story(run: Run) -> None:
@@ -31,12 +30,10 @@ def test_a_version_is_stored_before_it_is_sent(tmp_path: Path, receiver: Receive
         await run.wait_for_requests(2)
         assert run.stored == {"01A": (2, 0)}
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_silence_is_known_before_the_alerts_of_open_incidents_are_sent(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_silence_is_known_before_the_alerts_of_open_incidents_are_sent(tell, receiver):
     async def story(run: Run) -> None:
         run.silenced.add("quiet")
         for incident in (an_incident("01Q", "quiet"), an_incident("01L", "loud")):
@@ -46,10 +43,10 @@ def test_a_silence_is_known_before_the_alerts_of_open_incidents_are_sent(
         await asyncio.sleep(0.2)
         assert receiver.keys == ["01L:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_alert_ends_if_its_incident_is_not_in_the_store(tmp_path: Path, receiver: Receiver):
+def test_an_alert_ends_if_its_incident_is_not_in_the_store(tell, receiver):
     async def story(run: Run) -> None:
         run.notifier.note(opened(an_incident()))
         await run.wait_for(1)
@@ -62,12 +59,10 @@ def test_an_alert_ends_if_its_incident_is_not_in_the_store(tmp_path: Path, recei
         assert receiver.alerts[1]["status"] == "resolved"
         assert receiver.alerts[1]["annotations"]["state"] == "closed"
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_alerts_are_sent_while_the_disk_is_full_and_stored_later(
-    tmp_path: Path, receiver: Receiver
-):
+def test_alerts_are_sent_while_the_disk_is_full_and_stored_later(tell):
     async def story(run: Run) -> None:
         with no_room():
             run.notifier.note(opened(an_incident("01A")))
@@ -77,12 +72,10 @@ def test_alerts_are_sent_while_the_disk_is_full_and_stored_later(
         while run.stored != {"01A": (1, 1), "01B": (1, 1)}:
             await asyncio.sleep(0.05)
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_the_end_is_not_before_the_start_if_the_wall_clock_jumps(
-    tmp_path: Path, receiver: Receiver
-):
+def test_the_end_is_not_before_the_start_if_the_wall_clock_jumps(tell, receiver):
     async def story(run: Run) -> None:
         incident = an_incident()
         done = close(incident, Status.RECOVERED, incident.opened_at - 86_400)
@@ -93,10 +86,10 @@ def test_the_end_is_not_before_the_start_if_the_wall_clock_jumps(
         end = receiver.alerts[1]
         assert end["endsAt"] == end["startsAt"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_hostile_names_and_texts_stay_in_their_places(tmp_path: Path, receiver: Receiver):
+def test_hostile_names_and_texts_stay_in_their_places(tell, receiver):
     hostile = (
         "<!channel> [x](http://evil.example) `rm`\n[RECOVERED] all\u202e\x1b[2J" + "x" * 10_000
     )
@@ -117,12 +110,10 @@ def test_hostile_names_and_texts_stay_in_their_places(tmp_path: Path, receiver: 
         assert len(json.dumps(receiver.accepted[0])) < 10_000
         assert alert["annotations"]["summary"].startswith("[HUNG")
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_the_alert_of_one_owner_does_not_wait_for_300_of_another(
-    tmp_path: Path, receiver: Receiver
-):
+def test_the_alert_of_one_owner_does_not_wait_for_300_of_another(tell, receiver):
     async def story(run: Run) -> None:
         for number in range(300):
             run.notifier.note(opened(replace(an_incident(f"m{number}"), sharer="many")))
@@ -133,12 +124,10 @@ def test_the_alert_of_one_owner_does_not_wait_for_300_of_another(
             await asyncio.sleep(0.01)
         assert receiver.keys.index("one:1") <= sent + 1  # one was on its way
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_receiver_that_never_answers_delays_no_other_destination(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_receiver_that_never_answers_delays_no_other_destination(tell, receiver):
     async def story(run: Run) -> None:
         await run.end()
         with receiving() as stuck:
@@ -155,4 +144,4 @@ def test_a_receiver_that_never_answers_delays_no_other_destination(
                 await asyncio.sleep(0.01)
             assert senders["stuck"].outbox.count_waiting() == 20
 
-    tell(story, tmp_path, receiver)
+    tell(story)

@@ -19,12 +19,6 @@ SECRET = "T0K3N-of-the-hook"
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as one:
-        yield one
-
-
-@pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole reply must arrive within 0.5 s."""
     limited = bounded_reply(0.5, MAX_REPLY)

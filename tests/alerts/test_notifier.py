@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.notifying import Run, acknowledged, an_incident, closed, opened, tell, updated
-from tests.alerts.receivers import Receiver
+from tests.alerts.notifying import Run, acknowledged, an_incident, closed, opened, updated
+from tests.alerts.receivers import Api, serving
+from tests.alerts.test_outage_alerts import identities, on_mount
+from watchtower.alerts.destinations.alertmanager import Alertmanager
 from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.notifier import AlertNotifier
 from watchtower.jobs.verdicts import close
+from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.wire.verdict import Status
 
 
-def test_one_incident_is_one_alert_from_its_opening_to_its_end(tmp_path: Path, receiver: Receiver):
+def test_one_incident_is_one_alert_from_its_opening_to_its_end(tell, receiver):
     async def story(run: Run) -> None:
         incident = an_incident()
         run.notifier.note(opened(incident))
@@ -44,12 +48,10 @@ def test_one_incident_is_one_alert_from_its_opening_to_its_end(tmp_path: Path, r
         assert (third["status"], third["alerts"][0]["status"]) == ("resolved", "resolved")
         assert receiver.keys == ["01A:1", "01A:2", "01A:3"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_lines_about_an_alert_use_the_share_of_its_owner(
-    tmp_path: Path, receiver: Receiver, caplog
-):
+def test_lines_about_an_alert_use_the_share_of_its_owner(tell, receiver, caplog):
     caplog.set_level("INFO", logger="watchtower.alerts")
 
     async def story(run: Run) -> None:
@@ -60,15 +62,13 @@ def test_lines_about_an_alert_use_the_share_of_its_owner(
         await run.wait_for(1)
         await run.settle()
 
-    tell(story, tmp_path, receiver)
+    tell(story)
     about = [one for one in caplog.records if "the alert of incident" in one.getMessage()]
     assert {getattr(one, "sharer", None) for one in about} == {"a"}
     assert {one.levelname for one in about} == {"WARNING", "INFO"}
 
 
-def test_what_changes_while_the_store_is_slow_is_written_when_the_tower_stops(
-    tmp_path: Path, receiver: Receiver
-):
+def test_what_changes_while_the_store_is_slow_is_written_when_the_tower_stops(tell):
     async def story(run: Run) -> None:
         run.notifier.note(opened(an_incident()))
         await run.wait_for(1)
@@ -85,13 +85,11 @@ def test_what_changes_while_the_store_is_slow_is_written_when_the_tower_stops(
             "rank 7 on gpu-1" in (await run.wait_for(2))[1]["alerts"][0]["annotations"]["summary"]
         )
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 404, 301])
-def test_a_destination_that_refuses_gets_the_alert_when_it_accepts_again(
-    tmp_path: Path, receiver: Receiver, status: int
-):
+def test_a_destination_that_refuses_gets_the_alert_when_it_accepts_again(tell, receiver, status):
     async def story(run: Run) -> None:
         receiver.status = status
         await run.save(an_incident())
@@ -104,12 +102,10 @@ def test_a_destination_that_refuses_gets_the_alert_when_it_accepts_again(
         await run.settle()
         assert receiver.keys == ["01A:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_restarted_tower_sends_nothing_twice_and_ends_what_it_has_sent(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_restarted_tower_sends_nothing_twice_and_ends_what_it_has_sent(tell, receiver):
     async def story(run: Run) -> None:
         incident = an_incident()
         await run.save(incident)
@@ -125,24 +121,20 @@ def test_a_restarted_tower_sends_nothing_twice_and_ends_what_it_has_sent(
         await run.restart()
         assert receiver.keys == ["01A:1", "01A:2"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_incident_whose_alert_was_not_stored_before_a_kill_gets_one(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_incident_whose_alert_was_not_stored_before_a_kill_gets_one(tell, receiver):
     async def story(run: Run) -> None:
         await run.save(an_incident())
         await run.restart()
         await run.wait_for(1)
         assert receiver.keys == ["01A:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_alert_ends_if_the_tower_was_killed_after_the_end_was_stored(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_alert_ends_if_the_tower_was_killed_after_the_end_was_stored(tell, receiver):
     async def story(run: Run) -> None:
         incident = an_incident()
         run.notifier.note(opened(incident))
@@ -153,10 +145,10 @@ def test_an_alert_ends_if_the_tower_was_killed_after_the_end_was_stored(
         await run.wait_for(2)
         assert receiver.accepted[1]["status"] == "resolved"
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_silenced_job_has_no_alert_until_the_silence_ends(tmp_path: Path, receiver: Receiver):
+def test_a_silenced_job_has_no_alert_until_the_silence_ends(tell, receiver):
     async def story(run: Run) -> None:
         run.silenced.add("quiet")
         run.notifier.note(opened(an_incident("01Q", "quiet")))
@@ -170,20 +162,20 @@ def test_a_silenced_job_has_no_alert_until_the_silence_ends(tmp_path: Path, rece
         await run.wait_for(2)
         assert receiver.keys == ["01L:1", "01Q:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_drills_have_no_alerts(tmp_path: Path, receiver: Receiver):
+def test_drills_have_no_alerts(tell, receiver):
     async def story(run: Run) -> None:
         run.notifier.note(opened(an_incident("01D", "drill:x")))
         run.notifier.note(opened(an_incident("01E")))
         await run.wait_for(1)
         assert receiver.keys == ["01E:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_acknowledgement_changes_the_text(tmp_path: Path, receiver: Receiver):
+def test_an_acknowledgement_changes_the_text(tell, receiver):
     async def story(run: Run) -> None:
         incident = an_incident()
         run.notifier.note(opened(incident))
@@ -195,12 +187,10 @@ def test_an_acknowledgement_changes_the_text(tmp_path: Path, receiver: Receiver)
         assert "acknowledged by ann" in notes["summary"]
         assert "alice" in notes["summary"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(tell, receiver):
     async def story(run: Run) -> None:
         hidden, other = (replace(an_incident(ident), shadow=True) for ident in ("01S", "01T"))
         await run.save(hidden)
@@ -215,12 +205,10 @@ def test_an_incident_of_shadow_mode_has_no_alert_until_it_leaves_shadow_mode(
         await run.wait_for(2)
         assert receiver.keys == ["01L:1", "01S:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_the_end_waits_where_a_prometheus_may_still_send_the_alert(
-    tmp_path: Path, receiver: Receiver
-):
+def test_the_end_waits_where_a_prometheus_may_still_send_the_alert(tell, receiver):
     async def story(run: Run) -> None:
         for ident, end in (("01A", closed), ("01B", acknowledged)):
             run.notifier.note(opened(an_incident(ident)))
@@ -230,4 +218,87 @@ def test_the_end_waits_where_a_prometheus_may_still_send_the_alert(
             entry = run.notifier.outboxes()["slow end"].entries[ident]
             assert entry.due_at - Clock().now() > 50
 
-    tell(story, tmp_path, receiver, [Webhook(receiver.url, name="slow end", end_delay_s=60.0)])
+    tell(story, destinations=[Webhook(receiver.url, name="slow end", end_delay_s=60.0)])
+
+
+def test_a_destination_that_is_added_gets_the_alerts_that_are_open(tell, receiver):
+    async def story(run: Run) -> None:
+        await run.save(an_incident())
+        run.notifier.note(opened(an_incident()))
+        await run.wait_for(1)
+        await run.settle()
+        run.destinations = [Webhook(receiver.url), Webhook(receiver.url, name="added")]
+        await run.restart()
+        await run.wait_for(2)
+        await run.settle()
+        await run.restart()
+        await run.settle()
+        assert receiver.keys == ["01A:1", "01A:1"]
+
+    tell(story)
+
+
+def test_a_destination_that_is_added_gets_the_message_of_an_open_outage(tell, receiver):
+    async def story(run: Run) -> None:
+        for ident in ("01A", "01B"):
+            await run.save(on_mount(ident))
+            run.notifier.note(opened(on_mount(ident)))
+        await run.settle()
+        run.destinations = [Webhook(receiver.url)]
+        await run.restart()
+        (message,) = await run.wait_for(1)
+        assert [ident for ident, _ in identities(message)] == ["01A", "01B"]
+        for ident in ("01A", "01B"):
+            run.notifier.note(closed(on_mount(ident)))
+        assert (await run.wait_for(2))[1]["status"] == "resolved"
+        await run.settle()
+        assert set(receiver.keys) == {"01A:2", "01A:4"}
+
+    with serving() as api:
+        tell(story, destinations=[Alertmanager(f"{api.url}/api/v2/alerts")])
+
+
+OPEN = 500
+
+
+def received(api: Api) -> set[str]:
+    return {alert["labels"]["incident"] for body in api.bodies for alert in body}
+
+
+async def wait_for(api: Api, count: int) -> None:
+    while len(received(api)) < count:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.long
+def test_500_open_alerts_delay_no_new_one_and_are_all_repeated(tmp_path: Path):
+    async def story(api: Api) -> None:
+        store = SqliteStore(tmp_path / "watchtower.db")
+        destination = Alertmanager(f"{api.url}/api/v2/alerts", repeat_s=3.0, end_delay_s=0.0)
+        notifier = AlertNotifier([destination], store, Clock())
+        notifier.start(lambda _: False)
+        try:
+            incidents = [an_incident(f"i{number}", f"job-{number}") for number in range(OPEN)]
+            for incident in incidents:
+                notifier.note(opened(incident))
+            await wait_for(api, OPEN)
+            assert len(api.requests) <= 3
+            for number in range(3):
+                sent = len(api.requests)
+                notifier.note(opened(an_incident(f"new-{number}", f"new-{number}")))
+                await wait_for(api, OPEN + number + 1)
+                assert f"new-{number}" in str(api.bodies[: sent + 2])  # one was on its way
+            sent = len(api.requests)
+            while len(api.requests) <= sent + 2:
+                await asyncio.sleep(0.01)
+            repeated = {one["labels"]["incident"] for body in api.bodies[sent:] for one in body}
+            assert repeated >= {incident.id for incident in incidents}
+            notifier.note(closed(incidents[7]))
+            while incidents[7].id in notifier.outboxes()["alertmanager"].entries:
+                await asyncio.sleep(0.01)
+        finally:
+            await notifier.close()
+            store.close()
+
+    with serving() as api:
+        asyncio.run(asyncio.wait_for(story(api), 90))

@@ -7,11 +7,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from tests.alerts.apis import serving
-from tests.alerts.notifying import LINKS, Run, an_incident, closed, opened, tell, updated
-from tests.alerts.receivers import Receiver
+from tests.alerts.notifying import LINKS, Run, an_incident, closed, opened, updated
+from tests.alerts.receivers import Receiver, serving
 from watchtower.alerts import notifier as module
 from watchtower.alerts.alert import Alert, make_alert
 from watchtower.alerts.destinations.alertmanager import Alertmanager
@@ -55,9 +52,7 @@ def summary(payload: dict) -> str:
     return payload["commonAnnotations"]["summary"]
 
 
-def test_three_incidents_of_one_outage_are_one_message(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_three_incidents_of_one_outage_are_one_message(tell, receiver, monkeypatch):
     monkeypatch.setattr(module, "GATHER_S", 1.0)
 
     async def story(run: Run) -> None:
@@ -85,12 +80,10 @@ def test_three_incidents_of_one_outage_are_one_message(
         assert run.stored == {}
         assert len(set(receiver.keys)) == 2
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_incidents_that_join_end_or_are_corrected_edit_the_message(
-    tmp_path: Path, receiver: Receiver
-):
+def test_incidents_that_join_end_or_are_corrected_edit_the_message(tell, receiver):
     async def story(run: Run) -> None:
         first = on_mount("01A")
         run.notifier.note(opened(first))
@@ -113,12 +106,10 @@ def test_incidents_that_join_end_or_are_corrected_edit_the_message(
         await run.wait_for(5)
         assert receiver.keys == [f"01A:{version}" for version in range(1, 6)]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_outage_survives_restarts(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_outage_survives_restarts(tell, receiver, monkeypatch):
     monkeypatch.setattr(module, "REGATHER_S", 1.0)
 
     async def story(run: Run) -> None:
@@ -146,12 +137,10 @@ def test_an_outage_survives_restarts(
         assert run.stored == {}
         assert len(receiver.accepted) == len(set(receiver.keys)) == 3
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_silenced_job_is_not_in_the_message_until_its_silence_ends(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_silenced_job_is_not_in_the_message_until_its_silence_ends(tell):
     async def story(run: Run) -> None:
         run.silenced.add("quiet")
         run.notifier.note(opened(on_mount("01A", "quiet")))
@@ -162,12 +151,10 @@ def test_a_silenced_job_is_not_in_the_message_until_its_silence_ends(
         second = (await run.wait_for(2))[1]
         assert identities(second) == [("01B", "firing"), ("01A", "firing")]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_incident_joins_no_message_that_is_acknowledged_or_over(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_incident_joins_no_message_that_is_acknowledged_or_over(tell, receiver):
     """A person would not be notified of an incident that was added to such a message."""
 
     async def story(run: Run) -> None:
@@ -189,7 +176,7 @@ def test_an_incident_joins_no_message_that_is_acknowledged_or_over(
         assert (last["groupKey"], last["status"]) == ("watchtower:01A", "resolved")
         assert len(receiver.keys) == len(set(receiver.keys))
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
 def test_an_old_message_that_is_acknowledged_does_not_become_the_one_to_join():
@@ -219,9 +206,7 @@ def test_a_flood_of_one_owner_does_not_delay_an_outage_with_an_incident_of_anoth
     assert "01A" in sent
 
 
-def test_changes_after_the_first_message_are_gathered_longer(
-    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-):
+def test_changes_after_the_first_message_are_gathered_longer(tell, receiver, monkeypatch):
     monkeypatch.setattr(module, "REGATHER_S", 3600.0)
 
     async def story(run: Run) -> None:
@@ -240,7 +225,7 @@ def test_changes_after_the_first_message_are_gathered_longer(
         third = (await run.wait_for(3))[2]
         assert [ident for ident, _ in identities(third)] == ["01A", "01B"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
 def test_alertmanager_gets_one_alert_for_each_incident(tmp_path: Path, receiver: Receiver):
@@ -376,9 +361,7 @@ def test_slack_and_pagerduty_have_one_message_of_an_outage():
         assert json.dumps(api.bodies[1])
 
 
-def test_three_hundred_incidents_at_once_are_a_few_writes_and_a_few_messages(
-    tmp_path: Path, receiver: Receiver
-):
+def test_three_hundred_incidents_at_once_are_a_few_writes_and_a_few_messages(tell, receiver):
     async def story(run: Run) -> None:
         for number in range(300):
             run.notifier.note(opened(on_mount(f"01{number:03}")))
@@ -388,4 +371,4 @@ def test_three_hundred_incidents_at_once_are_a_few_writes_and_a_few_messages(
         assert len(receiver.accepted) <= 2
         assert run.stored == {"01000": (300, 300)}
 
-    tell(story, tmp_path, receiver)
+    tell(story)

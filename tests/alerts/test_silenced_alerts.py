@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
-from tests.alerts.notifying import Run, an_incident, closed, opened, tell, updated
-from tests.alerts.receivers import Receiver
+from tests.alerts.notifying import Run, an_incident, closed, opened, updated
 from tests.alerts.test_outage_alerts import message_of, on_mount
 from watchtower.alerts.alert import make_alert
 from watchtower.alerts.labels import NO_LINKS
 
 
-def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(tell, receiver):
     async def story(run: Run) -> None:
         await run.save(an_incident())
         run.notifier.note(opened(an_incident()))
@@ -31,10 +27,10 @@ def test_a_silence_stops_changes_of_an_alert_and_its_end_is_sent(
         await run.wait_for(2)
         assert receiver.accepted[1]["status"] == "resolved"
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_the_current_text_is_sent_when_the_silence_ends(tmp_path: Path, receiver: Receiver):
+def test_the_current_text_is_sent_when_the_silence_ends(tell, receiver):
     async def story(run: Run) -> None:
         run.silenced.add("llama")
         await run.save(an_incident())
@@ -48,12 +44,10 @@ def test_the_current_text_is_sent_when_the_silence_ends(tmp_path: Path, receiver
         (first,) = await run.wait_for(1)
         assert "rank 5 on gpu-1" in first["alerts"][0]["annotations"]["summary"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_alert_that_waits_for_its_destination_can_be_silenced(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_alert_that_waits_for_its_destination_can_be_silenced(tell, receiver):
     async def story(run: Run) -> None:
         receiver.status = 503
         run.notifier.note(opened(an_incident()))
@@ -70,12 +64,10 @@ def test_an_alert_that_waits_for_its_destination_can_be_silenced(
         assert receiver.keys == ["01B:1"]
         assert run.stored == {"01B": (1, 1)}
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_an_incident_that_ends_just_after_its_silence_has_no_alert(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_incident_that_ends_just_after_its_silence_has_no_alert(tell, receiver):
     async def story(run: Run) -> None:
         run.silenced.add("llama")
         run.notifier.note(opened(an_incident()))
@@ -87,10 +79,10 @@ def test_an_incident_that_ends_just_after_its_silence_has_no_alert(
         await run.settle()
         assert receiver.keys == ["01B:1"]
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_silenced_alert_does_not_count_as_waiting(tmp_path: Path, receiver: Receiver):
+def test_a_silenced_alert_does_not_count_as_waiting(tell):
     async def story(run: Run) -> None:
         run.silenced.add("llama")
         run.notifier.note(opened(an_incident()))
@@ -99,10 +91,10 @@ def test_a_silenced_alert_does_not_count_as_waiting(tmp_path: Path, receiver: Re
         (outbox,) = run.notifier.outboxes().values()
         assert (outbox.count_waiting(), outbox.oldest_s(1e12)) == (0, 0.0)
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_thousands_of_silenced_incidents_do_not_block_the_tower(tmp_path: Path, receiver: Receiver):
+def test_thousands_of_silenced_incidents_do_not_block_the_tower(tell, receiver):
     async def story(run: Run) -> None:
         run.silenced.add("llama")
         for number in range(3000):
@@ -116,12 +108,10 @@ def test_thousands_of_silenced_incidents_do_not_block_the_tower(tmp_path: Path, 
         (outbox,) = run.notifier.outboxes().values()
         assert outbox.count_waiting() == 0
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
-def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(
-    tmp_path: Path, receiver: Receiver
-):
+def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(tell, receiver):
     async def story(run: Run) -> None:
         for ident, job in (("01A", "llama"), ("01B", "quiet")):
             run.notifier.note(opened(on_mount(ident, job)))
@@ -139,7 +129,7 @@ def test_a_message_changes_while_one_of_its_open_incidents_is_not_silenced(
         last = (await run.wait_for(3))[2]
         assert last["status"] == "resolved"
 
-    tell(story, tmp_path, receiver)
+    tell(story)
 
 
 def test_the_outage_of_a_drill_is_marked_as_a_drill():
@@ -154,9 +144,7 @@ def test_the_outage_of_a_drill_is_marked_as_a_drill():
     assert message.lines[-1].startswith("This is a drill: do nothing.")
 
 
-def test_an_alert_whose_delivery_began_before_a_kill_and_a_silence_ends(
-    tmp_path: Path, receiver: Receiver
-):
+def test_an_alert_whose_delivery_began_before_a_kill_and_a_silence_ends(tell, receiver):
     async def story(run: Run) -> None:
         await run.save(an_incident())
         receiver.reply_delay_s = 3.0
@@ -169,4 +157,4 @@ def test_an_alert_whose_delivery_began_before_a_kill_and_a_silence_ends(
         await run.wait_for(2)
         assert receiver.accepted[1]["status"] == "resolved"
 
-    tell(story, tmp_path, receiver)
+    tell(story)

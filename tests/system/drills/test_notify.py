@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.apis import serving
+from tests.alerts.receivers import serving
 from watchtower.cli import main
 
 FAST = (Path(__file__).parents[1] / "e2e" / "fast.toml").read_text("utf-8")
