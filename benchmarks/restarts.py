@@ -119,7 +119,7 @@ def measure(per_minute: float, jobs: int, seconds: float) -> Outcome:
             attempts = loops.attempt
         database = folder / "data" / "watchtower.db"
         with closing(sqlite3.connect(database)) as db:
-            query = "SELECT sum(number) FROM generations WHERE job LIKE 'loop%'"
+            query = "SELECT sum(number) FROM attempts WHERE job LIKE 'loop%'"
             recorded = db.execute(query).fetchone()[0] or 0
         return Outcome(
             attempts_per_minute=per_minute,

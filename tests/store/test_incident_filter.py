@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from tests.store.builders import an_incident
-from tests.store.test_migrations import drop_version_9
 from watchtower.incidents.incident import Identity, Incident
 from watchtower.incidents.incident_filter import (
     MAX_PLACES,
@@ -111,36 +110,6 @@ def test_every_filter_uses_an_index(tmp_path, chosen):
     with contextlib.closing(sqlite3.connect(path)) as db:
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert not [step for step in plan if step in ("SCAN incidents", "SCAN suspects")], plan
-
-
-def test_the_incidents_of_version_8_are_found_by_the_new_filters(tmp_path):
-    path = tmp_path / "watchtower.db"
-    store = SqliteStore(path)
-    known = naming(
-        ("gpu-042", "data.py:88"),
-        ("gpu-042", None),
-        cause=Cause.GPU_FAULT,
-        domain=Domain.GPU,
-        identity=Identity(user="alice"),
-    )
-    store.save_incident(known).result()
-    store.save_incident(naming(("b", None), id="02", job="b")).result()
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as db, db:
-        drop_version_9(db)
-        db.execute("UPDATE incidents SET verdict = '{', identity = '' WHERE id = '02'")
-        db.execute("PRAGMA user_version = 8")
-    store = SqliteStore(path)
-    for chosen in (
-        IncidentFilter(node="gpu-042"),
-        IncidentFilter(where="data.py:88"),
-        IncidentFilter(cause=Cause.GPU_FAULT),
-        IncidentFilter(domain=Domain.GPU),
-        IncidentFilter(user="alice"),
-    ):
-        assert store.incidents(chosen).result() == [known]
-    assert len(store.incidents().result()) == 2
-    store.close()
 
 
 def test_a_value_that_a_release_did_not_know_breaks_nothing(tmp_path):

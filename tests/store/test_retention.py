@@ -214,7 +214,7 @@ def test_jobs_are_bounded_with_their_pauses(keep, path):
         past = PastAttempt(number=1)
         store.save_rows([AttemptRow(job, past, seen_at), PauseRow(job, pause)]).result()
     prune_all(store)
-    assert ids(path, "generations", "job") == ["j36", "j37", "j38"]
+    assert ids(path, "attempts", "job") == ["j36", "j37", "j38"]
     assert ids(path, "pauses", "job") == ["j36", "j37", "j38"]
 
 
@@ -226,7 +226,7 @@ def test_many_jobs_of_one_owner_push_out_no_pauses_of_another_one(keep, path):
         past = PastAttempt(number=1, owner=owner)
         store.save_rows([AttemptRow(job, past, NOW - 100 + number), PauseRow(job, pause)])
     prune_all(store)
-    assert ids(path, "generations", "job") == ["j00", "j01", "j97", "j98", "j99"]
+    assert ids(path, "attempts", "job") == ["j00", "j01", "j97", "j98", "j99"]
     assert ids(path, "pauses", "job") == ["j00", "j01", "j97", "j98", "j99"]
 
 

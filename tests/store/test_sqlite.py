@@ -6,10 +6,12 @@ import re
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
+from watchtower.incidents.incident import JobFacts
 from watchtower.jobs.attempt import PastAttempt
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
@@ -58,7 +60,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, but this release needs 10"):
+    with pytest.raises(StoreError, match="schema version 99, but this release needs 1"):
         SqliteStore(path)
 
 
@@ -108,7 +110,7 @@ def test_an_update_of_an_incident_does_not_write_its_evidence_again(store, path)
 
 def test_processes_that_cannot_be_read_are_nobody(store):
     store.save_rows([AttemptRow("llama", PastAttempt(number=3), 5.0)]).result()
-    change(store, "UPDATE generations SET processes = '[7]'")
+    change(store, "UPDATE attempts SET processes = '[7]'")
     assert store.recall().attempts == {"llama": PastAttempt(number=3)}
 
 
@@ -197,9 +199,19 @@ def test_a_folder_in_place_of_the_file_is_no_want_of_room(tmp_path):
 
 
 def test_a_file_whose_tables_somebody_changed_is_to_be_moved_away(path):
-    SqliteStore(path).close()
+    path.parent.mkdir()
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 1")  # as if the newer columns were not there yet
+    db.execute("CREATE TABLE incidents (id TEXT)")
     db.close()
-    with pytest.raises(StoreError, match=r"duplicate column name.*move it away"):
+    with pytest.raises(StoreError, match=r"no such column.*move it away"):
         SqliteStore(path)
+
+
+def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
+    path = tmp_path / "watchtower.db"
+    store = SqliteStore(path)
+    known = JobFacts(ranks=8, user="alice", checkpoint_step=1200)
+    store.save_incident(an_incident(facts=known)).result()
+    store.save_incident(an_incident(facts=replace(known, dumps_in=8))).result()
+    assert store.incident(an_incident().id).result().facts == replace(known, dumps_in=8)
+    store.close()

@@ -157,7 +157,7 @@ def test_the_victim_of_a_flood_has_its_dumps_its_incident_and_its_attempt_stored
         await sim.close()
         assert time.process_time() - began < 2
         with closing(sqlite3.connect(tmp_path / "watchtower.db")) as db:
-            rows = dict(db.execute("SELECT job, number FROM generations"))
+            rows = dict(db.execute("SELECT job, number FROM attempts"))
         assert rows[JOB] == 1
         assert len(rows) == 201  # ... and of the others each one row
 

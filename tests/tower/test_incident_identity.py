@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.jobs.scenes import JOB
-from tests.store.builders import an_incident
-from tests.store.test_migrations import drop_version_9
 from tests.tower.simulator import Simulation, hang
 from watchtower.incidents.incident import Identity, IncidentKind
 from watchtower.jobs.verdicts import identify
-from watchtower.store.migrations import SCHEMA_VERSION
-from watchtower.store.sqlite import SqliteStore
 from watchtower.wire.report import EndingKind, JobLabels
 from watchtower.wire.verdict import Cause, Domain, Status, Verdict
 
@@ -85,30 +77,3 @@ def test_the_kind_is_of_the_first_verdict(status: Status, cause: Cause, kind: In
     verdict = Verdict(job=JOB, generation=1, status=status, cause=cause, summary="")
     found = identify(status, verdict, "alice")
     assert found == Identity(kind=kind, domain=Domain.UNKNOWN, user="alice")
-
-
-def test_an_incident_of_schema_version_5_gets_the_usual_identity(tmp_path: Path):
-    path = tmp_path / "watchtower.db"
-    store = SqliteStore(path)
-    known = Identity(kind=IncidentKind.ENDED, domain=Domain.GPU, user="alice")
-    store.save_incident(an_incident(identity=known)).result()
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE incidents DROP COLUMN identity")
-        db.execute("ALTER TABLE incidents DROP COLUMN only_node")
-        db.execute("ALTER TABLE incidents DROP COLUMN shadow")
-        drop_version_9(db)
-        for table in ("incidents", "dumps"):
-            db.execute(f"DROP INDEX {table}_by_sharer")
-            db.execute(f"ALTER TABLE {table} DROP COLUMN sharer")
-        db.execute("DROP TABLE silences")
-        db.execute("DROP TABLE alerts")
-        db.execute("PRAGMA user_version = 5")
-    store = SqliteStore(path)
-    (incident,) = store.recall().incidents
-    assert incident == an_incident(identity=Identity())
-    store.save_incident(replace(incident, identity=known)).result()
-    assert store.recall().incidents == (incident,), "a later write changed the identity"
-    store.close()
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)

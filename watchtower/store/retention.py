@@ -1,8 +1,7 @@
 """Limits of the stored data. Data over a limit is deleted in small batches.
 
 Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
-owner do not push out those of another one. Rows of an earlier release have no owner and counts
-as one owner's.
+owner do not push out those of another one.
 
 The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
 cases are never deleted. Dumps are deleted by age and amount only: dumps of an open incident are
@@ -183,20 +182,20 @@ def _old_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
 
 
 def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    oldest = "SELECT job FROM generations WHERE seen_at < ? ORDER BY seen_at LIMIT ?"
+    oldest = "SELECT job FROM attempts WHERE seen_at < ? ORDER BY seen_at LIMIT ?"
     return _remove_jobs(db, oldest, (wall - keep.job_days * DAY_S, BITE))
 
 
 def _too_many_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
-    excess, owner = _find_excess(db, "generations", "COUNT(*)", keep.jobs, sharer="owner")
-    oldest = "SELECT job FROM generations WHERE owner = ? ORDER BY seen_at LIMIT ?"
+    excess, owner = _find_excess(db, "attempts", "COUNT(*)", keep.jobs, sharer="owner")
+    oldest = "SELECT job FROM attempts WHERE owner = ? ORDER BY seen_at LIMIT ?"
     return _remove_jobs(db, oldest, (owner, min(math.ceil(excess), BITE)))
 
 
 def _remove_jobs(db: sqlite3.Connection, query: str, values: tuple[object, ...]) -> bool:
     jobs = [job for (job,) in db.execute(query, values).fetchall()]
     db.executemany("DELETE FROM pauses WHERE job = ?", [(job,) for job in jobs])
-    return _remove(db, "generations", "job", jobs)
+    return _remove(db, "attempts", "job", jobs)
 
 
 def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:

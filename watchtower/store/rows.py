@@ -61,7 +61,7 @@ ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
 """
 
 SAVE_ATTEMPT = """
-INSERT INTO generations (job, number, typical_step_s, processes, seen_at, owner)
+INSERT INTO attempts (job, number, typical_step_s, processes, seen_at, owner)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.seen_at,
     typical_step_s = excluded.typical_step_s, processes = excluded.processes, owner = excluded.owner
@@ -320,7 +320,7 @@ def recall_state(db: sqlite3.Connection) -> StartupState:
                 owner=owner,
             )
             for job, number, typical_step_s, processes, owner in db.execute(
-                f"SELECT {columns} FROM generations"
+                f"SELECT {columns} FROM attempts"
             )
         },
         incidents=tuple(read_incident(row) for row in db.execute(LEFT_OPEN)),

@@ -1,4 +1,4 @@
--- Version 9. Portable SQL: no SQLite type tricks, so that a second database can take it.
+-- Portable SQL: no SQLite type tricks, so that a second database can take it.
 -- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -99,7 +99,7 @@ CREATE TABLE IF NOT EXISTS pauses (
     length_s DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (job, phase, frame_class)
 );
-CREATE TABLE IF NOT EXISTS generations (
+CREATE TABLE IF NOT EXISTS attempts (
     job TEXT PRIMARY KEY,
     number INTEGER NOT NULL,
     typical_step_s DOUBLE PRECISION NOT NULL,
@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS generations (
     seen_at DOUBLE PRECISION NOT NULL DEFAULT 0,
     owner TEXT NOT NULL DEFAULT ''
 );
-CREATE INDEX IF NOT EXISTS generations_by_owner ON generations (owner, seen_at);
+CREATE INDEX IF NOT EXISTS attempts_by_owner ON attempts (owner, seen_at);
 CREATE TABLE IF NOT EXISTS silences (
     id TEXT NOT NULL,
     kind TEXT NOT NULL,

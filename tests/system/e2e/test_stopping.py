@@ -105,7 +105,7 @@ def test_a_store_that_hangs_does_not_hold_it_and_nothing_is_acknowledged(tower: 
 def test_what_was_not_written_yet_is_written_before_the_end(tower: Running):
     tower.stop()
     with contextlib.closing(sqlite3.connect(tower.folder / "watchtower.db")) as db:
-        assert db.execute("SELECT job FROM generations").fetchall() == [("llama-70b",)]
+        assert db.execute("SELECT job FROM attempts").fetchall() == [("llama-70b",)]
 
 
 def test_work_that_never_ends_does_not_hold_the_exit():
