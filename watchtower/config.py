@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -25,12 +24,10 @@ from watchtower.access.tls import is_loopback
 from watchtower.access.tokens import VARIABLES, Scope
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import AlertSettings
-from watchtower.policy import RENAMED, Policy
+from watchtower.policy import Policy
 from watchtower.service.settings import ConfigError, convert, read_tables
 from watchtower.store.retention import Retention
 from watchtower.ui.settings import PageSettings
-
-log = logging.getLogger("watchtower.config")
 
 MAX_URL = 256
 """Characters of `public_url`: it is in a label of every open incident."""
@@ -152,21 +149,7 @@ def load_config(
 
 def make_policy(table: dict[str, Any]) -> Policy:
     """Make the policy of a `[detection]` table. Raises ConfigError."""
-    return convert("detection", _with_new_names("detection", table, RENAMED), Policy)
-
-
-def _with_new_names(name: str, table: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Return a table with the new names of its settings. Raises ConfigError if it has both."""
-    table = dict(table)
-    for old, new in renamed.items():
-        if old in table and new in table:
-            raise ConfigError(f"`{old}` in [{name}] is the old name of `{new}`: remove `{old}`")
-        if old in table:
-            log.warning(
-                "`%s` in [%s] is now called `%s`: rename it before the next release", old, name, new
-            )
-            table[new] = table.pop(old)
-    return table
+    return convert("detection", table, Policy)
 
 
 def make_retention(table: dict[str, Any]) -> Retention:

@@ -6,12 +6,6 @@ from dataclasses import dataclass
 
 from watchtower.service.settings import check_ranges, setting
 
-RENAMED = {
-    "unbeaten_look_s": "no_heartbeat_sample_s",
-    "unbeaten_looks": "no_heartbeat_samples",
-}
-"""New names of settings by their old names. The next release rejects the old names."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:

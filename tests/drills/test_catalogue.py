@@ -188,11 +188,6 @@ def test_a_job_without_heartbeats_has_the_answer_of_the_one_with_them(drill):
     assert drill.backends == with_heartbeats.backends
 
 
-def test_a_drill_may_have_its_old_name_for_one_release(caplog):
-    assert find_drill("sigstop_unbeaten") is find_drill("sigstop_no_heartbeat")
-    assert "sigstop_unbeaten is now called sigstop_no_heartbeat" in caplog.text
-
-
 def test_who_is_to_blame_where_it_is_not_one_rank():
     assert find_drill("symmetric").blames(3) == ()
     assert find_drill("collective_cycle").blames(3) == (2, 3)

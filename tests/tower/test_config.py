@@ -120,20 +120,6 @@ def test_the_cookie_is_secure_where_people_use_tls(config, url, is_secure):
     assert config(f'[tower]\npublic_url = "{url}"\n').is_secure is is_secure
 
 
-def test_a_setting_may_have_its_old_name_for_one_release(config, caplog):
-    read = config("[detection]\nunbeaten_look_s = 7\nunbeaten_looks = 4\n")
-    assert (read.policy.no_heartbeat_sample_s, read.policy.no_heartbeat_samples) == (7, 4)
-    assert "`unbeaten_look_s` in [detection] is now called `no_heartbeat_sample_s`" in caplog.text
-    assert len(caplog.records) == 2
-
-
-def test_a_setting_has_one_name_at_a_time(config):
-    with pytest.raises(
-        ConfigError, match=r"`unbeaten_looks` in .* old name of `no_heartbeat_sampl"
-    ):
-        config("[detection]\nunbeaten_looks = 4\nno_heartbeat_samples = 4\n")
-
-
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="cannot read the configuration"):
         load_config(tmp_path / "none.toml", {})

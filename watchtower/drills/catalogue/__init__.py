@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from watchtower.drills.catalogue import (
     absences,
     aftermath,
@@ -27,8 +25,6 @@ from watchtower.drills.catalogue import (
 from watchtower.drills.drill import Drill
 from watchtower.drills.errors import DrillError
 from watchtower.service.command_line import suggest
-
-log = logging.getLogger("watchtower.drills")
 
 DRILLS: tuple[Drill, ...] = (
     stalls.DATALOADER_SLEEP,
@@ -105,17 +101,8 @@ DRILLS: tuple[Drill, ...] = (
 )
 
 
-OLD_SUFFIX, NEW_SUFFIX = "_unbeaten", "_no_heartbeat"
-"""Old and new names of drills without heartbeats. The next release refuses the old ones."""
-
-
 def find_drill(name: str) -> Drill:
     """Return the drill with this name. Raises DrillError."""
-    if name.endswith(OLD_SUFFIX):
-        old, name = name, name.removesuffix(OLD_SUFFIX) + NEW_SUFFIX
-        log.warning(
-            "the drill %s is now called %s: use that name from the next release on", old, name
-        )
     for drill in DRILLS:
         if drill.name == name:
             return drill
