@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import astuple, fields
 
 import msgspec
 
@@ -38,47 +39,37 @@ from watchtower.wire.verdict import Cause
 _BATCHES = msgspec.json.Decoder(DumpBatch)
 _PROCESSES = msgspec.json.Decoder(frozenset[ProcessKey])
 
-PAUSES = "SELECT job, phase, frame_class, length_s FROM pauses"
-
 DUMPS = """
 SELECT batch, taken_at FROM dumps
 WHERE job = ? AND taken_at >= ? AND (taken_at < ? OR (taken_at = ? AND id < ?))
 ORDER BY taken_at DESC, id DESC LIMIT ?
 """
 
-SILENCES = "SELECT id, kind, name, since, until, reason, silenced_by FROM silences"
 
-SAVE_SILENCE = """
-INSERT INTO silences (id, kind, name, since, until, reason, silenced_by)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (kind, name) DO UPDATE SET id = excluded.id, since = excluded.since,
-    until = excluded.until, reason = excluded.reason, silenced_by = excluded.silenced_by
-"""
+def save_sql(table: str, key: str, columns: str) -> str:
+    """Return the SQL that inserts a row, or updates the row with the same key."""
+    names = columns.split(", ")
+    values = ", ".join("?" for _ in names)
+    changed = (name for name in names if name not in key.split(", "))
+    updates = ", ".join(f"{name} = excluded.{name}" for name in changed)
+    insert = f"INSERT INTO {table} ({columns}) VALUES ({values})"
+    return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {updates}"
 
-SAVE_PAUSE = """
-INSERT INTO pauses (job, phase, frame_class, length_s) VALUES (?, ?, ?, ?)
-ON CONFLICT (job, phase, frame_class) DO UPDATE SET length_s = excluded.length_s
-"""
 
-SAVE_ATTEMPT = """
-INSERT INTO attempts (job, number, typical_step_s, processes, seen_at, owner)
-VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (job) DO UPDATE SET number = excluded.number, seen_at = excluded.seen_at,
-    typical_step_s = excluded.typical_step_s, processes = excluded.processes, owner = excluded.owner
-"""
-
-ALERTS = (
-    "SELECT destination, incident, alert, version, delivered, receipt, updated_at FROM alerts"
-    " ORDER BY updated_at"
+SILENCE = "id, kind, name, since, until, reason, silenced_by"
+PAUSE = "job, phase, frame_class, length_s"
+ATTEMPT = "job, number, typical_step_s, processes, owner"
+ALERT = ", ".join(each.name for each in fields(AlertRow))
+FEEDBACK = (
+    "incident, job, answered_at, is_right, true_rank, true_cause, answered_by, note,"
+    " verdict_cause, verdict_confidence"
 )
 
-SAVE_ALERT = """
-INSERT INTO alerts (destination, incident, alert, version, delivered, receipt, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (destination, incident) DO UPDATE SET alert = excluded.alert,
-    version = excluded.version, delivered = excluded.delivered, receipt = excluded.receipt,
-    updated_at = excluded.updated_at
-"""
+SAVE_SILENCE = save_sql("silences", "kind, name", SILENCE)
+SAVE_PAUSE = save_sql("pauses", "job, phase, frame_class", PAUSE)
+SAVE_ATTEMPT = save_sql("attempts", "job", f"{ATTEMPT}, seen_at")
+SAVE_ALERT = save_sql("alerts", "destination, incident", ALERT)
+SAVE_FEEDBACK = save_sql("feedback", "incident", FEEDBACK)
 
 REMOVE_ALERT = "DELETE FROM alerts WHERE destination = ? AND incident = ?"
 
@@ -91,7 +82,7 @@ def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
 
 
 def read_silence(row: tuple[str, str, str, float, float, str, str]) -> Silence:
-    """Return the silence of a row: the columns of `SILENCES`."""
+    """Return the silence of a row with the columns of `SILENCE`."""
     ident, kind, name, since, until, reason, by = row
     return Silence(
         id=ident,
@@ -106,18 +97,7 @@ def read_silence(row: tuple[str, str, str, float, float, str, str]) -> Silence:
 
 def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
     """Insert or update what a destination must show about an incident."""
-    db.execute(
-        SAVE_ALERT,
-        (
-            row.destination,
-            row.incident,
-            row.alert,
-            row.version,
-            row.delivered,
-            row.receipt,
-            row.updated_at,
-        ),
-    )
+    db.execute(SAVE_ALERT, astuple(row))
     if row.delivered:
         note_delivery(db, row.incident, row.destination, row.updated_at)
 
@@ -129,20 +109,6 @@ def remove_alert(
     db.execute(REMOVE_ALERT, (destination, incident))
     if delivered_at is not None:
         note_delivery(db, incident, destination, delivered_at)
-
-
-def read_alert(row: tuple[str, str, str, int, int, str, float]) -> AlertRow:
-    """Return the alert of a row: the columns of `ALERTS`."""
-    destination, incident, alert, version, delivered, receipt, updated_at = row
-    return AlertRow(
-        destination=destination,
-        incident=incident,
-        alert=alert,
-        version=version,
-        delivered=delivered,
-        receipt=receipt,
-        updated_at=updated_at,
-    )
 
 
 def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> Insert:
@@ -162,7 +128,7 @@ def save_learned(db: sqlite3.Connection, learned: Iterable[AttemptRow | PauseRow
             db.execute(SAVE_PAUSE, (row.job, pause.phase, pause.frame_class, pause.length_s))
         else:
             past, processes = row.past, encode(sorted(row.past.processes))
-            values = (row.job, past.number, past.typical_step_s, processes, row.seen_at, past.owner)
+            values = (row.job, past.number, past.typical_step_s, processes, past.owner, row.seen_at)
             db.execute(SAVE_ATTEMPT, values)
 
 
@@ -196,22 +162,6 @@ def read_deliveries(db: sqlite3.Connection, incident: str) -> tuple[Delivery, ..
     return tuple(Delivery(destination=destination, at=at) for destination, at in rows)
 
 
-_FEEDBACK = (
-    "incident, job, answered_at, is_right, true_rank, true_cause, answered_by, note,"
-    " verdict_cause, verdict_confidence"
-)
-
-FEEDBACK = f"SELECT {_FEEDBACK} FROM feedback ORDER BY answered_at DESC LIMIT ?"
-
-SAVE_FEEDBACK = f"""
-INSERT INTO feedback ({_FEEDBACK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (incident) DO UPDATE SET job = excluded.job, answered_at = excluded.answered_at,
-    is_right = excluded.is_right, true_rank = excluded.true_rank,
-    true_cause = excluded.true_cause, answered_by = excluded.answered_by, note = excluded.note,
-    verdict_cause = excluded.verdict_cause, verdict_confidence = excluded.verdict_confidence
-"""
-
-
 def save_feedback(db: sqlite3.Connection, given: Feedback) -> None:
     """Insert an answer, in place of an earlier one about the same incident."""
     row = (
@@ -231,7 +181,8 @@ def save_feedback(db: sqlite3.Connection, given: Feedback) -> None:
 
 def read_feedback(db: sqlite3.Connection) -> tuple[Feedback, ...]:
     """Return the newest answers, oldest first."""
-    return tuple(reversed([_read_feedback(row) for row in db.execute(FEEDBACK, (MAX_RECALLED,))]))
+    newest = f"SELECT {FEEDBACK} FROM feedback ORDER BY answered_at DESC LIMIT {MAX_RECALLED}"
+    return tuple(reversed([_read_feedback(row) for row in db.execute(newest)]))
 
 
 def _read_feedback(
@@ -306,10 +257,10 @@ AS newest ON newest.id = suspects.incident ORDER BY newest.opened_at, id
 def recall_state(db: sqlite3.Connection) -> StartupState:
     """Return the stored state that a starting tower needs. Raises sqlite3.Error."""
     pauses: dict[str, tuple[Pause, ...]] = {}
-    for job, phase, frame_class, length_s in db.execute(PAUSES):
+    for job, phase, frame_class, length_s in db.execute(f"SELECT {PAUSE} FROM pauses"):
         pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)
         pauses[job] = (*pauses.get(job, ()), pause)
-    columns = "job, number, typical_step_s, processes, owner"
+    alerts = db.execute(f"SELECT {ALERT} FROM alerts ORDER BY updated_at")
     return StartupState(
         pauses=pauses,
         attempts={
@@ -320,12 +271,12 @@ def recall_state(db: sqlite3.Connection) -> StartupState:
                 owner=owner,
             )
             for job, number, typical_step_s, processes, owner in db.execute(
-                f"SELECT {columns} FROM attempts"
+                f"SELECT {ATTEMPT} FROM attempts"
             )
         },
         incidents=tuple(read_incident(row) for row in db.execute(LEFT_OPEN)),
-        silences=tuple(map(read_silence, db.execute(SILENCES))),
-        alerts=tuple(read_alert(row) for row in db.execute(ALERTS)),
+        silences=tuple(map(read_silence, db.execute(f"SELECT {SILENCE} FROM silences"))),
+        alerts=tuple(AlertRow(**dict(zip(ALERT.split(", "), row, strict=True))) for row in alerts),
         blames=read_blames(db.execute(BLAMES)),
         named=_read_named(db.execute(NAMED)),
         feedback=read_feedback(db),
