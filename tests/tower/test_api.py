@@ -99,7 +99,7 @@ def gate(tower, monkeypatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(store_writer, "STORE_WAIT_S", 0.3)
     monkeypatch.setattr(tower.store_writer._dump_writes, "_patience_s", 0.3)
     gate = threading.Event()
-    tower.store_writer._store._thread.submit(gate.wait)
+    tower.store_writer.store._thread.submit(gate.wait)
     yield gate
     gate.set()
 
@@ -116,7 +116,7 @@ def test_while_the_disk_hangs_dumps_are_refused_and_reports_are_taken(
             assert_problem(text, 503, "the dumps could not be stored")
         assert client.post("/ingest/v1/report", content=recorded("report.json")).status_code == 200
         assert (
-            len(tower.store_writer._store._thread._work) < 9
+            len(tower.store_writer.store._thread._work) < 9
         )  # it keeps no more of them than it waits for
         assert client.get("/readyz").json()["store"].startswith("fails since")
         gate.set()
@@ -152,7 +152,7 @@ def test_arguments_of_children_that_an_older_agent_sends_are_not_stored(client, 
     message = json.loads(recorded("dumps.json"))
     message["ranks"][0]["children"][0]["command"] = "python load.py --api-key=sesame"
     assert client.post("/ingest/v1/dumps", json=message).status_code == 200
-    (row,) = tower.store_writer._store.dumps(message["job"], since=0.0).result()
+    (row,) = tower.store_writer.store.dumps(message["job"], since=0.0).result()
     assert b"sesame" not in row.sent.body
     assert row.sent.batch.ranks[0].children[0].command == "python"
 

@@ -82,8 +82,8 @@ def test_an_answer_survives_a_restart_is_exported_and_goes_with_its_incident(
     client.post(PATH, json={"right": False, "note": "<b>"})
     bundle = client.get("/api/v1/incidents/01A/export").json()
     assert bundle["feedback"]["note"] == "<b>"
-    path = tower.store_writer._store._path
-    tower.store_writer._store.close()
+    path = tower.store_writer.store._path
+    tower.store_writer.store.close()
     store = SqliteStore(path, Retention(incident_days=1))
     again = Tower(Policy(), store, store.recall(), Clock(), in_thread)
     assert again.feedback.find("01A") == tower.feedback.find("01A")

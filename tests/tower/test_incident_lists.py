@@ -22,7 +22,7 @@ LIST = "/api/v1/incidents"
 
 def save(tower: Tower, *incidents: Incident) -> None:
     for each in incidents:
-        tower.store_writer._store.save_incident(each).result(20)
+        tower.store_writer.store.save_incident(each).result(20)
 
 
 def a_history(count: int, **changes: object) -> list[Incident]:

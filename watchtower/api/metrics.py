@@ -216,7 +216,7 @@ class TowerCollector(Collector):
             table.AGENTS: len(nodes),
             table.AGENTS_SILENT: len(silent),
             table.STORE_FAILING: float(tower.store_writer.failing_since is not None),
-            table.STORE_SET_ASIDE: float(tower.store_writer.set_aside is not None),
+            table.STORE_SET_ASIDE: float(tower.store_writer.store.set_aside is not None),
             table.STORE_QUEUE_WRITES: queued,
             table.STORE_QUEUE_OLDEST: oldest_s,
             table.STORED_BYTES: tower.fleet.account.total,

@@ -61,7 +61,7 @@ class Acks:
         check_texts(by=(by, MAX_NAME), note=(note, MAX_TEXT))
         writer = self._store_writer
         ack = Ack(at=self._clock.wall(), by=by.strip(), note=note.strip())
-        is_there = await writer.save_ack(incident, ack)
+        is_there = await writer.wait(writer.store.save_ack(incident, ack), "the ack")
         known = [one for one in writer.unsaved(None) if one.id == incident]
         if known and not is_there:
             raise StoreFailedError(
@@ -151,7 +151,8 @@ class Silences:
             reason=reason.strip(),
             by=by.strip(),
         )
-        await self._store_writer.save_silence(silence)
+        writer = self._store_writer
+        await writer.wait(writer.store.save_silence(silence), "the silence")
         self._known[kind, name] = silence
         self.changes += 1
         return silence
@@ -162,7 +163,8 @@ class Silences:
         found = next((silence for silence in self.all() if silence.id == ident), None)
         if found is None:
             return None
-        await self._store_writer.remove_silence(ident)
+        writer = self._store_writer
+        await writer.wait(writer.store.remove_silence(ident), "the end of the silence")
         self._known.pop((found.kind, found.name), None)
         self.changes += 1
         return found
@@ -241,7 +243,7 @@ class Feedbacks:
             verdict_cause=verdict.cause or Cause.UNKNOWN,
             confidence=verdict.confidence,
         )
-        await self._writer.save_feedback(given)
+        await self._writer.wait(self._writer.store.save_feedback(given), "the answer")
         self.changes += 1
         self._given.pop(incident.id, None)  # the order of the answers is that of their times
         self._given[incident.id] = given

@@ -109,7 +109,7 @@ async def _read_dumps(tower: Tower, incident: Incident) -> tuple[list[StoredDump
     since = incident.opened_at - incident.verdict.stalled_for_s - MARGIN_S
     until = incident.closed_at or tower.clock.wall()
     while len(dumps) <= MAX_BATCHES and size < MAX_BYTES:
-        found = await store_writer.dumps(incident.job, since, until, last)
+        found = await store_writer.read(store_writer.store.dumps(incident.job, since, until, last))
         if not found:
             break
         dumps += [StoredDumps(batch=d.sent.batch, taken_at=d.taken_at) for d in found]

@@ -96,7 +96,7 @@ def describe_state(tower: Tower) -> str:
 
 def _describe_store(store_writer: StoreWriter) -> str:
     if store_writer.failing_since is None:
-        aside = store_writer.set_aside
+        aside = store_writer.store.set_aside
         return (
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )

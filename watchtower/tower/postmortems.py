@@ -28,7 +28,8 @@ async def make_postmortem(tower: Tower, incident_id: str, link: str) -> Document
     if incident is None:
         return None
     summary = await read_summary(tower, incident_id)
-    sent = await tower.store_writer.deliveries(incident_id)
+    writer = tower.store_writer
+    sent = await writer.read(writer.store.deliveries(incident_id))
     verdict, now = verdict_of(tower.moment(), incident), tower.clock.wall()
 
     def write() -> Document:

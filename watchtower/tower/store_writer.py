@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Raw
 
 from watchtower.fleet.fleet import Fleet
-from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
-from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.incidents.incident import Incident
 from watchtower.jobs.attempt import Attempt, PastAttempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.pace import Pause
@@ -119,7 +117,8 @@ class StoreWriter:
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+        self.store = store
+        """For calls whose futures are given to `read` or `wait` at once."""
         self.failing_since: float | None = None
         """UNIX seconds; None while the store works."""
         self.failure = ""
@@ -134,18 +133,13 @@ class StoreWriter:
         if store.failure is not None:
             self._note(store.failure)
 
-    @property
-    def set_aside(self) -> Path | None:
-        """New path of the last run's data if they were damaged, else None."""
-        return self._store.set_aside
-
     def begin_dumps(self, job: str, sent: SentBatch, sharer: str) -> Future[None]:
         """Start to store a batch of a job and return the future for `wait`.
 
         Raises StoreFailedError while an earlier batch hangs.
         """
         self._dump_writes.take_done()
-        save = partial(self._store.save_dumps, job, sent, self._clock.wall(), sharer)
+        save = partial(self.store.save_dumps, job, sent, self._clock.wall(), sharer)
         future = self._dump_writes.begin(sent.batch.id, save)
         if future is None:
             raise StoreFailedError("the dumps could not be stored: the store hangs")
@@ -165,7 +159,7 @@ class StoreWriter:
             body=body,
         )
         self._dump_writes.take_done()
-        future = self._dump_writes.begin(batch.id, partial(self._store.save_series, row))
+        future = self._dump_writes.begin(batch.id, partial(self.store.save_series, row))
         if future is None:
             raise StoreFailedError("the series could not be stored: the store hangs")
         return future
@@ -186,63 +180,14 @@ class StoreWriter:
         self._note(None)
         return result
 
-    async def _read(self, future: Future[_T]) -> _T:
-        """Wait for a read and return its result. Raises StoreFailedError."""
+    async def read(self, future: Future[_T]) -> _T:
+        """Wait for a read of the store and return its result. Raises StoreFailedError."""
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), READ_S)
         except Exception as error:
             is_late = isinstance(error, asyncio.TimeoutError)
             why = f"no answer within {READ_S:g} s" if is_late else error
             raise StoreFailedError(f"the store could not be read: {why}") from error
-
-    async def incident(self, incident_id: str, *, with_case: bool) -> Incident | None:
-        """Read one incident as stored; None if the id is unknown. Raises StoreFailedError."""
-        return await self._read(self._store.incident(incident_id, with_case=with_case))
-
-    async def incidents(self, chosen: IncidentFilter, limit: int) -> list[Incident]:
-        """Read incidents as stored, newest first, without cases. Raises StoreFailedError."""
-        return await self._read(self._store.incidents(chosen, limit))
-
-    async def incident_ids(self, prefix: str, limit: int) -> list[tuple[str, str]]:
-        """Read id and job of incidents whose id begins so. Raises StoreFailedError."""
-        return await self._read(self._store.incident_ids(prefix, limit))
-
-    async def summary(self, incident_id: str) -> bytes | None:
-        """Read the summary of an incident's case; None without one. Raises StoreFailedError."""
-        return await self._read(self._store.summary(incident_id))
-
-    async def series(self, incident_id: str) -> list[SeriesRow]:
-        """Read the series of an incident. Raises StoreFailedError."""
-        return await self._read(self._store.series(incident_id))
-
-    async def deliveries(self, incident_id: str) -> tuple[Delivery, ...]:
-        """Read the first message to each destination about an incident. Raises
-        StoreFailedError."""
-        return await self._read(self._store.deliveries(incident_id))
-
-    async def dumps(
-        self, job: str, since: float, until: float, after: DumpRow | None
-    ) -> list[DumpRow]:
-        """Read a page of the dumps of a job, newest first; `after` is the last one of the page
-        before. Raises StoreFailedError."""
-        return await self._read(self._store.dumps(job, since, until, after))
-
-    async def save_ack(self, incident_id: str, ack: Ack) -> bool:
-        """Store an acknowledgement. Return False if the incident is not stored. Raises
-        StoreFailedError."""
-        return await self.wait(self._store.save_ack(incident_id, ack), "the ack")
-
-    async def save_feedback(self, given: Feedback) -> None:
-        """Store an answer about a verdict. Raises StoreFailedError."""
-        await self.wait(self._store.save_feedback(given), "the answer")
-
-    async def save_silence(self, silence: Silence) -> None:
-        """Store a silence. Raises StoreFailedError."""
-        await self.wait(self._store.save_silence(silence), "the silence")
-
-    async def remove_silence(self, ident: str) -> None:
-        """Remove a silence. Raises StoreFailedError."""
-        await self.wait(self._store.remove_silence(ident), "the end of the silence")
 
     def queue(self) -> tuple[int, float]:
         """Return the number of unfinished writes and waiting rows, and the age of the oldest write
@@ -279,7 +224,7 @@ class StoreWriter:
     def fade_pauses(self, share: float) -> None:
         """Shorten all stored pauses, also those of jobs that are not live."""
         self._save_all_rows()  # else pauses that are not stored yet would keep their length
-        self._begin_write(lambda: self._store.fade_pauses(share))
+        self._begin_write(lambda: self.store.fade_pauses(share))
 
     def remember(self, keeper: Keeper) -> None:
         """Store owner, processes and typical step of a job with the next tick, if they have changed
@@ -318,7 +263,7 @@ class StoreWriter:
         last, number = None, 0
         while number < MAX_RECALLED:
             found = await asyncio.wait_for(
-                asyncio.wrap_future(self._store.dumps(job, since, after=last)), RECALL_S
+                asyncio.wrap_future(self.store.dumps(job, since, after=last)), RECALL_S
             )
             for stored in found:
                 yield stored
@@ -336,26 +281,26 @@ class StoreWriter:
             self._note(TimeoutError(f"it has not answered for {hanging_s:.0f} s"))
         if self.failing_since is not None and now - self._tried_at >= AGAIN_S:
             self._tried_at = now
-            self._begin_write(self._store.probe)
+            self._begin_write(self.store.probe)
             self._retry()
         elif self.failing_since is None and now - self._checked_at >= CHECK_FILE_S:
             self._checked_at = now
-            self._begin_write(self._store.check_file)
+            self._begin_write(self.store.check_file)
         self._save_rows()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now
-            self._begin_write(lambda: self._store.prune(self._clock.wall()))
+            self._begin_write(lambda: self.store.prune(self._clock.wall()))
 
     def _save_rows(self) -> None:
         """Start one transaction of the waiting rows, unless one is unfinished."""
         if self._rows and self._rows_saving.done() and not self._others.hanging_s():
             rows = self._rows.take()
-            begun = self._others.begin(object(), lambda: self._store.save_rows(rows))
+            begun = self._others.begin(object(), lambda: self.store.save_rows(rows))
             self._rows_saving = begun or self._rows_saving
 
     def _save_all_rows(self) -> None:
         while self._rows:
-            self._begin_write(partial(self._store.save_rows, self._rows.take()))
+            self._begin_write(partial(self.store.save_rows, self._rows.take()))
 
     def _begin_write(self, save: Callable[[], Future[None]]) -> bool:
         """Start a write without waiting for it. Return False if the store hangs."""
@@ -394,7 +339,7 @@ class StoreWriter:
         """Queue a write. It follows an earlier write of this incident, also if that one failed."""
         incident = self._unsaved.find(ident)
         assert incident is not None, "only unsaved incidents are written"
-        future = self._store.save_incident(incident)
+        future = self.store.save_incident(incident)
         self._saving[ident] = _Saving(incident=incident, future=future)
 
     def _settle(self, ident: str) -> None:

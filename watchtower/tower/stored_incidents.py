@@ -87,9 +87,9 @@ async def read_incident(
     unsaved = _find_unsaved(tower, incident_id)
     if unsaved is not None and (unsaved.evidence is not None or not with_case):
         return unsaved
-    store_writer = tower.store_writer
+    writer = tower.store_writer
     try:
-        stored = await store_writer.incident(incident_id, with_case=with_case)
+        stored = await writer.read(writer.store.incident(incident_id, with_case=with_case))
     except StoreFailedError:
         if unsaved is None:
             raise
@@ -104,10 +104,11 @@ async def read_incidents(tower: Tower, chosen: IncidentFilter, limit: int) -> li
 
     If the store cannot be read, return only the latter. Raises StoreFailedError if there are none.
     """
-    unsaved = tower.store_writer.unsaved(None)
+    writer = tower.store_writer
+    unsaved = writer.unsaved(None)
     try:
         # A stored incident may not meet the conditions any more: its new state is not stored yet.
-        stored = await tower.store_writer.incidents(chosen, limit + len(unsaved))
+        stored = await writer.read(writer.store.incidents(chosen, limit + len(unsaved)))
     except StoreFailedError:
         if not any(accepts(chosen, one) for one in unsaved):
             raise
@@ -122,8 +123,8 @@ async def read_summary(tower: Tower, incident_id: str) -> CaseSummary | None:
     unsaved = _find_unsaved(tower, incident_id)
     body = unsaved.summary if unsaved is not None else None
     if body is None:
-        store_writer = tower.store_writer
-        body = await store_writer.summary(incident_id)
+        writer = tower.store_writer
+        body = await writer.read(writer.store.summary(incident_id))
     return read_summary_text(body) if body is not None else None
 
 
@@ -172,11 +173,10 @@ async def find_incident_id(tower: Tower, text: str) -> str | None:
 async def _find(tower: Tower, prefix: str) -> dict[str, str]:
     """Return the jobs of incidents whose id begins with `prefix`, by id, at most
     `MAX_CANDIDATES` + 1."""
-    unsaved = {
-        one.id: one.job for one in tower.store_writer.unsaved(None) if one.id.startswith(prefix)
-    }
+    writer = tower.store_writer
+    unsaved = {one.id: one.job for one in writer.unsaved(None) if one.id.startswith(prefix)}
     try:
-        stored = await tower.store_writer.incident_ids(prefix, MAX_CANDIDATES + 1)
+        stored = await writer.read(writer.store.incident_ids(prefix, MAX_CANDIDATES + 1))
     except StoreFailedError:
         if not unsaved:
             raise
@@ -260,7 +260,8 @@ async def find_series(tower: Tower, incident_id: str) -> IncidentSeries | None:
 
 async def read_rows(tower: Tower, incident_id: str) -> list[SeriesRow]:
     """Return the stored messages of an incident with its series. Raises StoreFailedError."""
-    return await tower.store_writer.series(incident_id)
+    writer = tower.store_writer
+    return await writer.read(writer.store.series(incident_id))
 
 
 def decode_rows(rows: Iterable[SeriesRow]) -> list[Received]:
