@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from agent.procfs import Proc
+from agent.procfs import Proc, read_text
 
 CGROUP_MOUNT = "sys/fs/cgroup"
 """Where the hierarchies are mounted, below the root."""
@@ -102,11 +102,7 @@ def _climb(mount: str, path: str) -> Iterator[str]:
 
 def read_file(folder: str, name: str) -> str:
     """Return a small file of a cgroup; an empty text if it cannot be read."""
-    try:
-        with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
-            return file.read(MAX_FILE_BYTES)
-    except OSError:
-        return ""
+    return read_text(os.path.join(folder, name), MAX_FILE_BYTES)
 
 
 def parse_rows(text: str) -> dict[str, int]:

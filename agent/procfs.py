@@ -206,6 +206,23 @@ def _read_up_to(fd: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def read_text(path: str, limit: int) -> str:
+    """Return at most `limit` bytes of a file of the kernel, as ASCII; empty if it cannot be read.
+
+    It is not for files of /proc/PID: `Proc` has those, and some of them may hang.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return _read_up_to(fd, limit).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
 def find_tracer(proc: Proc, pid: int) -> int:
     """Return the pid of the process that traces a process; 0 without one.
 

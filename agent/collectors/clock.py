@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from agent.collectors.collector import Collector
 from watchtower.service.metric_spec import Sample, counter
 from watchtower.wire.observations import NODE, Observation
 
@@ -30,13 +31,11 @@ def read_clocks() -> tuple[float, float]:
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Clock:
+class Clock(Collector):
     """Compares the wall clock with one that never steps."""
 
     name = "clock"
     metrics = (STEPS,)
-    can_read = True
-    is_absent = False
 
     def __init__(self, read: Callable[[], tuple[float, float]] = read_clocks) -> None:
         """`read` returns the wall clock and a clock that never steps, in seconds."""
@@ -67,20 +66,9 @@ class Clock:
             text=f"the wall clock was set {way} by {abs(step_s):.1f} s",
         )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of steps since the agent started."""
         yield Sample(STEPS, (), self._steps)
-
-    def gap(self) -> str:
-        """Return an empty text: every process may read clocks."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read(self) -> float:
         wall, steady = self._clocks()

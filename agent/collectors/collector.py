@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from watchtower.service.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
@@ -57,17 +58,19 @@ class Measured:
     readings: tuple[Reading, ...] = ()
 
 
-class Collector(Protocol):
+class Collector(ABC):
     """Reads one source, such as the kernel log. One file each, named in `make_collectors`.
 
     All methods are called by the thread of the agent's loop, so that none of them may block: a
     source that can block is read in a child process.
     """
 
-    @property
-    def name(self) -> str:
-        """Name of the source in every observation, such as "kernel_log"."""
+    name: str
+    """Name of the source in every observation, such as "kernel_log"."""
+    metrics: tuple[MetricSpec, ...] = ()
+    """The metrics of `samples`."""
 
+    @abstractmethod
     def collect(self, now: float) -> Iterable[Observation]:
         """Return everything that was observed recently, each with its age at `now`.
 
@@ -79,24 +82,25 @@ class Collector(Protocol):
         """Return what the last `collect` measured. The agent keeps it for 15 minutes, and sends
         what concerns a suspect after a verdict.
         """
-
-    @property
-    def metrics(self) -> Iterable[MetricSpec]:
-        """The metrics of `samples`."""
+        return ()
 
     def samples(self, wall_now: float) -> Iterable[Sample]:
         """Return the values of its metrics after a `collect`. `wall_now` is the time of day."""
+        return ()
 
     @property
     def can_read(self) -> bool:
         """Whether the last `collect` could read the source."""
+        return True
 
     @property
     def is_absent(self) -> bool:
         """Whether an ordinary node does not have this source, and this node does not have it."""
+        return not self.can_read and not self.gap()
 
     def gap(self) -> str:
         """Return what this collector cannot observe and how to change that; empty if nothing."""
+        return ""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027 - most have nothing open
         """End what was started. It takes well below a second."""

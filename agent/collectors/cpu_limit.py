@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
-from agent.collectors.collector import name_pid
+from agent.collectors.collector import Collector, name_pid
 from agent.procfs import Proc
 from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import Observation
@@ -53,7 +53,7 @@ class _Share(NamedTuple):
     cpus: float
 
 
-class CpuLimits:
+class CpuLimits(Collector):
     """Reads the cgroups of the ranks."""
 
     name = "cpu_limit"
@@ -89,10 +89,6 @@ class CpuLimits:
                 pid=pid,
             )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the number of ranks that are often stopped."""
         yield Sample(LIMITED, (), len(self._stopped))
@@ -101,18 +97,6 @@ class CpuLimits:
     def can_read(self) -> bool:
         """Whether the last read found a CPU limit."""
         return bool(self._counts)
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether no rank has a CPU limit."""
-        return not self._counts
-
-    def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for every user."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read(self) -> None:
         folders = find_folders(self._proc, self._find_ranks(), "cpu")

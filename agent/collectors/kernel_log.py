@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agent.collectors.collector import name_pci
+from agent.collectors.collector import Collector, name_pci
 from watchtower.service.metric_spec import Sample, counter, gauge
 from watchtower.service.sharing import by_turns
 from watchtower.service.toml_tables import read_table
@@ -254,12 +254,11 @@ def parse_record(line: bytes) -> Record | None:
     )
 
 
-class KernelLog:
+class KernelLog(Collector):
     """Reads /dev/kmsg of one root. It never blocks."""
 
     name = "kernel_log"
     metrics = (XIDS, XID_LAST, OOM_KILLS, LOST_LINES)
-    is_absent = False
 
     def __init__(self, root: str = "/") -> None:
         self._path = os.path.join(root, "dev/kmsg")
@@ -302,10 +301,6 @@ class KernelLog:
                     text=line.text,
                     pid=line.pid,
                 )
-
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
 
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return how many Xid errors, OOM kills and lost lines there were; nothing if unknown."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from agent.cgroups import CGROUP_MOUNT, find_folders, parse_rows, read_file
-from agent.collectors.collector import name_pid
+from agent.collectors.collector import Collector, name_pid
 from agent.procfs import Proc
 from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import Observation
@@ -48,7 +48,7 @@ class _Use(NamedTuple):
     limit: int
 
 
-class MemoryLimits:
+class MemoryLimits(Collector):
     """Reads the cgroups of the ranks."""
 
     name = "memory_limit"
@@ -83,10 +83,6 @@ class MemoryLimits:
                     pid=pid,
                 )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the largest used share."""
         if self._uses:
@@ -96,18 +92,6 @@ class MemoryLimits:
     def can_read(self) -> bool:
         """Whether the last read found a memory limit."""
         return bool(self._uses)
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether no rank has a memory limit."""
-        return not self._uses
-
-    def gap(self) -> str:
-        """Return an empty text: the files of a cgroup are readable for every user."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read(self) -> None:
         self._uses = {}

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.collectors.collector import name_nic
+from agent.collectors.collector import Collector, name_nic
+from agent.procfs import read_text
 from watchtower.service.metric_spec import Sample, counter, gauge
 from watchtower.wire.observations import Observation
 
@@ -55,6 +56,9 @@ _COLUMNS = {
 
 MAX_DIGITS = 17
 """Digits of a number that are read: the value of an observation is at most 1e18."""
+
+MAX_WORD = 64
+"""Bytes read of `operstate`."""
 
 _HAS_NO_LINK = ("down", "lowerlayerdown")
 """Words of `operstate` for an interface without a link. Some drivers always say "unknown"."""
@@ -115,7 +119,7 @@ class _Interface:
             yield "nic_errors", at, rate, f"{name} had {rate:.0f} damaged or unsent frames a second"
 
 
-class Network:
+class Network(Collector):
     """Reads the interfaces of one root."""
 
     name = "network"
@@ -155,10 +159,6 @@ class Network:
                         text=text,
                     )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the values of all interfaces."""
         for name, interface in self._interfaces.items():
@@ -175,17 +175,9 @@ class Network:
         """Whether the last `collect` read an interface."""
         return bool(self._interfaces)
 
-    @property
-    def is_absent(self) -> bool:
-        """Whether no interface of the node is a device."""
-        return not self._interfaces and not self._trouble
-
     def gap(self) -> str:
         """Return why interfaces are not observed; empty if they are, or if there is none."""
         return f"network interfaces: they cannot be read ({self._trouble})" if self._trouble else ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read(self, now: float) -> Iterator[tuple[str, _Reading]]:
         """Raises OSError and ValueError if the kernel's table cannot be read."""
@@ -196,14 +188,14 @@ class Network:
             try:
                 reading = _Reading(
                     at=now,
-                    is_up=_read_text(folder, "operstate") not in _HAS_NO_LINK,
-                    mtu=int(_read_text(folder, "mtu")),
-                    changes=int(_read_text(folder, "carrier_changes")[:MAX_DIGITS]),
+                    is_up=read_text(f"{folder}/operstate", MAX_WORD).strip() not in _HAS_NO_LINK,
+                    mtu=int(read_text(f"{folder}/mtu", MAX_DIGITS)),
+                    changes=int(read_text(f"{folder}/carrier_changes", MAX_DIGITS)),
                     received=columns[0],
                     sent=columns[8],
                     errors={kind: columns[index] for kind, index in _COLUMNS.items()},
                 )
-            except (OSError, ValueError):
+            except ValueError:
                 continue  # it was removed a moment ago
             yield name, reading
 
@@ -223,11 +215,3 @@ def _read_counters(path: str) -> dict[str, list[int]]:
             raise ValueError(f"{path} has the line {line[:64]!r}")
         counted[name.strip()] = [int(each[:MAX_DIGITS]) for each in columns]
     return counted
-
-
-def _read_text(folder: str, name: str) -> str:
-    descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 64).decode("utf-8", "replace").strip()
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from agent.collectors.collector import Collector
+from agent.procfs import read_text
 from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import NODE, Observation
 
@@ -34,7 +36,7 @@ MAX_BYTES = 512
 """Bytes read of a file. It has two lines."""
 
 
-class Pressure:
+class Pressure(Collector):
     """Reads /proc/pressure."""
 
     name = "pressure"
@@ -67,10 +69,6 @@ class Pressure:
                     text=f"all processes waited for {words} in {value:.0%} of the last 10 s",
                 )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return all shares."""
         for labels, value in self._values.items():
@@ -81,27 +79,10 @@ class Pressure:
         """Whether the last `collect` read a share."""
         return bool(self._values)
 
-    @property
-    def is_absent(self) -> bool:
-        """Whether this kernel does not measure pressure: many are started without `psi=1`."""
-        return not self._values
-
-    def gap(self) -> str:
-        """Return an empty text: the files are readable for every user where they exist."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
-
     def _read(self, resource: str) -> Iterator[tuple[str, float]]:
         """Yield kind and share of the lines "some avg10=1.25 avg60=0.50 avg300=0.10 total=812"."""
-        path = os.path.join(self._folder, resource)
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                lines = file.read(MAX_BYTES).splitlines()
-        except OSError:  # not there, or "Operation not supported" without psi=1
-            return
-        for line in lines:
+        # Not there, or "Operation not supported": many kernels are started without psi=1.
+        for line in read_text(os.path.join(self._folder, resource), MAX_BYTES).splitlines():
             kind, _, rest = line.partition(" ")
             words = rest.split()
             percent = words[0].removeprefix("avg10=") if words else ""

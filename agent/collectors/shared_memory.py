@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+from agent.collectors.collector import Collector
 from agent.procfs import Proc
 from watchtower.service.metric_spec import Sample, gauge
 from watchtower.wire.observations import NODE, Observation
@@ -45,7 +46,7 @@ MAX_RANKS = 64
 _GIB = 1 << 30
 
 
-class SharedMemory:
+class SharedMemory(Collector):
     """Reads /dev/shm of one root."""
 
     name = "shared_memory"
@@ -84,10 +85,6 @@ class SharedMemory:
                 text=text,
             )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
     def samples(self, wall_now: float) -> Iterator[Sample]:
         """Return the used share, and the size of what was left behind."""
         if self._used is not None:
@@ -103,13 +100,6 @@ class SharedMemory:
     def is_absent(self) -> bool:
         """Whether the node has no /dev/shm."""
         return self._used is None
-
-    def gap(self) -> str:
-        """Return an empty text: its size is readable for every user."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read(self, now: float) -> None:
         try:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.collectors.collector import Measured, Reading, name_pci
+from agent.collectors.collector import Collector, Measured, Reading, name_pci
 from agent.collectors.gpu.metrics import (
     EXPECTED,
     METRICS,
@@ -46,14 +46,14 @@ from agent.collectors.gpu.report import (
     observe_gpu,
 )
 from agent.collectors.gpu.report import REPORTED_S as XIDS_REPORTED_S
-from agent.procfs import Proc
+from agent.procfs import Proc, read_text
 from watchtower.service.metric_spec import Sample
 from watchtower.wire.observations import NODE, Observation
 
 DEVICES = "sys/bus/pci/devices"
 
-VENDOR = b"0x10de"
-CLASSES = (b"0x0300", b"0x0302")
+VENDOR = "0x10de"
+CLASSES = ("0x0300", "0x0302")
 """Begin of the class of a display and of a 3D controller. NVSwitches and sound have others."""
 
 DRIVER = "nvidia"
@@ -111,23 +111,15 @@ class GpuCount:
         return sum(self._is_gpu(os.path.join(self._folder, name)) for name in names)
 
     def _is_gpu(self, device: str) -> bool:
-        if not _read(f"{device}/class").startswith(CLASSES):
+        if not read_text(f"{device}/class", MAX_BYTES).startswith(CLASSES):
             return False
-        if not _read(f"{device}/vendor").startswith(VENDOR):
+        if not read_text(f"{device}/vendor", MAX_BYTES).startswith(VENDOR):
             return False
         try:
             driver = os.path.basename(os.readlink(f"{device}/driver"))
         except OSError:
             return True  # no driver has taken it, so NVIDIA's could not start it
         return driver == DRIVER
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(MAX_BYTES)
-    except OSError:
-        return b""
 
 
 STUCK_S = 3.0
@@ -151,7 +143,7 @@ LANES = (
 The smallest difference that matters is one unit."""
 
 
-class Nvml:
+class Nvml(Collector):
     """Reads the GPUs of this node."""
 
     name = SOURCE

@@ -15,11 +15,9 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 
-from agent.collectors.collector import name_pci
-from agent.procfs import Proc
-from watchtower.service.metric_spec import MetricSpec, Sample
+from agent.collectors.collector import Collector, name_pci
+from agent.procfs import Proc, read_text
 from watchtower.wire.observations import Observation
 
 EVERY_S = 10.0
@@ -36,11 +34,10 @@ _DEVICE = re.compile(r"/dev/nvidia(\d{1,4})")
 _MINOR = re.compile(r"^Device Minor:\s{0,16}(\d{1,4})\s*$", re.MULTILINE)
 
 
-class GpuFiles:
+class GpuFiles(Collector):
     """Joins the ranks of the node to GPUs."""
 
     name = "gpu_files"
-    metrics: tuple[MetricSpec, ...] = ()
 
     def __init__(
         self, root: str = "/", find_ranks: Callable[[], Iterable[int]] = lambda: ()
@@ -71,30 +68,10 @@ class GpuFiles:
                 pid=pid,
             )
 
-    def series(self) -> tuple[()]:
-        """Return nothing: it has no series."""
-        return ()
-
-    def samples(self, wall_now: float) -> Iterator[Sample]:
-        """Return nothing: the metrics of GPUs are those of NVML."""
-        return iter(())
-
     @property
     def can_read(self) -> bool:
         """Whether the driver lists GPUs."""
         return bool(self._gpus)
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether the driver lists no GPU."""
-        return not self._gpus
-
-    def gap(self) -> str:
-        """Return an empty text: the descriptors of ranks are read for other reasons, too."""
-        return ""
-
-    def stop(self) -> None:
-        """Do nothing: no file is open."""
 
     def _read_gpus(self) -> Iterator[tuple[int, str]]:
         try:
@@ -102,12 +79,8 @@ class GpuFiles:
         except OSError:
             return
         for pci in names:
-            try:
-                with Path(self._folder, pci, "information").open(encoding="utf-8") as file:
-                    found = _MINOR.search(file.read(MAX_BYTES))
-            except (OSError, UnicodeDecodeError):
-                continue
-            if found:
+            path = os.path.join(self._folder, pci, "information")
+            if found := _MINOR.search(read_text(path, MAX_BYTES)):
                 yield int(found[1]), name_pci(pci)
 
     def _find_gpu(self, pid: int) -> str:
