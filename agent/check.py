@@ -21,8 +21,7 @@ from agent.dumpers.python_stacks import (
 )
 from agent.gaps import find_gaps, read_ptrace_scope
 from agent.procfs import Proc
-from agent.ranks.discovery import Discovery
-from agent.ranks.process_table import ProcessTable
+from agent.ranks.discovery import make_discovery
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
 from watchtower.wire import PROTOCOL_VERSION
@@ -92,13 +91,7 @@ def _check_namespace(proc: Proc) -> Finding:
 
 def _find_unwatched(proc: Proc, settings: config.Settings) -> tuple[str, ...]:
     """Return sentences about processes that seem to be ranks and are not watched."""
-    discovery = Discovery(
-        proc,
-        ProcessTable(proc),
-        match=dict(settings.match),
-        host=os.uname().nodename,
-        own_pid=os.getpid(),
-    )
+    discovery = make_discovery(proc, settings.match)
     discovery.find_all()
     return tuple(each.text for each in discovery.unwatched)
 

@@ -6,17 +6,18 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import TypeVar
 
 from agent import __version__, config
-from watchtower.access.tls import CA_VARIABLE, TlsError, trust
-from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, TokenError, find_client_token
+from watchtower.access.tls import TlsError, trust
+from watchtower.access.tokens import TokenError, find_client_token
 from watchtower.access.tower_address import (
-    LOCAL_URL,
-    URL_VARIABLE,
     AddressError,
+    add_tower,
     check_token_is_safe,
-    check_tower_url,
+    default_url,
 )
 from watchtower.service.command_line import Parser, add_completion, add_help
 from watchtower.service.daemon import LogLimit
@@ -31,8 +32,11 @@ CREDENTIAL_HINT = (
 INTERRUPTED = 130
 """Exit code, as of all commands (docs/commands.md)."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_PORT = 65535
 STATE_VARIABLE = "STATE_DIRECTORY"
 """Set by systemd for a unit with StateDirectory=. Several folders are separated by colons."""
+
+_Settings = TypeVar("_Settings", bound=config.NodeSettings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,6 +71,7 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     file = ""
     if given.command == "check":
         file, options = find_service_options(parser, given)
+        given.parser.set_defaults(tower=default_url())
         given = parser.parse_args(["check", *options, *arguments[arguments.index("check") + 1 :]])
     try:
         token = find_client_token(given.token_file, os.environ)
@@ -78,26 +83,19 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     except (TokenError, TlsError) as error:
         is_credential = given.token_file.startswith(CREDENTIALS)
         parser.error(f"{error}{CREDENTIAL_HINT if is_credential else ''}")
-    if len(given.match) > config.MAX_MATCHES:
-        parser.error(f"argument --match: {len(given.match)} given, allowed: {config.MAX_MATCHES}")
-    return config.Settings(
-        tower=given.tower,
-        node=given.node,
-        interval_s=given.interval,
-        metrics_host=given.host,
-        port=given.port,
-        match=tuple(given.match),
-        root=given.root,
+    return make(
+        config.Settings,
+        given,
         token=token,
-        ca_file=given.ca_file,
-        py_spy=given.py_spy or "",
-        read_source=not given.no_source,
-        output_lines=given.output_lines,
-        log_level=given.log_level,
-        spool_dir=given.spool_dir,
         check_only=given.command == "check",
         settings_file=file,
     )
+
+
+def make(kind: type[_Settings], given: argparse.Namespace, **more: object) -> _Settings:
+    """Return settings: each field is the option with its name, unless it is in `more`."""
+    options = {each.name: vars(given)[each.name] for each in fields(kind) if each.name in given}
+    return kind(**{**options, **more})
 
 
 def find_service_options(
@@ -107,7 +105,7 @@ def find_service_options(
 
     The default file is left out if it does not exist, or if --tower is given.
     """
-    path = given.env_file or ("" if given.is_tower_given else config.DEFAULT_PATH)
+    path = given.env_file or ("" if given.tower else config.DEFAULT_PATH)
     if not path:
         return "", []
     try:
@@ -148,13 +146,14 @@ def build_parser() -> Parser:
     shell = "print a completion script for a shell"
     add_completion(commands.add_parser("completion", help=shell), parser)
     add_help(commands.add_parser("help", help="describe a command"), parser, commands)
+    check.set_defaults(tower=None)  # without an address, the settings of the service are read
     for command in (run, check):
-        command.set_defaults(parser=command, is_tower_given=False)
+        command.set_defaults(parser=command)
     return parser
 
 
-class _Given(argparse.Action):
-    """Stores the address, and that it was given on the command line."""
+class _AddMatch(argparse.Action):
+    """Stores all conditions that were given."""
 
     def __call__(
         self,
@@ -163,24 +162,21 @@ class _Given(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> None:
-        """Store the value."""
-        namespace.tower, namespace.is_tower_given = values, True
+        """Add one. Raises ArgumentError if there are too many."""
+        namespace.match = (*namespace.match, values)
+        if len(namespace.match) > config.MAX_MATCHES:
+            given, allowed = len(namespace.match), config.MAX_MATCHES
+            raise argparse.ArgumentError(self, f"{given} given, allowed: {allowed}")
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a run. A check has the same ones, so that it checks the same thing."""
     add = command.add_argument
-    add(
-        "--tower",
-        default=os.environ.get(URL_VARIABLE) or LOCAL_URL,
-        type=tower_url,
-        action=_Given,
-        metavar="URL",
-        help=f"address of the tower (default: ${URL_VARIABLE}, else {LOCAL_URL})",
-    )
+    add_tower(command)
     add_reading(command)
     add(
         "--interval",
+        dest="interval_s",
         default=config.DEFAULT_INTERVAL_S,
         type=interval,
         metavar="SECONDS",
@@ -188,28 +184,16 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--host",
+        dest="metrics_host",
         default=config.DEFAULT_METRICS_HOST,
         help="address of /metrics (default %(default)s)",
     )
     add(
         "--port",
         default=config.DEFAULT_PORT,
-        type=port,
+        type=number("port", MAX_PORT),
         help="port of /metrics, 0 for a free one (default %(default)s)",
     )
-    add(
-        "--token-file",
-        default="",
-        metavar="FILE",
-        help=f"file with a token (default: ${FILE_VARIABLE}; or a token in ${VARIABLE})",
-    )
-    add(
-        "--ca-file",
-        default=os.environ.get(CA_VARIABLE, ""),
-        metavar="FILE",
-        help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
-    )
-    add("--insecure", action="store_true", help="send the token over plain http:// anyway")
     add(
         "--spool-dir",
         default=state_directory(),
@@ -220,7 +204,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add(
         "--output-lines",
         default=0,
-        type=output_lines,
+        type=number("number of lines", MAX_OUTPUT_LINES),
         metavar="N",
         help="send the last N lines (up to "
         f"{MAX_OUTPUT_LINES}) of a suspect's standard output and error, if these are files "
@@ -240,14 +224,15 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--match",
-        default=[],
-        action="append",
+        default=(),
+        action=_AddMatch,
         type=match,
         metavar="KEY=VALUE",
         help="watch only ranks with this in their environment; can be repeated",
     )
     add(
         "--py-spy",
+        default="",
         type=tool,
         metavar="FILE",
         help="py-spy to use (default: beside Python, else from PATH)",
@@ -261,7 +246,8 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--no-source",
-        action="store_true",
+        dest="read_source",
+        action="store_false",
         help="read no source files; otherwise the line numbers of loops are sent with the stacks",
     )
 
@@ -286,16 +272,7 @@ def run_snapshot(given: argparse.Namespace) -> int:
         from agent.snapshot.taking import SnapshotOptions  # noqa: PLC0415
 
         logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
-        return snapshot(
-            SnapshotOptions(
-                node=given.node,
-                output=given.output,
-                match=tuple(given.match),
-                root=given.root,
-                py_spy=given.py_spy or "",
-                read_source=not given.no_source,
-            )
-        )
+        return snapshot(make(SnapshotOptions, given))
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -303,14 +280,6 @@ def run_snapshot(given: argparse.Namespace) -> int:
 def state_directory() -> str:
     """Return the folder that systemd made for us, empty without one."""
     return os.environ.get(STATE_VARIABLE, "").partition(":")[0]
-
-
-def tower_url(text: str) -> str:
-    """Check `--tower`."""
-    try:
-        return check_tower_url(text)
-    except AddressError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def node_name(text: str) -> str:
@@ -336,11 +305,15 @@ def interval(text: str) -> float:
     return seconds
 
 
-def port(text: str) -> int:
-    """Check `--port`."""
-    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"invalid port {text!r}: must be 0 to 65535")
-    return int(text)
+def number(what: str, most: int) -> Callable[[str], int]:
+    """Return the check of an option with a whole number up to `most`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and int(text) <= most):
+            raise argparse.ArgumentTypeError(f"invalid {what} {text!r}: must be 0 to {most}")
+        return int(text)
+
+    return read
 
 
 def match(text: str) -> tuple[str, str]:
@@ -353,18 +326,9 @@ def match(text: str) -> tuple[str, str]:
     return name, value
 
 
-def output_lines(text: str) -> int:
-    """Check `--output-lines`."""
-    if not (text.isascii() and text.isdigit() and int(text) <= MAX_OUTPUT_LINES):
-        raise argparse.ArgumentTypeError(
-            f"invalid number of lines {text!r}: must be 0 to {MAX_OUTPUT_LINES}"
-        )
-    return int(text)
-
-
 def tool(text: str) -> str:
     """Check `--py-spy`."""
-    if not os.access(text, os.X_OK) or os.path.isdir(text):
+    if text and (not os.access(text, os.X_OK) or os.path.isdir(text)):
         raise argparse.ArgumentTypeError(f"invalid tool {text!r}: must be a file that can be run")
     return text
 

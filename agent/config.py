@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from watchtower.access.tokens import ClientToken
 from watchtower.access.tower_address import URL_VARIABLE
@@ -32,31 +32,41 @@ MAX_MATCHES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The checked options of the command line."""
+class NodeSettings:
+    """What is read on this node: the checked options that all commands have.
 
-    tower: str
+    Each field of these settings is the option with its name (`agent.cli`).
+    """
+
     node: str
-    interval_s: float = DEFAULT_INTERVAL_S
-    metrics_host: str = DEFAULT_METRICS_HOST
-    port: int = DEFAULT_PORT
     match: tuple[tuple[str, str], ...] = ()
+    """Conditions that the environment of a rank fulfils: name and value."""
     root: str = "/"
-    token: ClientToken = field(default_factory=ClientToken)
-    ca_file: str = ""
-    """Empty: the system's certificate authorities."""
     py_spy: str = ""
     """Empty: the py-spy beside this Python, else on PATH."""
     read_source: bool = True
     """Send the line numbers of the loops around the frames of a dump."""
-    output_lines: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(NodeSettings):
+    """The checked options of `run` and `check`."""
+
+    tower: str
+    token: ClientToken
+    ca_file: str
+    """Empty: the system's certificate authorities."""
+    interval_s: float
+    metrics_host: str
+    port: int
+    output_lines: int
     """Last lines of a suspect's output that are sent to the tower; 0: none is read."""
-    log_level: str = "info"
-    spool_dir: str = ""
+    log_level: str
+    spool_dir: str
     """Empty: dumps wait in memory only."""
-    check_only: bool = False
+    check_only: bool
     """Report what the agent cannot do on this node, and exit."""
-    settings_file: str = ""
+    settings_file: str
     """Environment file of the service that a check read; empty without one."""
 
 

@@ -30,8 +30,7 @@ from agent.dumps.turns import DumpSlots
 from agent.gaps import HOST_PID_NAMESPACE, find_gaps, read_boot, read_pid_namespace
 from agent.metrics import Metrics
 from agent.procfs import Proc
-from agent.ranks.discovery import Discovery
-from agent.ranks.process_table import ProcessTable
+from agent.ranks.discovery import make_discovery
 from agent.series.reporting import SeriesReporter
 from agent.watching.observer import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist, find_gone
@@ -92,14 +91,7 @@ class Agent:
     def __init__(self, settings: config.Settings) -> None:
         self._settings = settings
         self._proc = Proc(settings.root)
-        self._table = ProcessTable(self._proc)
-        self._discovery = Discovery(
-            self._proc,
-            self._table,
-            match=dict(settings.match),
-            host=os.uname().nodename,
-            own_pid=os.getpid(),
-        )
+        self._discovery = make_discovery(self._proc, settings.match)
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
         collectors = make_collectors(settings.root, self._rank_pids)

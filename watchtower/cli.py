@@ -13,7 +13,7 @@ from pathlib import Path
 from watchtower import __version__
 from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
-from watchtower.access.tower_address import DEFAULT_PORT
+from watchtower.access.tower_address import DEFAULT_PORT, add_tower
 from watchtower.alerts.settings import NAMES
 from watchtower.commands import acting, asking, documents, options
 from watchtower.commands.client import (
@@ -25,7 +25,7 @@ from watchtower.commands.client import (
     ClientError,
     exit_code_of,
 )
-from watchtower.commands.options import INCIDENT_HELP, add_tower, make_client
+from watchtower.commands.options import INCIDENT_HELP, make_client
 from watchtower.config import TowerConfig, load_config
 from watchtower.service.command_line import Parser, add_completion, add_help, name_or_id, person
 from watchtower.service.daemon import LogLimit

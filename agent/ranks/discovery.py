@@ -4,6 +4,7 @@ often.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -363,6 +364,17 @@ class Discovery:
             if not own_wrapper or (above is not None and above.launches):
                 break
         return last
+
+
+def make_discovery(proc: Proc, match: Iterable[tuple[str, str]]) -> Discovery:
+    """Return a discovery on this machine. `match`: what the environment of a rank has."""
+    return Discovery(
+        proc,
+        ProcessTable(proc),
+        match=dict(match),
+        host=os.uname().nodename,
+        own_pid=os.getpid(),
+    )
 
 
 def _identify(launcher: Process, candidate: Candidate | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from agent import __version__
 from agent.children import ChildRunner
 from agent.clocks import Moment, age_s, read_moment
+from agent.config import NodeSettings
 from agent.dumpers.dumper import ROUND_GRACE_S
 from agent.dumpers.native_places import RUNS_GRACE_S, PythonRuns
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
@@ -30,9 +31,8 @@ from agent.gaps import (
     read_pid_namespace,
 )
 from agent.procfs import Proc
-from agent.ranks.discovery import Discovery
+from agent.ranks.discovery import make_discovery
 from agent.ranks.found_rank import JobKey
-from agent.ranks.process_table import ProcessTable
 from agent.watching.rank import WatchedRank
 from agent.watching.watchlist import Watchlist
 from watchtower.service.sharing import by_turns
@@ -47,17 +47,11 @@ ROUND_GAP_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotOptions:
-    """The checked options of the command line."""
+class SnapshotOptions(NodeSettings):
+    """The checked options of `snapshot`."""
 
-    node: str
     output: str = ""
     """Path of the file, "-" for standard output. Empty: a name with the node, in this folder."""
-    match: tuple[tuple[str, str], ...] = ()
-    root: str = "/"
-    py_spy: str = ""
-    """Empty: the py-spy beside this Python, else on PATH."""
-    read_source: bool = True
     gap_s: float = ROUND_GAP_S
 
 
@@ -199,13 +193,7 @@ class SnapshotTaker:
     def __init__(self, options: SnapshotOptions) -> None:
         self._options = options
         self._proc = Proc(options.root)
-        self._discovery = Discovery(
-            self._proc,
-            ProcessTable(self._proc),
-            match=dict(options.match),
-            host=os.uname().nodename,
-            own_pid=os.getpid(),
-        )
+        self._discovery = make_discovery(self._proc, options.match)
         self._watchlist = Watchlist(self._proc, options.gap_s)
         py_spy = options.py_spy or find_py_spy()
         self._gaps = find_limits(self._proc, py_spy)

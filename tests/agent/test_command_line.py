@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ def test_everything_can_be_said() -> None:
     settings = parse([*TOWER, *words.split()])
     assert (settings.node, settings.interval_s, settings.port) == ("n7", 0.5, 0)
     assert settings.match == (("A", "1"), ("B", "x=y"))
+    more = parse([*TOWER, "--no-source", "--py-spy", sys.executable, "--host", "::1"])
+    assert (settings.read_source, more.read_source) == (True, False)
+    assert (settings.py_spy, more.py_spy) == ("", sys.executable)
+    assert (settings.metrics_host, more.metrics_host) == ("127.0.0.1", "::1")
 
 
 def test_the_tower_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
-"""Address of a tower, and the token for it. Both are checked before anything is sent."""
+"""Address of a tower and the token for it: options, and checks before anything is sent."""
 
 from __future__ import annotations
 
+import argparse
+import os
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from watchtower.access.tls import is_loopback
-from watchtower.access.tokens import ClientToken
+from watchtower.access.tls import CA_VARIABLE, is_loopback
+from watchtower.access.tokens import FILE_VARIABLE, VARIABLE, ClientToken
 
 DEFAULT_PORT = 19660
 """Above the ports of most Prometheus exporters, below the ephemeral ports."""
@@ -37,6 +39,44 @@ class TowerAddress:
     token: ClientToken = field(default_factory=ClientToken)
     ca_file: str = ""
     """Empty: the system's authorities."""
+
+
+def add_tower(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the tower and the token."""
+    parser.add_argument(
+        "--tower",
+        default=default_url(),
+        type=_read_url,
+        metavar="URL",
+        help=f"address of the tower (default: ${URL_VARIABLE}, else {LOCAL_URL})",
+    )
+    parser.add_argument(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help=f"file with a token (default: ${FILE_VARIABLE}; or a token in ${VARIABLE})",
+    )
+    parser.add_argument(
+        "--ca-file",
+        default=os.environ.get(CA_VARIABLE, ""),
+        metavar="FILE",
+        help=f"authorities to trust (default: ${CA_VARIABLE}, else the authorities of the system)",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="send the token over plain http:// anyway"
+    )
+
+
+def default_url() -> str:
+    """Return the address of the tower if no option names one. It is not checked."""
+    return os.environ.get(URL_VARIABLE) or LOCAL_URL
+
+
+def _read_url(text: str) -> str:
+    try:
+        return check_tower_url(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def check_tower_url(url: str) -> str:

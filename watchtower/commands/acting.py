@@ -7,10 +7,10 @@ import getpass
 import time
 from typing import Any
 
+from watchtower.access.tower_address import add_tower
 from watchtower.commands.client import DONE, ClientError, NotFoundError, TowerClient
 from watchtower.commands.options import (
     INCIDENT_HELP,
-    add_tower,
     duration,
     make_client,
 )
