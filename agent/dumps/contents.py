@@ -9,6 +9,7 @@ from agent.dumpers.canonical import StackDump, failed
 from agent.dumpers.dumper import DEAD, LATE_HELP, Process, RankRecords, Target, Tree
 from agent.dumpers.flight_recorder import LATE
 from agent.procfs import Proc
+from agent.ranks.launchers import name_program
 from watchtower.wire.bounds import (
     MAX_CHILDREN,
     MAX_GROUPS,
@@ -24,7 +25,6 @@ from watchtower.wire.dumps import (
     KernelWait,
     RankDump,
     ThreadDump,
-    name_program,
 )
 from watchtower.wire.stacks import Stack
 from watchtower.writing.printable import printable

@@ -16,6 +16,7 @@ from agent.ranks.launchers import (
     find_signs,
     is_launcher,
     is_python,
+    is_python_program,
     is_wrapper,
     naming_variables,
 )
@@ -30,7 +31,6 @@ from agent.ranks.sources import (
     variables_of_ranks,
 )
 from agent.ranks.sources.source import RankClaim, Shown
-from watchtower.wire import dumps
 from watchtower.wire.bounds import MAX_NAME
 
 FIRST_DESCRIPTORS = 64
@@ -199,7 +199,7 @@ class Candidate:
     @property
     def is_python(self) -> bool:
         """Whether it runs Python. Its title may hide the command line."""
-        return is_python(self.command) or dumps.is_python(self.program)
+        return is_python(self.command) or is_python_program(self.program)
 
     @property
     def is_confirmed(self) -> bool:

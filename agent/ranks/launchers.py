@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from watchtower.service.toml_tables import read_table
-from watchtower.wire import drills, dumps
+from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import JobLabels, Launch
 from watchtower.writing.printable import printable
@@ -216,7 +216,46 @@ def is_wrapper(command: Sequence[str]) -> bool:
 
 def is_python(command: Sequence[str]) -> bool:
     """Return whether a command line runs Python."""
-    return bool(command) and dumps.is_python(os.path.basename(command[0]))
+    return bool(command) and is_python_program(os.path.basename(command[0]))
+
+
+def is_python_program(program: str) -> bool:
+    """Return whether a program, named without its folder, is a Python interpreter."""
+    return program.startswith(("python", "pypy"))
+
+
+MAX_WORDS = 16
+"""Words of a command line that are searched for the name of a module."""
+
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+"""Options of Python whose value is the next word."""
+
+
+def name_program(command: Sequence[str]) -> str:
+    """Return "rsync", or "python3 -m package.module" for a module; "" without a command line.
+
+    Arguments are never part of it: they may be secrets.
+    """
+    # A process may write a title into its first word. Only the first part of it is a program.
+    first = command[0].split(maxsplit=1) if command else []
+    if not first:
+        return ""
+    program = first[0].rpartition("/")[2]
+    module = _find_module(command[1:MAX_WORDS]) if is_python_program(program) else ""
+    return f"{program} -m {module}" if module else program
+
+
+def _find_module(words: Sequence[str]) -> str:
+    waiting = iter(words)
+    for word in waiting:
+        if word.startswith("-m"):
+            module = word[2:] or next(waiting, "")
+            return module if all(part.isidentifier() for part in module.split(".")) else ""
+        if not word.startswith("-") or word == "-c":
+            break
+        if word in _WITH_VALUE:
+            next(waiting, "")
+    return ""
 
 
 def _first_of(rules: Iterable[JobRule], environment: Mapping[str, str]) -> str:

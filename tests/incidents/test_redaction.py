@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.diagnosis.test_properties import verdict_of
 from tests.properties import examples
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
+from watchtower.incidents.redaction.redactor import Redactor, redact_value
 from watchtower.incidents.redaction.words import Words
 from watchtower.tower.export import BUNDLE_FORMAT, Bundle, StoredDumps, redact_export
 from watchtower.views.people import AckView, FeedbackView
@@ -230,9 +231,23 @@ def test_no_planted_name_survives(data):
         assert name not in body
 
 
-def test_every_text_field_of_an_export_has_a_rule():
-    body = redact_export(msgspec.json.encode(a_whole_bundle()))
-    assert msgspec.json.decode(body, type=Bundle).redacted
+def test_a_redacted_export_is_marked():
+    assert redacted(a_whole_bundle()).redacted
+
+
+@dataclass(frozen=True)
+class NewEvidence:
+    line: str
+    words: tuple[str, ...]
+    settings: dict[str, str]
+    count: int
+
+
+def test_a_new_form_of_evidence_needs_no_rule():
+    found = NewEvidence("by qzxjvk", ("zzxxqq",), {"kvqxzj": "jjqqxx"}, 7)
+    text = repr(redact_value(Redactor({}), found))
+    assert not any(name in text for name in ("qzxjvk", "zzxxqq", "kvqxzj", "jjqqxx"))
+    assert text.endswith("count=7)")
 
 
 def test_equal_names_stay_equal_and_different_ones_differ():

@@ -3,8 +3,9 @@
 Everything is replaced by a number in the order of the originals, with leading zeros, so that
 sorted things stay in their order: a diagnosis may choose the first of several equal ones.
 
-A text field without a rule is an error, so that none is forgotten. Numbers, times, states and
-causes stay. A value that is not a dataclass, list or text stays, too.
+Every text loses its words that are not public, so that none is forgotten. `RULES` has those fields
+that need something else: the name of a node or job, a sentence that is removed, a reference. So a
+new form of evidence needs no rule. Numbers, times, states and causes stay.
 """
 
 from __future__ import annotations
@@ -26,22 +27,17 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import (
-    ChildDump,
     DumpBatch,
     DumpFailure,
-    KernelWait,
-    Mount,
-    NativePlace,
     ThreadDump,
 )
 from watchtower.wire.observations import Observation
-from watchtower.wire.report import AgentGaps, Beat, Ending
+from watchtower.wire.report import AgentGaps
 from watchtower.wire.stacks import Frame, Stack, make_stack
 from watchtower.wire.verdict import (
     Aftermath,
     Doubt,
     Evidence,
-    SharedCause,
     Suspect,
     Verdict,
     VerdictEntry,
@@ -182,10 +178,6 @@ def _named(kind: str) -> Rule:
     return lambda redactor, value: redactor.name(kind, value)
 
 
-def _of_text(redactor: Redactor, value: str) -> str:
-    return redactor.text(value)
-
-
 def _removed(redactor: Redactor, value: str) -> str:
     return redactor.removed(value)
 
@@ -217,10 +209,6 @@ def _logs(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(redactor.log_digest, value))
 
 
-def _texts(redactor: Redactor, value: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(redactor.text, value))
-
-
 def _unknown(*_: object) -> None:
     return None
 
@@ -230,35 +218,14 @@ _RANKS: Rule = lambda redactor, value: redactor.ranks(value)  # noqa: E731
 RULES: dict[tuple[type, str], Rule] = {
     (Case, "job"): _named("job"),
     (RankEvidence, "node"): _named("node"),
-    (RankEvidence, "wchan"): _of_text,
     (RankEvidence, "rivals"): _rivals,
     (NodeEvidence, "node"): _named("node"),
     (NodeEvidence, "unwatched"): _all_removed,
     **{(AgentGaps, each.name): _removed for each in fields(AgentGaps)},
-    (Observation, "source"): _of_text,
     (Observation, "subject"): _only(_SUBJECT),
     (Observation, "name"): _observed,
-    (Observation, "unit"): _of_text,
-    (Observation, "text"): _of_text,
-    (Beat, "phase"): _of_text,
-    (Beat, "exception_type"): _of_text,
-    (Beat, "exception_text"): _of_text,
-    (Ending, "exception_type"): _of_text,
-    (Ending, "exception_text"): _of_text,
     (DumpFailure, "help_text"): _removed,
-    (Mount, "kind"): _of_text,
-    (Mount, "source"): _of_text,
-    (Mount, "point"): _of_text,
-    (KernelWait, "wchan"): _of_text,
-    (KernelWait, "syscall"): _of_text,
-    (KernelWait, "target"): _of_text,
-    (KernelWait, "tracer_name"): _of_text,
-    (ThreadDump, "name"): _of_text,
     (ThreadDump, "digest"): lambda redactor, value: redactor.digest(value),
-    (ChildDump, "command"): _of_text,
-    (NativePlace, "library"): _of_text,
-    (NativePlace, "thread"): _of_text,
-    (NativePlace, "libraries"): _texts,
     (RankCollectives, "logs"): _logs,
     (RankCollectives, "oldest_open"): lambda redactor, value: value and redactor.log_digest(value),
     (RankCollectives, "failure"): _removed,
@@ -282,21 +249,17 @@ RULES: dict[tuple[type, str], Rule] = {
     (Suspect, "node"): _named("node"),
     (Suspect, "why"): _removed,
     (Suspect, "where"): _unknown,
-    (Evidence, "source"): _of_text,
     (Evidence, "text"): _removed,
     (Evidence, "ranks"): _RANKS,
-    (Doubt, "kind"): _of_text,
     (Doubt, "text"): _removed,
-    (SharedCause, "kind"): _of_text,
-    (SharedCause, "name"): _of_text,
     (Aftermath, "at"): _only(_STAMP),
     (Aftermath, "ranks"): _RANKS,
-    (Aftermath, "text"): _of_text,
     (VerdictEntry, "at"): _only(_STAMP),
     (VerdictEntry, "suspects"): _RANKS,
     (VerdictEntry, "summary"): _removed,
 }
-"""The rule of each text, by class and field. `WHOLE` has classes that are replaced as a whole."""
+"""The rules of texts that are not redacted word by word, by class and field. `WHOLE` has classes
+that are replaced as a whole."""
 
 WHOLE: dict[type, Rule] = {
     Stack: lambda redactor, value: redactor.stack(value),
@@ -315,25 +278,26 @@ def _names_of(kind: type) -> tuple[str, ...]:
 
 
 def redact_value(redactor: Redactor, value: _T, rules: dict[tuple[type, str], Rule] = RULES) -> _T:
-    """Return a value without its names. Raises KeyError for a text that has no rule."""
+    """Return a value without its names."""
     kind: Any = type(value)
     if kind in WHOLE:
         return cast(_T, WHOLE[kind](redactor, value))
+    if kind is str:
+        return cast(_T, redactor.text(cast(str, value)))
     if kind is tuple or kind is list:
         return cast(_T, kind(redact_value(redactor, each, rules) for each in cast(Any, value)))
-    if kind is str:
-        raise KeyError("a text has no rule")
+    if kind is dict:
+        pairs = cast(dict[Any, Any], value).items()
+        return cast(
+            _T,
+            {redact_value(redactor, k, rules): redact_value(redactor, v, rules) for k, v in pairs},
+        )
     if not hasattr(kind, "__dataclass_fields__"):
         return value
     changed = {}
     for name in _names_of(kind):
         old = getattr(value, name)
         rule = rules.get((kind, name))
-        if rule is not None:
-            changed[name] = rule(redactor, old)
-        elif type(old) is str:
-            raise KeyError(f"{kind.__name__}.{name} has no rule")
-        else:
-            changed[name] = redact_value(redactor, old, rules)
+        changed[name] = rule(redactor, old) if rule else redact_value(redactor, old, rules)
     # `dataclasses.replace` takes twice as long, and a job has thousands of ranks.
     return cast(_T, kind(**changed))
