@@ -154,6 +154,15 @@ def a_native(kind: str, **values: Any) -> NativePlace:
     return NativePlace(kind=NativeKind(kind), **values)
 
 
+POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
+"""A training thread that polls for its device."""
+
+RECEIVING = (
+    "recv @torch/distributed/distributed_c10d.py:2480"
+    " < train /home/ann/job/main.py:41 < <module> /home/ann/job/main.py:80"
+)
+
+
 def a_rank(
     rank: int,
     stack: str = IN_ALL_REDUCE,

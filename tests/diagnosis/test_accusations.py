@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.diagnosis.builders import a_rank, picture_of, ranks_in, with_rank
 from tests.diagnosis.named import ADVICE, DOUBTS
+from tests.diagnosis.strategies import FAULTS
 from watchtower import diagnosis
 from watchtower.diagnosis.accusation import (
     CANDIDATE,
@@ -20,6 +22,7 @@ from watchtower.diagnosis.accusation import (
     Tier,
     weigh,
 )
+from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES
 from watchtower.diagnosis.causes.behind_collective import PAIR
 from watchtower.diagnosis.causes.gpu_fault import ACTIONS as ADVISED_ACTIONS
 from watchtower.diagnosis.elsewhere import LEADS
@@ -112,3 +115,29 @@ def test_no_evidence_is_no_confidence():
 def test_confidence_grows_with_evidence_and_is_never_certain(weights):
     evidence = [some(source, weight) for source, weight in weights]
     assert 0 <= weigh(evidence[1:]) <= weigh(evidence) <= MAX_CONFIDENCE
+
+
+def test_every_cause_has_one_entry():
+    causes = [entry.cause for entry in (*CAUSES, *SLOW_CAUSES)]
+    assert len(causes) == len(set(causes))
+    assert not {Cause.UNKNOWN, Cause.JOB_SLOW}.intersection(causes)
+
+
+def test_causes_stand_in_the_order_of_their_tiers():
+    faults = {**FAULTS, "never_started": None, "init_stuck": None}
+    tiers = []
+    for cause, find, *_ in CAUSES:
+        if faults.get(cause.value) is None:
+            continue
+        built = with_rank(ranks_in(8), faults[cause.value](3))
+        finding = find(picture_of(built))
+        assert finding.cause is cause
+        tiers.append(finding.tier)
+    assert tiers == sorted(tiers)
+
+
+def test_no_cause_accuses_anybody_of_a_job_in_its_collective():
+    built = [*ranks_in(7), a_rank(7)]
+    found = {cause: find(picture_of(built)) for cause, find, *_ in CAUSES}
+    found = {cause: finding.suspects for cause, finding in found.items() if finding}
+    assert found == {Cause.SYMMETRIC_HANG: ()}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.diagnosis.causes.asking import named
 from tests.properties import examples, is_thorough
 from tests.synthesis.evidence import Maker, Recording, drop_dumps, renumber
 from tests.synthesis.faults import FAULTS, LOADING, SILENT, SPINNING, Fault, imagine, imagine_cut
@@ -33,10 +34,6 @@ def faults(draw, kinds=FAULTS):
     assume(fault.suits(layout))
     rank = draw(st.integers(0, layout.size - 1))
     return layout, fault, rank, draw(st.integers(0, 20))
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_USER_CODE,
+    POLLS,
     a_kernel,
     a_native,
     a_stack,
@@ -184,7 +185,6 @@ def test_as_many_samples_agree_as_are_alike_at_the_end(sequence):
     assert 2 <= samples.needed_by_chance() <= MAX_SAMPLES
 
 
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 RUNS_PYTHON = a_native("python", running=True)
 BLOCKED = a_native("python", run_ns=5_000_000, switches=80)
 

@@ -59,11 +59,17 @@ def tell_no_heartbeat(tell):
 
 
 @pytest.fixture
-def tower(tmp_path: Path) -> Iterator[Tower]:
-    """A tower with an empty store. Without `client` it does not tick."""
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """An empty store."""
     store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), in_thread)
+    yield store
     store.close()
+
+
+@pytest.fixture
+def tower(store: SqliteStore) -> Tower:
+    """A tower with this store. Without `client` it does not tick."""
+    return Tower(Policy(), store, store.recall(), Clock(), in_thread)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import socket
 import pytest
 from starlette.testclient import TestClient
 
-from tests.diagnosers import in_thread
 from tests.tower.test_api import assert_problem, recorded
 from watchtower.access.tokens import TokenBook
 from watchtower.api.browsers import find_hosts, find_refusal
@@ -13,11 +12,7 @@ from watchtower.api.security import AccessRules, Refusals
 from watchtower.api.visitors import Visitors
 from watchtower.app import make_app
 from watchtower.config import load_config
-from watchtower.policy import Policy
 from watchtower.service.settings import ConfigError
-from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.clock import Clock
-from watchtower.tower.tower import Tower
 
 PUBLIC_URL = "https://tower.example/watch"
 HOSTS = find_hosts("127.0.0.1", PUBLIC_URL, ["Tower-2."])
@@ -113,13 +108,6 @@ def test_agents_commands_and_pages_of_the_tower_may_change_something(headers):
 def test_a_body_of_a_form_is_refused(kind):
     assert refused("POST", content_type=kind) == "bad_message"
     assert refused("POST") == "bad_message"
-
-
-@pytest.fixture
-def tower(tmp_path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield Tower(Policy(), store, store.recall(), Clock(), in_thread)
-    store.close()
 
 
 def test_without_tokens_a_page_reads_and_changes_nothing(tower):

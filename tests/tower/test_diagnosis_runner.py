@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -13,12 +12,12 @@ import pytest
 from tests.diagnosers import InThread
 from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
+from tests.tower.test_turns import HandClock
 from watchtower.diagnoser.messages import Answer
 from watchtower.diagnoser.process import DiagnoserDiedError, GaveUpError
 from watchtower.jobs.verdicts import Tries
 from watchtower.policy import Policy
 from watchtower.tower import diagnosis_runner
-from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
 from watchtower.tower.health import check_health
@@ -26,16 +25,6 @@ from watchtower.tower.recording import unrecorded
 from watchtower.wire.verdict import Cause
 
 NOTHING = Answer(diagnosis=None, evidence=None)
-
-
-@dataclass(frozen=True)
-class HandClock(Clock):
-    """A clock that the test moves."""
-
-    at: list[float]
-
-    def now(self) -> float:
-        return self.at[0]
 
 
 class Scripted:

@@ -13,8 +13,9 @@ from dataclasses import replace
 import pytest
 
 from tests.diagnosis.builders import as_sent
-from tests.jobs.scenes import JOB, World
+from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
+from tests.tower.test_owners import owned
 from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.keeper import BURST, REFILL_S
 from watchtower.jobs.pace import Pause
@@ -27,13 +28,6 @@ from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
 USER, OTHER = "uid:1000", "uid:2000"
 PAST = PastAttempt(number=1)
-
-
-def owned() -> World:
-    world = World()
-    for rank in world.ranks.values():
-        rank.owner = USER
-    return world
 
 
 def crash_loops(sim: Simulation, attempt: int, jobs: int = 200) -> None:

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
 from watchtower.incidents.incident import Incident
-from watchtower.policy import Policy
-from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
 from watchtower.tower.health import describe_state
-from watchtower.tower.tower import Tower
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.drills import is_drill, mark_drill
 from watchtower.wire.verdict import Cause, Status, Verdict
-
-
-@pytest.fixture
-def store(tmp_path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def tower(store) -> Tower:
-    return Tower(Policy(), store, store.recall(), Clock(), in_thread)
 
 
 def test_only_an_agent_with_a_rank_of_a_job_labels_it(client):

@@ -5,30 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from starlette.testclient import TestClient
 
-from tests.diagnosers import InThread, in_thread
+from tests.diagnosers import InThread
 from tests.jobs.scenes import JOB, World
 from tests.store.builders import an_incident
 from tests.tower.simulator import Simulation, hang
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.api.metrics import MAX_SILENT_SHOWN, Scraper, TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.app import make_app
 from watchtower.diagnoser.messages import Answer, Request
 from watchtower.diagnoser.process import DiagnoserDiedError
 from watchtower.incidents.incident import IncidentKind
-from watchtower.policy import Policy
 from watchtower.service.metric_spec import MetricKind
-from watchtower.store.sqlite import SqliteStore
-from watchtower.tower.clock import Clock
 from watchtower.tower.counters import Counters, Durations
-from watchtower.tower.tower import Tower
 from watchtower.views.measures import PLACES
 from watchtower.wire.report import EndingKind, Report
 from watchtower.wire.verdict import Cause, Domain, Status, Suspect
@@ -232,13 +226,10 @@ def test_a_killed_diagnosis_is_counted(tell):
     tell(story)
 
 
-def test_replies_to_agents_are_timed_by_path(tmp_path: Path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
-        client.post("/ingest/v1/report", content=b"{}")
-        client.post("/ingest/v1/nothing", content=b"{}")
-        page = client.get("/metrics").text
-    store.close()
+def test_replies_to_agents_are_timed_by_path(client: TestClient):
+    client.post("/ingest/v1/report", content=b"{}")
+    client.post("/ingest/v1/nothing", content=b"{}")
+    page = client.get("/metrics").text
     assert 'watchtower_reply_seconds_count{path="/ingest/v1/report"} 1.0' in page
     assert 'watchtower_reply_seconds_count{path="/ingest/v1/dumps"} 0.0' in page
     assert "nothing" not in page

@@ -8,7 +8,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from tests.tower.simulator import Simulation
-from tests.tower.test_shared_cause import Outage
+from tests.tower.test_outages import Outage
 from watchtower.jobs.keeper import Keeper
 
 CODE = (ModuleType, type, FunctionType, MethodType, BuiltinFunctionType)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,11 +13,15 @@ from starlette.testclient import TestClient
 from benchmarks import junk
 from tests.diagnosers import in_thread
 from tests.tower.simulator import JOB, Simulation, hang
+from watchtower.alerts.destinations.alertmanager import Alertmanager
+from watchtower.alerts.destinations.webhook import Webhook
+from watchtower.alerts.notifier import AlertNotifier
 from watchtower.api import job_metrics, metrics
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
 from watchtower.app import make_app
 from watchtower.fleet.fleet import MAX_JOBS_PER_NODE
+from watchtower.incidents.incident import NO_SHADOW, ShadowMode
 from watchtower.policy import Policy
 from watchtower.store.sqlite import SqliteStore
 from watchtower.tower.clock import Clock
@@ -186,12 +189,9 @@ def test_an_ordinary_name_is_its_own_label(name: str):
     assert label(name) == name
 
 
-def test_hostile_names_leave_the_page_readable(tmp_path: Path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
-        client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
-        page = client.get("/metrics").text
-    store.close()
+def test_hostile_names_leave_the_page_readable(client: TestClient):
+    client.post("/ingest/v1/report", content=junk.report("rude", junk.hostile_jobs()))
+    page = client.get("/metrics").text
     names = [
         sample.labels["training_job"]
         for family in text_string_to_metric_families(page)
@@ -231,3 +231,42 @@ def test_processes_of_two_nodes_do_not_hide_the_jobs_of_a_third_one(tell):
             assert counts["suspect"] == is_troubled * flood
 
     tell(story)
+
+
+SCRAPE = {"X-Prometheus-Scrape-Timeout-Seconds": "10", "User-Agent": "Prometheus/2.42.0"}
+WEBHOOK = Webhook("http://127.0.0.1:9/")
+ALERTMANAGER = Alertmanager("http://127.0.0.1:9")
+
+
+def scrape_twice(store: SqliteStore, destinations, headers=SCRAPE, shadow=NO_SHADOW) -> list[str]:
+    """Scrape a tower twice; returns the notes of /readyz."""
+    tower = Tower(Policy(), store, store.recall(), Clock(), in_thread, shadow=shadow)
+    alerts = AlertNotifier(destinations, store, Clock())
+    with TestClient(make_app(tower, alerts=alerts)) as client:
+        for _ in range(2):
+            assert client.get("/metrics", headers=headers).is_success
+        return client.get("/readyz").json()["notes"]
+
+
+def test_a_direct_destination_and_a_prometheus_are_two_routes(store: SqliteStore, caplog):
+    (note,) = scrape_twice(store, [WEBHOOK, ALERTMANAGER])
+    assert "the tower also sends alerts to webhook: " in note
+    assert [
+        record.message
+        for record in caplog.records
+        if "two" in record.message or "twice" in record.message
+    ] == [note]
+
+
+@pytest.mark.parametrize(
+    ("destinations", "headers"),
+    [([], SCRAPE), ([ALERTMANAGER], SCRAPE), ([WEBHOOK], {"User-Agent": "curl/8"})],
+    ids=["no destination", "Alertmanager merges both", "a person reads the metrics"],
+)
+def test_one_route_is_not_reported(store: SqliteStore, destinations, headers):
+    assert scrape_twice(store, destinations, headers) == []
+
+
+def test_in_shadow_mode_no_route_sends(store: SqliteStore):
+    (note,) = scrape_twice(store, [WEBHOOK], shadow=ShadowMode(everything=True))
+    assert note.startswith("shadow mode is on")

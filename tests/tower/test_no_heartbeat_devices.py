@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnosis.builders import IN_USER_CODE, a_native
+from tests.diagnosis.builders import IN_USER_CODE, POLLS, a_native
 from tests.tower.simulator import Simulation
 from tests.tower.watching import Watching
 from watchtower.jobs.condition import ConditionKind
 from watchtower.wire.dumps import NativeKind
 
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 BLOCKED = a_native("python", library="python3.11", run_ns=5_000_000, switches=80)
 
 SERVING = "select @selectors.py:415 < serve_forever @socketserver.py:233 < main serve.py:40"

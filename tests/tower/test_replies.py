@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -33,13 +32,6 @@ DECODE = msgspec.json.Decoder(ReportReply).decode
 DECODE_REPORT = msgspec.json.Decoder(Report).decode
 LONGEST = 9.2e9
 """Seconds between 0 and the largest time that a heartbeat file can hold."""
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    store = SqliteStore(tmp_path / "watchtower.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

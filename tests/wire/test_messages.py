@@ -1,5 +1,7 @@
 """Recorded messages are understood for ever; messages of newer releases are too."""
 
+from __future__ import annotations
+
 import json
 import re
 from dataclasses import fields
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchtower.cli import main
 from watchtower.wire import bounds
 from watchtower.wire.dumps import DumpBatch, FailureKind
 from watchtower.wire.orders import ReportReply
@@ -231,3 +234,18 @@ def test_an_owner_is_optional_and_bounded(name, place):
     part["owner"] = "u" * 257
     with pytest.raises(msgspec.ValidationError, match="`owner` has 257 characters"):
         read(name, message)
+
+
+RECORDED = sorted((Path(__file__).parent / "snapshots").glob("1-*.json"))
+
+
+def test_recorded_files_have_the_verdict_of_their_day(capsys: pytest.CaptureFixture[str]):
+    assert main(["diagnose", *map(str, RECORDED), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["job"], verdict["status"], verdict["cause"]) == (
+        "star",
+        "suspect",
+        "dataloader_stall",
+    )
+    assert [suspect["rank"] for suspect in verdict["suspects"]] == [1]
+    assert verdict["waiting"] == "0,2-3"

@@ -51,10 +51,19 @@ def abstains(name, built, **values):
     return finding is None or finding.confidence < MIN_CONFIDENCE
 
 
-def answer(built, **values):
-    """Return cause and suspects of the diagnosis."""
-    diagnosis = diagnose(a_case(built, **values))
+def named(diagnosis):
+    """Return cause and suspects of a diagnosis."""
     return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+
+
+def answer(built, **values):
+    """Return cause and suspects of the diagnosis of these ranks."""
+    return named(diagnose(a_case(built, **values)))
+
+
+def answer_of_case(case):
+    """Return cause and suspects of the diagnosis of a case."""
+    return named(diagnose(case))
 
 
 def job_held_at(stack, **values):

@@ -1,13 +1,9 @@
 """Cycles of four ranks: one called in the wrong group, or two of each took them in two orders."""
 
 from tests.diagnosis.builders import IN_TORCH_ALL_REDUCE, a_rank
+from tests.diagnosis.causes.asking import named
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.diagnosis import diagnose
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
-
 
 NUMBERED = {"1": [0, 1], "2": [2, 3], "3": [0, 2], "4": [1, 3]}
 

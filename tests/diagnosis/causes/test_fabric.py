@@ -8,17 +8,17 @@ from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_HIDDEN_WAIT,
+    POLLS,
     a_case,
-    a_native,
     a_rank,
     ranks_in,
     with_rank,
 )
+from tests.diagnosis.causes.asking import answer_of_case
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.observed import JobGpus, find_link_faults
 from watchtower.wire.observations import Observation
 
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 LOST = ("network", "nic:eth1", "nic_link_lost", "eth1 lost its link and does not have it now")
 DOWN = ("kernel_log", "nic:eth2", "nic_link_down", "mlx5_core 0000:5e:00.0 eth2: Link down")
 ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent frames a second")
@@ -38,11 +38,6 @@ def observed(*observations, built=None, stalled_for_s=10.0):
     case = a_case(built or ranks_in(8, IN_ALL_REDUCE), stalled_for_s=stalled_for_s)
     first, *rest = case.nodes
     return replace(case, nodes=(first, *rest[:-1], replace(rest[-1], observations=observations)))
-
-
-def answer(case):
-    diagnosis = diagnose(case)
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +62,14 @@ def test_hosts_that_wait_for_their_devices_wait_for_the_link_too():
     """Their collectives are queued, so no stack shows one."""
     values = {"native": POLLS, "cpu": 1.0, "state": "R", "syscall": "", "active": True}
     hosts = ranks_in(8, IN_HIDDEN_WAIT, **values)
-    assert answer(observed(built=hosts))[1] == []
-    assert answer(observed(seen(LOST), built=hosts)) == ("fabric_fault", [])
+    assert answer_of_case(observed(built=hosts))[1] == []
+    assert answer_of_case(observed(seen(LOST), built=hosts)) == ("fabric_fault", [])
     spins = seen(
         ("nvml", "pci:0000:3b:00", "gpu_pattern.spinning", ""), 1.0, pid=hosts[7].evidence.pid
     )
     works = replace(spins, name="gpu_pattern.working")
-    assert answer(observed(seen(LOST), spins, built=hosts))[0] == "fabric_fault"
-    assert answer(observed(seen(LOST), works, built=hosts))[0] != "fabric_fault"
+    assert answer_of_case(observed(seen(LOST), spins, built=hosts))[0] == "fabric_fault"
+    assert answer_of_case(observed(seen(LOST), works, built=hosts))[0] != "fabric_fault"
 
 
 @pytest.mark.parametrize("what", [ERRORS, NVLINK])
@@ -85,7 +80,7 @@ def test_errors_without_a_lost_link_are_less_certain(what):
 
 
 def test_an_error_that_stops_no_link_explains_nothing():
-    assert answer(observed(seen(MILD))) == ("symmetric_hang", [])
+    assert answer_of_case(observed(seen(MILD))) == ("symmetric_hang", [])
 
 
 def test_errors_of_memory_are_not_about_a_link_and_separate_the_ranks_of_their_node():
@@ -94,8 +89,8 @@ def test_errors_of_memory_are_not_about_a_link_and_separate_the_ranks_of_their_n
 
 
 def test_a_link_that_failed_long_before_explains_nothing():
-    assert answer(observed(seen(LOST, 69.0)))[0] == "fabric_fault"
-    assert answer(observed(seen(LOST, 71.0)))[0] == "symmetric_hang"
+    assert answer_of_case(observed(seen(LOST, 69.0)))[0] == "fabric_fault"
+    assert answer_of_case(observed(seen(LOST, 71.0)))[0] == "symmetric_hang"
 
 
 def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
@@ -138,8 +133,8 @@ FOREIGN_ERRORS = (*FOREIGN[:2], *NVLINK[2:])
 def test_nvlinks_of_a_gpu_of_another_job_explain_nothing(what, pid):
     """Without a process it is not a GPU of the job either: a GPU of each rank is known."""
     case = of_gpus(a_case(POLLING, stalled_for_s=10.0), ["spinning"] * 8, seen(what, pid=pid))
-    assert answer(case)[0] != "fabric_fault"
-    assert answer(observed(seen(what, pid=999_999))) == ("symmetric_hang", [])
+    assert answer_of_case(case)[0] != "fabric_fault"
+    assert answer_of_case(observed(seen(what, pid=999_999))) == ("symmetric_hang", [])
 
 
 def test_nvlinks_of_a_gpu_of_the_job_leave_no_doubt_and_others_do():
@@ -156,4 +151,4 @@ def test_a_lost_link_explains_a_hang_also_if_counters_of_gpus_are_frozen(what, c
     """Frozen counters show nothing about the work of a GPU, so they do not refute the link."""
     patterns = ["frozen"] * count + ["spinning"] * (8 - count)
     case = observed(seen(what), built=POLLING)
-    assert answer(of_gpus(case, patterns)) == ("fabric_fault", [])
+    assert answer_of_case(of_gpus(case, patterns)) == ("fabric_fault", [])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.diagnosis.builders import FETCHING, a_case, a_rank, ranks_in, with_rank
+from tests.diagnosis.causes.asking import answer_of_case
 from watchtower.diagnosis.causes.gpu_fault import find_error
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
@@ -42,33 +43,28 @@ def pid_of(case, rank):
 PID = pid_of(observed(), 2)
 
 
-def answer(case):
-    diagnosis = diagnose(case)
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
-
-
 @pytest.mark.parametrize("code", [46, 48, 62, 74, 79, 95, 119, 158, 4242])
 def test_an_error_of_the_gpu_that_names_the_process(code):
-    assert answer(observed(an_xid(code, pid=PID))) == ("gpu_fault", [2])
+    assert answer_of_case(observed(an_xid(code, pid=PID))) == ("gpu_fault", [2])
 
 
 def test_an_error_without_a_process_on_the_gpu_that_a_rank_uses():
-    assert answer(observed(an_xid(79), used_by(PID))) == ("gpu_fault", [2])
+    assert answer_of_case(observed(an_xid(79), used_by(PID))) == ("gpu_fault", [2])
 
 
 def test_an_error_without_a_process_accuses_no_rank_while_the_users_are_unknown():
-    assert answer(observed(an_xid(79)))[1] == []
+    assert answer_of_case(observed(an_xid(79)))[1] == []
 
 
 def test_the_error_of_a_gpu_of_another_rank():
     case = observed(an_xid(79), used_by(PID, "pci:0000:5e:00"))
-    assert answer(case)[1] == []
+    assert answer_of_case(case)[1] == []
 
 
 def test_a_process_with_the_same_pid_on_another_node():
     case = observed(an_xid(79, pid=pid_of(observed(), 6)))
     assert pid_of(case, 6) not in {item.pid for item in case.ranks[:4]}
-    assert answer(case)[1] == []
+    assert answer_of_case(case)[1] == []
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 93, 154, 163])
@@ -88,7 +84,7 @@ def test_a_job_that_went_on_after_the_error_is_less_certain():
 
 def test_a_rank_that_waits_is_not_accused_while_another_does_not_wait():
     case = observed(an_xid(79, pid=PID), others=[a_rank(5, FETCHING)])
-    assert answer(case) == ("dataloader_stall", [5])
+    assert answer_of_case(case) == ("dataloader_stall", [5])
 
 
 def test_a_code_45_beside_another_is_not_the_error_that_is_named():
@@ -142,13 +138,13 @@ def test_a_recommendation_alone_is_not_an_error():
 
 def test_a_gpu_that_needs_a_reset_is_a_fault_of_it():
     case = observed(in_nvml("gpu_reset_required"), used_by(PID))
-    assert answer(case) == ("gpu_fault", [2])
+    assert answer_of_case(case) == ("gpu_fault", [2])
     assert "the driver reports that a reset is required" in diagnose(case).next_steps[0]
 
 
 def test_a_gpu_that_is_lost_without_a_number():
     lost = Observation(source="kernel_log", subject=GPU, name="gpu_lost", age_s=30.0)
-    assert answer(observed(lost, used_by(PID))) == ("gpu_fault", [2])
+    assert answer_of_case(observed(lost, used_by(PID))) == ("gpu_fault", [2])
 
 
 def test_every_code_of_a_range_has_a_meaning():

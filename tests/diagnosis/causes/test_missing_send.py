@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from tests.diagnosis.builders import FETCHING, a_rank, ranks_in, with_loops, with_rank
+from tests.diagnosis.builders import FETCHING, RECEIVING, a_rank, ranks_in, with_loops, with_rank
+from tests.diagnosis.causes.asking import named
 from tests.diagnosis.recording import a_recorded_case, calls, peer
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
@@ -12,14 +13,6 @@ from watchtower.diagnosis.waits import mismatches as module
 from watchtower.diagnosis.waits.mismatches import find_missing_sends
 
 INSIDE = calls("all_reduce", before=3, open=1)
-RECEIVING = (
-    "recv @torch/distributed/distributed_c10d.py:2480"
-    " < train /home/ann/job/main.py:41 < <module> /home/ann/job/main.py:80"
-)
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def pipeline(transfers, groups=None, made=None, built=None):

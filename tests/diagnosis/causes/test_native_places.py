@@ -10,6 +10,7 @@ from tests.diagnosis.builders import (
     IN_LOCK,
     IN_TORCH_ALL_REDUCE,
     IN_USER_CODE,
+    POLLS,
     a_case,
     a_native,
     a_rank,
@@ -17,25 +18,21 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
+from tests.diagnosis.causes.asking import named
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.position import Place
 
-SPINNING = a_native("device_wait", library="libcuda.so.1", running=True)
-SLEEPING = replace(SPINNING, running=False)
+SLEEPING = replace(POLLS, running=False)
 BLOCKED = a_native("python", library="libpython3.11.so.1.0", run_ns=5_000_000, switches=80)
 
 JOB = "/home/ann/job/main.py"
 
-HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=SPINNING, cpu=1.0, state="R", syscall="", active=True)
+HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
 """Hosts that poll for their devices: in Python they are at a line of the user's."""
 
 
 def diagnose_job(*others, built=HOSTS):
     return diagnose(a_case(with_rank(built, *others)))
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def test_hosts_that_poll_wait_for_the_rank_that_does_not():
@@ -51,20 +48,20 @@ def in_call(call: str) -> str:
 
 
 def test_a_rank_that_is_alone_in_a_barrier_while_the_others_wait_for_their_devices():
-    diagnosis = diagnose_job(a_rank(5, in_call("barrier"), native=SPINNING, state="R", syscall=""))
+    diagnosis = diagnose_job(a_rank(5, in_call("barrier"), native=POLLS, state="R", syscall=""))
     assert named(diagnosis) == ("conditional_collective", [5])
     assert "0-4,6-7 are waiting in a device wait at main.py:51" in diagnosis.summary
 
 
 @pytest.mark.parametrize("call", ["all_reduce", "wait"])
 def test_a_rank_in_a_call_that_is_queued_may_have_a_full_queue(call):
-    diagnosis = diagnose_job(a_rank(5, in_call(call), native=SPINNING, state="R", syscall=""))
+    diagnosis = diagnose_job(a_rank(5, in_call(call), native=POLLS, state="R", syscall=""))
     assert named(diagnosis) == ("unknown", [])
     assert diagnosis.alternatives == ()
 
 
 def test_most_ranks_in_a_barrier_do_not_accuse_the_one_that_waits_for_its_device():
-    built = ranks_in(8, in_call("barrier"), native=SPINNING, state="R", syscall="")
+    built = ranks_in(8, in_call("barrier"), native=POLLS, state="R", syscall="")
     assert diagnose_job(HOSTS[0], built=built).suspects == ()
 
 
@@ -75,7 +72,7 @@ def test_a_loop_in_python_is_told_from_a_wait_at_the_same_line():
         "busy_loop",
         [5],
     )
-    assert diagnose_job(a_rank(5, IN_USER_CODE, native=SPINNING, **values)).suspects == ()
+    assert diagnose_job(a_rank(5, IN_USER_CODE, native=POLLS, **values)).suspects == ()
 
 
 def test_one_that_runs_at_an_unknown_place_may_poll_like_the_others():
@@ -97,7 +94,7 @@ def test_the_library_that_computes_is_named():
     assert "_tokens.so" in diagnosis.summary
 
 
-@pytest.mark.parametrize("native", [SPINNING, SLEEPING])
+@pytest.mark.parametrize("native", [POLLS, SLEEPING])
 def test_hosts_that_all_wait_accuse_nobody(native):
     """Any of the devices may be the one that does not end: hosts cannot show it."""
     values = {"cpu": 1.0, "state": "R", "syscall": ""} if native.running else {}
@@ -113,7 +110,7 @@ def test_polling_is_neither_movement_nor_work():
 
 
 def test_what_a_polling_host_writes_is_movement():
-    position = picture_of([a_rank(0, IN_HIDDEN_WAIT, native=SPINNING, written=5e6)]).by_rank[0]
+    position = picture_of([a_rank(0, IN_HIDDEN_WAIT, native=POLLS, written=5e6)]).by_rank[0]
     assert position.moving
 
 
@@ -159,7 +156,7 @@ def in_thread(rank, stack, waits, *, native, **values):
 
 @pytest.mark.parametrize("waits", [JOINING, IN_RESULT, IN_RAY])
 def test_a_thread_that_trains_is_judged_in_the_place_of_main(waits):
-    hosts = [in_thread(rank, IN_HIDDEN_WAIT, waits, native=SPINNING, cpu=1.0) for rank in range(8)]
+    hosts = [in_thread(rank, IN_HIDDEN_WAIT, waits, native=POLLS, cpu=1.0) for rank in range(8)]
     late = in_thread(5, FETCHING, waits, native=replace(BLOCKED, run_ns=7))
     diagnosis = diagnose_job(late, built=hosts)
     assert named(diagnosis) == ("dataloader_stall", [5])
@@ -172,9 +169,7 @@ def test_a_thread_that_trains_is_judged_in_the_place_of_main(waits):
 
 
 def test_a_thread_that_trains_and_computes_is_busy():
-    hosts = [
-        in_thread(rank, IN_HIDDEN_WAIT, JOINING, native=SPINNING, cpu=1.0) for rank in range(8)
-    ]
+    hosts = [in_thread(rank, IN_HIDDEN_WAIT, JOINING, native=POLLS, cpu=1.0) for rank in range(8)]
     running = a_native("python", library="python3.11", running=True)
     loops = in_thread(5, IN_USER_CODE, JOINING, native=running, cpu=1.0)
     assert [suspect.rank for suspect in diagnose_job(loops, built=hosts).suspects] == [5]

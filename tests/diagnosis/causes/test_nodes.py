@@ -11,7 +11,7 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from tests.diagnosis.causes.asking import ask, ask_of_case, reasons_of
+from tests.diagnosis.causes.asking import answer_of_case, ask, ask_of_case, reasons_of
 from watchtower.diagnosis.causes.node_lost import find_lost_nodes
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
@@ -32,14 +32,9 @@ def silent(case: Case, seconds: float, node: str = "gpu-01") -> Case:
     )
 
 
-def answer(case: Case) -> tuple[str, list[int]]:
-    diagnosis = diagnose(case)
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
-
-
 def test_all_ranks_of_a_node_that_fell_silent_with_the_job():
     case = silent(a_case(with_rank(ranks_in(8), *LOST), stalled_for_s=12), 12.4)
-    assert answer(case) == ("node_lost", [4, 5, 6, 7])
+    assert answer_of_case(case) == ("node_lost", [4, 5, 6, 7])
     diagnosis = diagnose(case)
     assert all(value in diagnosis.summary for value in ("gpu-01", "12 s", "4-7"))
     assert diagnosis.waiting == "0-3"
@@ -49,7 +44,7 @@ def test_all_ranks_of_a_node_that_fell_silent_with_the_job():
 def test_a_node_is_named_before_it_counts_as_silent():
     unheard = [a_rank(rank, dumps=0) for rank in range(4, 8)]
     case = silent(a_case(with_rank(ranks_in(8), *unheard), stalled_for_s=6), 5.5)
-    assert answer(case) == ("node_lost", [4, 5, 6, 7])
+    assert answer_of_case(case) == ("node_lost", [4, 5, 6, 7])
     assert (
         diagnose(case).confidence
         < diagnose(silent(a_case(with_rank(ranks_in(8), *LOST)), 9)).confidence
@@ -58,18 +53,18 @@ def test_a_node_is_named_before_it_counts_as_silent():
 
 def test_two_late_reports_are_nothing():
     unheard = [a_rank(rank, dumps=0) for rank in range(4, 8)]
-    assert answer(silent(a_case(with_rank(ranks_in(8), *unheard)), 2.2)) == ("unknown", [])
+    assert answer_of_case(silent(a_case(with_rank(ranks_in(8), *unheard)), 2.2)) == ("unknown", [])
 
 
 def test_an_agent_that_died_while_the_job_still_stepped_proves_nothing():
     case = silent(a_case(with_rank(ranks_in(8), *LOST), stalled_for_s=12), 300.0)
-    assert answer(case) == ("unknown", [])
+    assert answer_of_case(case) == ("unknown", [])
     assert "node_lost" in {other.cause.value for other in diagnose(case).alternatives}
 
 
 def test_a_rank_that_answers_and_is_behind_wins():
     built = with_rank(ranks_in(8), a_rank(1, FETCHING, syscall="read"), *LOST)
-    assert answer(silent(a_case(built), 9)) == ("dataloader_stall", [1])
+    assert answer_of_case(silent(a_case(built), 9)) == ("dataloader_stall", [1])
 
 
 def test_what_was_seen_before_the_agent_fell_silent_still_counts():
@@ -77,18 +72,18 @@ def test_what_was_seen_before_the_agent_fell_silent_still_counts():
         ranks_in(8), *[a_rank(r, presence=LOST[0].evidence.presence) for r in (4, 5, 7)]
     )
     stuck = a_rank(6, FETCHING, syscall="read", presence=LOST[0].evidence.presence)
-    assert answer(silent(a_case(with_rank(built, stuck)), 5)) == ("dataloader_stall", [6])
+    assert answer_of_case(silent(a_case(with_rank(built, stuck)), 5)) == ("dataloader_stall", [6])
 
 
 def test_peers_that_lost_their_connections_are_not_the_culprits():
     dead = [a_dead_rank(rank, error=RESET, age_s=2.5) for rank in range(4)]
     case = silent(a_case([*dead, *LOST], stalled_for_s=11), 11)
-    assert answer(case) == ("node_lost", [4, 5, 6, 7])
+    assert answer_of_case(case) == ("node_lost", [4, 5, 6, 7])
 
 
 def test_a_death_of_its_own_on_a_node_that_answers_wins():
     built = with_rank(ranks_in(8), a_dead_rank(2, code=3), *LOST)
-    assert answer(silent(a_case(built), 11))[0] == "process_died"
+    assert answer_of_case(silent(a_case(built), 11))[0] == "process_died"
 
 
 def test_nobody_waits_and_nobody_died():

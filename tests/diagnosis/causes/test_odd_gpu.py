@@ -7,19 +7,19 @@ import pytest
 from tests.diagnosis.builders import (
     FETCHING,
     IN_HIDDEN_WAIT,
+    POLLS,
     a_case,
-    a_native,
     a_rank,
     ranks_in,
     with_rank,
 )
+from tests.diagnosis.causes.asking import answer_of_case
 from tests.views.summary.cases import GOLDENS, read_golden
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import Movement
 
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 HOSTS = ranks_in(8, IN_HIDDEN_WAIT, native=POLLS, cpu=1.0, state="R", syscall="", active=True)
 DOWNLOADS = Movement(cpu_cores=1.0, socket_bytes_per_s=5e7)
 SPINNING = dict.fromkeys(range(8), "spinning")
@@ -47,11 +47,6 @@ def observed(patterns, *others, age_s=1.0, built=HOSTS) -> Case:
     return replace(case, nodes=nodes)
 
 
-def answer(case):
-    diagnosis = diagnose(case)
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
-
-
 @pytest.mark.parametrize(
     ("pattern", "cause"),
     [
@@ -77,7 +72,7 @@ def test_a_gpu_whose_counters_stand_still_is_named_with_doubt():
     assert "no longer changes any of its counters" in diagnosis.summary
     assert "counters that stand still may be a fault of the counters alone" in str(diagnosis.doubts)
     assert "check GPU 0000:05:00" in diagnosis.next_steps[0]
-    assert answer(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
+    assert answer_of_case(observed(SPINNING | {5: "frozen", 6: "frozen"}))[1] == []
 
 
 HOST = {"native": POLLS, "cpu": 1.0, "state": "R", "syscall": "", "active": True}
@@ -104,7 +99,7 @@ def test_a_host_that_does_more_than_wait_may_give_its_gpu_more_work(pattern, hos
 
 
 def test_gpus_that_all_wait_accuse_nobody():
-    assert answer(observed(SPINNING))[1] == []
+    assert answer_of_case(observed(SPINNING))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -119,11 +114,11 @@ def test_gpus_that_all_wait_accuse_nobody():
     ],
 )
 def test_what_is_not_plain_accuses_nobody(patterns):
-    assert answer(observed(patterns))[1] == []
+    assert answer_of_case(observed(patterns))[1] == []
 
 
 def test_an_old_pattern_does_not_count():
-    assert answer(observed(SPINNING | {5: "working"}, age_s=60.0))[1] == []
+    assert answer_of_case(observed(SPINNING | {5: "working"}, age_s=60.0))[1] == []
 
 
 def test_gpus_that_are_not_known_lower_the_confidence():
@@ -137,8 +132,8 @@ def test_gpus_that_are_not_known_lower_the_confidence():
 def test_a_rank_that_is_elsewhere_is_the_reason_whatever_the_gpus_do():
     late = a_rank(3, FETCHING, syscall="nanosleep")
     patterns = SPINNING | {3: "idle"}
-    assert answer(observed(patterns, late)) == ("dataloader_stall", [3])
-    assert answer(observed(SPINNING | {5: "working"}, late)) == ("dataloader_stall", [3])
+    assert answer_of_case(observed(patterns, late)) == ("dataloader_stall", [3])
+    assert answer_of_case(observed(SPINNING | {5: "working"}, late)) == ("dataloader_stall", [3])
 
 
 def stuck(case: Case, calls) -> Case:
@@ -172,7 +167,7 @@ def test_the_gpu_for_which_the_driver_was_blocked_first_is_named():
 
 
 def test_a_slow_call_accuses_nobody():
-    assert answer(stuck(observed(SPINNING), {5: 3.2}))[1] == []
+    assert answer_of_case(stuck(observed(SPINNING), {5: 3.2}))[1] == []
 
 
 def test_a_stuck_call_for_a_gpu_that_waits_is_not_the_reason_while_a_rank_is_elsewhere():

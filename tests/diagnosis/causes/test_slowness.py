@@ -10,12 +10,14 @@ from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_USER_CODE,
+    POLLS,
     a_case,
     a_native,
     a_rank,
     ranks_in,
     with_rank,
 )
+from tests.diagnosis.causes.asking import named
 from watchtower.diagnosis.causes.straggler import find_chance
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.wire.observations import Observation
@@ -32,7 +34,7 @@ def slow_case(*ranks, slowdown=3.0, **values):
 
 def answer_of(*ranks, **values):
     diagnosis = diagnose(slow_case(*ranks, **values))
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
+    return named(diagnosis)
 
 
 ALIKE = [looked(rank, 6 + rank % 3) for rank in range(8)]
@@ -41,7 +43,7 @@ SLOW = looked(5, 0, stack=IN_USER_CODE, cpu=1.0, state="R", syscall="")
 
 def test_the_rank_that_waits_least_sets_the_pace():
     diagnosis = diagnose(slow_case(*with_rank(ALIKE, SLOW)))
-    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("straggler", [5])
+    assert named(diagnosis) == ("straggler", [5])
     assert all(
         value in diagnosis.summary
         for value in ("never waited for other ranks in 10 samples", "3.0 times")
@@ -67,9 +69,6 @@ def throttled(case, rank):
     return replace(case, nodes=tuple(nodes))
 
 
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
-
-
 def test_where_all_hosts_wait_for_their_gpus_the_slow_gpu_is_the_reason():
     polling = [
         looked(rank, 6 + rank % 3, stack=IN_USER_CODE, native=POLLS, state="R") for rank in range(8)
@@ -77,7 +76,7 @@ def test_where_all_hosts_wait_for_their_gpus_the_slow_gpu_is_the_reason():
     case = slow_case(*polling)
     assert diagnose(case).cause.value == "job_slow"
     diagnosis = diagnose(throttled(case, 5))
-    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == ("straggler", [5])
+    assert named(diagnosis) == ("straggler", [5])
     assert "waits for its GPU as often as the other ranks for theirs, and its GPU works with" in (
         diagnosis.summary
     )

@@ -12,7 +12,7 @@ from tests.diagnosis.builders import (
     with_loops,
     with_rank,
 )
-from tests.diagnosis.causes.asking import answer
+from tests.diagnosis.causes.asking import answer, named
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.diagnosis import diagnose
 
@@ -40,10 +40,6 @@ def diagnose_job(odd_stack, odd_calls, others=REDUCING, *, sourced=True, odd=2, 
     made = {rank: {"default_pg": others} for rank in range(count)}
     made[odd] = {"default_pg": odd_calls}
     return diagnose(a_recorded_case(built, {"default_pg": list(range(count))}, made))
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 class TestByRecords:

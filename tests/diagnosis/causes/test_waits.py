@@ -14,7 +14,7 @@ from tests.diagnosis.builders import (
     ranks_in,
     with_rank,
 )
-from tests.diagnosis.causes.asking import ask_of_case, reasons_of
+from tests.diagnosis.causes.asking import ask_of_case, named, reasons_of
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.causes.symmetric_hang import COMPARE_ROOTS
 from watchtower.diagnosis.diagnosis import diagnose
@@ -23,16 +23,8 @@ from watchtower.wire.verdict import Cause
 GRID = {"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]}
 DONE = calls("all_reduce", before=3)
 INSIDE = calls("all_reduce", before=3, open=1)
-RECEIVING = (
-    "recv @torch/distributed/distributed_c10d.py:2480"
-    " < train /home/ann/job/main.py:41 < <module> /home/ann/job/main.py:80"
-)
 HOOK = "scale_gradient /home/ann/job/hooks.py:9"
 POLLING = "_poll /home/ann/job/tracking.py:50 < Thread._bootstrap @threading.py:1002"
-
-
-def named(diagnosis):
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
 
 
 def test_a_cascade_names_the_one_asleep_and_the_way_to_it():

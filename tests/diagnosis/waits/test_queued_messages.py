@@ -3,14 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.diagnosis.builders import a_native, a_rank, ranks_in, with_rank
+from tests.diagnosis.builders import POLLS, a_rank, ranks_in, with_rank
 from tests.diagnosis.recording import a_recorded_case, peer
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.waits.collective_logs import MAX_AHEAD, limit_to_sent
 
 READS_LOSS = "read_loss train.py:63 < step train.py:31 < main train.py:9"
 SLEEPS = "__getitem__ data.py:7 < main train.py:9"
-POLLS = a_native("device_wait", library="libcuda.so.1", running=True)
 
 
 def stages(transfers, *others):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.diagnosis.builders import a_case, a_rank, ranks_in, with_rank
+from tests.diagnosis.causes.asking import answer_of_case, named
 from watchtower.diagnosis.diagnosis import diagnose
 
 STAGE = "stage /home/ann/job/pipe.py:{} < <module> /home/ann/job/pipe.py:13"
@@ -16,14 +17,9 @@ def pipeline(*others, sends=SENDS, receives=RECEIVES):
     return a_case(with_rank(built, *others))
 
 
-def verdict(case):
-    diagnosis = diagnose(case)
-    return diagnosis.cause.value, [suspect.rank for suspect in diagnosis.suspects]
-
-
 def test_the_one_rank_that_is_elsewhere_is_named_and_quoted():
     diagnosis = diagnose(pipeline(a_rank(2, IN_SLOT, syscall="pselect6")))
-    assert (diagnosis.cause.value, [s.rank for s in diagnosis.suspects]) == (
+    assert named(diagnosis) == (
         "behind_collective",
         [2],
     )
@@ -34,30 +30,30 @@ def test_the_one_rank_that_is_elsewhere_is_named_and_quoted():
 
 @pytest.mark.parametrize("syscall", ["futex", "recvfrom", ""])
 def test_not_where_it_may_wait_for_ranks_too(syscall):
-    assert verdict(pipeline(a_rank(2, IN_SLOT, syscall=syscall))) == ("unknown", [])
+    assert answer_of_case(pipeline(a_rank(2, IN_SLOT, syscall=syscall))) == ("unknown", [])
 
 
 def test_not_where_it_is_on_its_way():
     moves = a_rank(2, IN_SLOT, before=STAGE.format(11), syscall="pselect6")
-    assert verdict(pipeline(moves)) == ("unknown", [])
+    assert answer_of_case(pipeline(moves)) == ("unknown", [])
 
 
 def test_not_where_the_many_are_called_from_elsewhere():
     """One of them may be at a lock that is no part of the pipeline."""
     locked = RECEIVES.replace("<module>", "log_metrics")
     case = pipeline(a_rank(2, IN_SLOT, syscall="pselect6"), receives=locked)
-    assert verdict(case)[1] != [2]
+    assert answer_of_case(case)[1] != [2]
 
 
 def test_no_rank_is_named_where_all_are_in_the_function():
     receives = a_rank(2, RECEIVES, syscall="futex")
-    assert verdict(pipeline(receives)) == ("unknown", [])
+    assert answer_of_case(pipeline(receives)) == ("unknown", [])
 
 
 def test_the_few_at_another_line_of_a_long_pipeline_are_not_named_with_it():
     built = with_rank(ranks_in(8, SENDS, syscall="futex"), a_rank(7, RECEIVES, syscall="futex"))
     case = a_case(with_rank(built, a_rank(6, IN_SLOT, syscall="pselect6")))
-    assert verdict(case) == ("behind_collective", [6])
+    assert answer_of_case(case) == ("behind_collective", [6])
 
 
 def test_at_one_line_it_is_surer():

@@ -1,13 +1,19 @@
-"""Groups and logs that a process makes up cost little, and take nothing from the true ones."""
+"""Collective logs: their bounds, and the job's own timeout."""
 
 from dataclasses import replace
 
 from tests.diagnosis.builders import IN_TORCH_ALL_REDUCE, a_rank, ranks_in
 from tests.diagnosis.recording import Groups, a_recorded_case, calls
 from watchtower.diagnosis.waits import collective_logs as module
-from watchtower.diagnosis.waits.collective_logs import CollectiveLogs, read_collective_logs
+from watchtower.diagnosis.waits.collective_logs import (
+    CollectiveLogs,
+    find_own_timeout,
+    read_collective_logs,
+)
 from watchtower.diagnosis.waits.graph import MAX_OPEN, build_wait_graph
 from watchtower.evidence.case import Case
+from watchtower.evidence.collective_log import CallLog
+from watchtower.wire.collectives import make_group_log
 
 INSIDE, OVER = calls("all_reduce all_reduce", open=1), calls("all_reduce")
 WORLD = {"w": range(4)}
@@ -69,3 +75,30 @@ def test_made_up_numbers_make_few_points_and_the_true_one_is_among_them():
     points = build_wait_graph(read(case), (), ()).points
     assert len(points) == MAX_OPEN
     assert 21 in {point.number for point in points}
+
+
+def a_log(called: int, completed: int, timeout_s: float) -> CallLog:
+    log = make_group_log(
+        group="g",
+        called=called,
+        entered=called,
+        completed=completed,
+        records=(),
+        timeout_s=timeout_s,
+    )
+    return CallLog(log)
+
+
+def logs_of(*logs: CallLog) -> CollectiveLogs:
+    return CollectiveLogs(by_digest={str(number): log for number, log in enumerate(logs)})
+
+
+def test_the_shortest_timeout_of_the_open_calls_counts():
+    logs = logs_of(a_log(5, 4, 1800.0), a_log(7, 6, 600.0), a_log(3, 3, 60.0))
+    assert find_own_timeout(logs) == 600.0
+
+
+def test_without_an_open_call_or_a_recorded_timeout_it_is_not_known():
+    assert find_own_timeout(None) is None
+    assert find_own_timeout(logs_of(a_log(3, 3, 60.0), a_log(5, 4, 0.0))) is None
+    assert find_own_timeout(logs_of(a_log(5, -1, 60.0))) is None
