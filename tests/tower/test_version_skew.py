@@ -35,19 +35,11 @@ RELEASES = sorted(
     (Path(__file__).parent.parent / "wire" / "recorded").iterdir(), key=lambda path: int(path.name)
 )
 NEWEST = RELEASES[-1]
-ENDS = (RELEASES[0], NEWEST)
 JOB, RANK = "recorded-job", 2
 POLICY = Policy(suspect_floor_s=2, hung_floor_s=3)
 TICK_S = 0.5
 
-each_release = pytest.mark.parametrize(
-    "release",
-    [
-        # `make test` takes the ends: each message between them has some of the newest one's fields.
-        pytest.param(path, id=path.name, marks=[pytest.mark.long] if path not in ENDS else [])
-        for path in RELEASES
-    ],
-)
+each_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 
 
 def read_messages(release: Path) -> list[dict]:
@@ -59,11 +51,6 @@ def read_messages(release: Path) -> list[dict]:
 def validator_of(release: Path, kind: str) -> jsonschema.Draft202012Validator:
     schema = json.loads((release / "schema.json").read_text())
     return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", **schema})
-
-
-def has_series(release: Path) -> bool:
-    """Whether the towers of this release order series."""
-    return "SeriesBatch" in json.loads((release / "schema.json").read_text())["$defs"]
 
 
 def without_type_names(schemas: dict[str, dict], name: str) -> object:
@@ -163,13 +150,11 @@ def test_this_agent_understands_the_replies_of_a_recorded_tower(release):
             msgspec.convert(message["reply"], ReportReply)
 
 
-@pytest.mark.long
 @each_release
 def test_a_recorded_tower_takes_the_messages_of_this_release(release):
     for message in read_messages(NEWEST):
         kind, _, _ = KINDS[message["path"]]
-        if kind != "SeriesBatch" or has_series(release):  # an older tower orders none
-            assert_understood_by(release, kind, message["body"])
+        assert_understood_by(release, kind, message["body"])
 
 
 def test_the_newest_recording_has_the_messages_of_this_release():
