@@ -30,14 +30,6 @@ def store(path):
     store.close()
 
 
-def test_a_batch_that_arrives_twice_is_kept_once(store, path):
-    for _ in range(2):
-        store.save_dumps("llama", a_batch("b1"), 5.0).result()
-    with sqlite3.connect(path) as db:
-        assert db.execute("SELECT count(*) FROM dumps").fetchone() == (1,)
-    db.close()
-
-
 def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):
     monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 0)
     gate = threading.Event()
