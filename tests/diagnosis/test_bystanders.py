@@ -105,7 +105,7 @@ CAT = {"syscall": "read", "target": "pipe:[7]"}
 
 class TestChildren:
     def test_a_program_that_is_waited_for_is_named_with_its_own_wait(self):
-        child = ChildDump(pid=18, kernel=a_child(18, **CAT).kernel, command="/bin/cat --token=x")
+        child = ChildDump(pid=18, kernel=a_child(18, **CAT).kernel, command="cat")
         finding = ask(
             "behind_collective", job_held_at(IN_COMMUNICATE, syscall="poll", children=(child,))
         )

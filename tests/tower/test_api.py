@@ -148,15 +148,6 @@ def test_dumps_that_wait_for_the_disk_take_no_room_from_reports(tower, gate, mon
         assert answers[0].status_code == 200
 
 
-def test_arguments_of_children_that_an_older_agent_sends_are_not_stored(client, tower):
-    message = json.loads(recorded("dumps.json"))
-    message["ranks"][0]["children"][0]["command"] = "python load.py --api-key=sesame"
-    assert client.post("/ingest/v1/dumps", json=message).status_code == 200
-    (row,) = tower.store_writer.store.dumps(message["job"], since=0.0).result()
-    assert b"sesame" not in row.sent.body
-    assert row.sent.batch.ranks[0].children[0].command == "python"
-
-
 def test_a_report_of_a_newer_release_is_taken(client):
     message = json.loads(recorded("report.json"))
     message["ranks"][0]["state"] = "P"

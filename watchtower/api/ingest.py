@@ -265,12 +265,7 @@ def _answering(
 
 
 def _read_dumps(body: bytes) -> SentBatch:
-    """Return a batch, and its body without arguments of child processes, which older agents
-    send."""
-    batch = decode(body, _dumps)
-    if any(child.command for dump in batch.ranks for child in dump.children):
-        body = _encode(batch)
-    return SentBatch(batch, body)
+    return SentBatch(decode(body, _dumps), body)
 
 
 def _read_series(body: bytes) -> tuple[SeriesBatch, bytes]:
