@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
-from watchtower_heartbeat.page import MEMFD_LINK, MEMFD_NAME, PageError, PageReader, PageView
+from watchtower_heartbeat.layout import MEMFD_LINK, MEMFD_NAME
+from watchtower_heartbeat.page import PageError, PageReader, PageView
 
 from agent.mounts import mount_of, type_of
 from agent.procfs import Proc

@@ -243,8 +243,6 @@ class OwnPage:
         os.register_at_fork(after_in_child=self.drop)
         watch_end(self)
         if os.environ.get("WATCHTOWER_PTRACE", "").lower() == "any":
-            from watchtower_heartbeat.own_page import allow_any_tracer
-
             allow_any_tracer()
 
     def _identity(self) -> dict[str, int | str]:

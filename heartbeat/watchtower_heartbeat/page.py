@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from watchtower_heartbeat.layout import (
     ANY_PEER,
@@ -23,8 +23,6 @@ from watchtower_heartbeat.layout import (
     ENDED_NOT,
     MAGIC,
     MAGIC_AT,
-    MEMFD_LINK,
-    MEMFD_NAME,
     PAGE_SIZE,
     SIZE_AT,
     STEP_AT,
@@ -34,42 +32,9 @@ from watchtower_heartbeat.layout import (
     TRANSFER_WORDS,
     TRANSFERS_AT,
     TRANSFERS_LEFT_OUT_AT,
-    UNKNOWN,
     VERSION,
     VERSION_AT,
 )
-
-__all__ = [
-    "ANY_PEER",
-    "COLD_BEGUN_AT",
-    "COLD_DONE_AT",
-    "COLD_TEXTS",
-    "COLD_WORDS",
-    "ENDED_EXCEPTION",
-    "ENDED_EXIT",
-    "ENDED_FINISHED",
-    "ENDED_NOT",
-    "MAGIC",
-    "MAGIC_AT",
-    "MEMFD_LINK",
-    "MEMFD_NAME",
-    "PAGE_SIZE",
-    "SIZE_AT",
-    "STEP_AT",
-    "STEP_BEGUN_AT",
-    "TIME_NS_AT",
-    "UNKNOWN",
-    "VERSION",
-    "VERSION_AT",
-    "Ended",
-    "PageError",
-    "PageReader",
-    "PageView",
-    "TornPage",
-    "Transfers",
-    "decode",
-    "read_page",
-]
 
 READ_TRIES = 4
 """A store takes nanoseconds and a read a microsecond. A page torn four times has a stopped
@@ -122,7 +87,8 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """The content of one process's page. Times are CLOCK_MONOTONIC in ns; unknown is -1.
+    """The content of one process's page: a field for each one of the layout. Times are
+    CLOCK_MONOTONIC in ns; unknown is -1.
 
     `record_socket` (a path) and `groups_descriptor` (a number) are as the process itself sees them;
     "" and 0 if it has none.
@@ -169,33 +135,17 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
     torn = _is_torn(data)
     if torn and not allow_torn:
         raise TornPage("read in the middle of a write")
-    words = {name: _word(data, offset) for name, offset in COLD_WORDS.items()}
-    texts = {name: _text(data, *place) for name, place in COLD_TEXTS.items()}
-    texts["exception_message"] = _lines(data, *COLD_TEXTS["exception_message"])
+    fields: dict[str, Any] = {name: _word(data, offset) for name, offset in COLD_WORDS.items()}
+    fields |= {name: _text(data, *place) for name, place in COLD_TEXTS.items()}
+    fields["exception_message"] = _lines(data, *COLD_TEXTS["exception_message"])
+    fields["ended"] = _ENDED.get(fields["ended"], "other")
     return PageView(
         step=_word(data, STEP_AT),
         beat_ns=_word(data, TIME_NS_AT),
-        pid=words["pid"],
-        start_time_ticks=words["start_time_ticks"],
-        rank=words["rank"],
-        world_size=words["world_size"],
-        local_rank=words["local_rank"],
-        job=texts["job"],
-        phase=texts["phase"],
-        phase_since_ns=words["phase_since_ns"],
-        nonfinite_losses=words["nonfinite_losses"],
-        first_nonfinite_step=words["first_nonfinite_step"],
-        last_nonfinite_step=words["last_nonfinite_step"],
-        ended=_ENDED.get(words["ended"], "other"),
-        ended_ns=words["ended_ns"],
-        exit_code=words["exit_code"],
-        exception_type=texts["exception_type"],
-        exception_message=texts["exception_message"],
-        record_socket=texts["record_socket"],
-        groups_descriptor=words["groups_descriptor"],
         transfers=_transfers(data),
         transfers_left_out=_word(data, TRANSFERS_LEFT_OUT_AT),
         torn=torn,
+        **fields,
     )
 
 

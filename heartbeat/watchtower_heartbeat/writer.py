@@ -91,10 +91,6 @@ def _create_file(directory: str) -> tuple[int, str]:
     return os.open(path, flags, 0o600), path
 
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import mmap
-
 WORD = 8
 
 # A cold write takes a microsecond. If the lock is not free for this long, its owner hangs. Then a

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from watchtower_heartbeat.page import UNKNOWN, PageView
+from watchtower_heartbeat.layout import UNKNOWN
+from watchtower_heartbeat.page import PageView
 
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from watchtower_heartbeat.launchers import LAUNCHERS
-from watchtower_heartbeat.page import MEMFD_LINK, PageView, read_page
+from watchtower_heartbeat.layout import MEMFD_LINK
+from watchtower_heartbeat.page import PageView, read_page
 
 PROGRAMS = Path(__file__).parent / "programs"
 DEADLINE_S = 120.0

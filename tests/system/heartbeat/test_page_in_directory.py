@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from watchtower_heartbeat.page import MEMFD_NAME, read_page
+from watchtower_heartbeat.layout import MEMFD_NAME
+from watchtower_heartbeat.page import read_page
 
 from tests.system.heartbeat.heartbeat_trainer import open_pages
 
