@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from watchtower_heartbeat.page import PageView, read_page
 
-from tests.system.heartbeat.heartbeat_trainer import Trainer
+from tests.system.heartbeat.heartbeat_trainer import ForkedTrainer, Framework, Trainer
 
 
 @pytest.fixture
@@ -21,6 +21,32 @@ def train() -> Iterator[Callable[..., Trainer]]:
         program: str = "obeys.py", python: str = sys.executable, **environment: str
     ) -> Trainer:
         started.append(Trainer(program, environment, python))
+        assert started[-1].line() == "ready"
+        return started[-1]
+
+    yield start
+    for trainer in started:
+        trainer.stop()
+
+
+@pytest.fixture(scope="module")
+def framework(request: pytest.FixtureRequest) -> Iterator[Framework]:
+    """The process that has imported the modules in FRAMEWORK."""
+    made = Framework(request.module.FRAMEWORK)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def fork(framework: Framework) -> Iterator[Callable[..., Trainer]]:
+    """Start a program like `train`, from a process that has imported its framework.
+
+    A second one starts when the first has ended.
+    """
+    started: list[Trainer] = []
+
+    def start(program: str, **environment: str) -> Trainer:
+        started.append(ForkedTrainer(framework, program, environment))
         assert started[-1].line() == "ready"
         return started[-1]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from watchtower_heartbeat.launchers import LAUNCHERS
 from watchtower_heartbeat.layout import MEMFD_LINK
@@ -86,6 +89,59 @@ class Trainer:
     def stop(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+class Framework:
+    """A process that has imported a framework, which takes seconds, and forks the ranks of tests.
+
+    It forks one after the other. They share its input and output.
+    """
+
+    def __init__(self, modules: list[str]) -> None:
+        self.errors = TemporaryFile()  # noqa: SIM115  closed by end()
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "forks_ranks.py"), *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=a_clean_environment(),
+        )
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.errors.close()
+
+
+class ForkedTrainer(Trainer):
+    """A program that was forked with its framework."""
+
+    def __init__(self, framework: Framework, program: str, environment: dict[str, str]) -> None:
+        self.process = framework.process
+        self._unread = b""
+        self._errors = framework.errors
+        self._errors_begin = os.fstat(self._errors.fileno()).st_size
+        self._code: int | None = None
+        self.send(json.dumps([str(PROGRAMS / program), a_clean_environment() | environment]))
+        self.pid = int(self.line())
+
+    def end(self, statement: str = "") -> tuple[int, str]:
+        assert not statement
+        self.send("raise SystemExit")
+        self._wait()
+        assert self._code is not None
+        size = os.fstat(self._errors.fileno()).st_size - self._errors_begin
+        return self._code, os.pread(self._errors.fileno(), size, self._errors_begin).decode()
+
+    def stop(self) -> None:
+        if self._code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._wait()
+
+    def _wait(self) -> None:
+        while not (line := self.line()).startswith("ended "):
+            pass
+        self._code = int(line.partition(" ")[2])
 
 
 def watch(trainer: Trainer, statement: str) -> list[tuple[str, int, str]]:

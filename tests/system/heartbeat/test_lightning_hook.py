@@ -13,16 +13,19 @@ NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 pytestmark = needs("lightning")
 
+FRAMEWORK = NAMES[:1]
+
 
 @pytest.fixture
-def start(train, tmp_path):
+def start(train, fork, tmp_path):
     """Start a program with one of the two Lightnings and a Trainer `t` and a model `m`."""
 
     def begin(settings: str, name: str = NAMES[0], **environment: str) -> Trainer:
         if find_spec(name.partition(".")[0]) is None:
             pytest.skip(f"{name} is not installed: make test-torch")
         environment = {"RANK": "0", "LIGHTNING_NAME": name} | environment
-        trainer = train("lightnings.py", **environment)
+        begin_program = fork if name in FRAMEWORK else train
+        trainer = begin_program("lightnings.py", **environment)
         trainer.do(f"t, m = build({str(tmp_path)!r}, {settings})")
         return trainer
 

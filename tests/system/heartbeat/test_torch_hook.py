@@ -12,6 +12,8 @@ from tests.system.heartbeat.heartbeat_trainer import Trainer, a_clean_environmen
 
 pytestmark = needs("torch")
 
+FRAMEWORK = ["torch", "torch._dynamo"]
+
 MODEL = """
 import torch; from watchtower_heartbeat.torch import install; install()
 def model(kind=torch.optim.SGD, **more): torch.manual_seed(0); m = torch.nn.Linear(3, 1);\
@@ -23,13 +25,13 @@ m, o = model()
 
 
 @pytest.fixture
-def model(train) -> Trainer:
+def model(fork) -> Trainer:
     """A rank with a model `m`, its optimizer `o`, and the hook installed."""
-    return started(train, RANK="0")
+    return started(fork, RANK="0")
 
 
-def started(train, program: str = "bare.py", **environment: str) -> Trainer:
-    trainer = train(program, **environment)
+def started(fork, **environment: str) -> Trainer:
+    trainer = fork("bare.py", **environment)
     trainer.do(f"exec({MODEL!r}, globals())")
     return trainer
 
@@ -57,8 +59,8 @@ def test_installing_again_counts_no_step_twice(model) -> None:
     assert steps(model, "step(m, o); step(m, o)") == 2
 
 
-def test_without_a_rank_the_first_optimizer_step_makes_the_page(train) -> None:
-    trainer = started(train)
+def test_without_a_rank_the_first_optimizer_step_makes_the_page(fork) -> None:
+    trainer = started(fork)
     assert open_pages(trainer.pid) == []
     assert steps(trainer, "step(m, o)") == 1
 

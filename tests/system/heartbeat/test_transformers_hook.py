@@ -9,10 +9,12 @@ from tests.system.heartbeat.heartbeat_trainer import Trainer, watch
 
 pytestmark = needs("transformers")
 
+FRAMEWORK = ["transformers.trainer", "accelerate"]
+
 
 @pytest.fixture
-def trainer(train) -> Trainer:
-    return train("hugging_face.py", RANK="0", WORLD_SIZE="1")
+def trainer(fork) -> Trainer:
+    return fork("hugging_face.py", RANK="0", WORLD_SIZE="1")
 
 
 def build(trainer: Trainer, folder, settings: str) -> None:
