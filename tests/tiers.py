@@ -14,8 +14,10 @@ import pytest
 from tests.quick import QUICK
 
 SYSTEM = Path(__file__).parent / "system"
-IN_SYSTEM, END_TO_END = "tests/system/", "tests/system/e2e/"
-"""How the ids of tests begin: of the whole system tier, and of its longest tests."""
+IN_SYSTEM = "tests/system/"
+ORDER = (f"{IN_SYSTEM}e2e/", f"{IN_SYSTEM}benchmarks/", f"{IN_SYSTEM}test_", IN_SYSTEM)
+"""How the ids of tests begin. The longest are run first, so that no process ends with one while the
+others have nothing left."""
 
 list_folder, read_from = os.listdir, open
 """As they are before a test replaces them for its own purpose."""
@@ -89,7 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
         if item.nodeid in QUICK:
             item.add_marker("quick")
-    items.sort(key=lambda item: (not item.nodeid.startswith(END_TO_END), not _is_system(item)))
+    items.sort(key=_place)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,6 +111,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
             "Tests that start processes belong into tests/system.",
             pytrace=False,
         )
+
+
+def _place(item: pytest.Item) -> int:
+    return next((at for at, begin in enumerate(ORDER) if item.nodeid.startswith(begin)), len(ORDER))
 
 
 def _is_system(item: pytest.Item) -> bool:
