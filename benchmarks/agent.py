@@ -149,7 +149,8 @@ def _print(agent: int, peers: Sequence[Running], seconds: float) -> None:
     total = cost[TOGETHER][0]
     for what, (share, memory) in cost.items():
         is_own = what in own or what == TOGETHER
-        beside = "" if is_own else f", {share / total:.1f} times agent and reader"
+        # In a short run the kernel may not have counted any of their time.
+        beside = "" if is_own or not total else f", {share / total:.1f} times agent and reader"
         print(f"  {what:<16} {share:7.2%} of a core, {memory:5.1f} MB{beside}", flush=True)
     fixed_s = fmean(costs.get())
     worker.join()
