@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy.collecting import ask_rank
 from benchmarks.accuracy.comparison import LEGEND, render_comparison
 from benchmarks.accuracy.report import render
 from benchmarks.accuracy.results import append_row, count_runs, key_of, read_rows
@@ -162,3 +163,8 @@ def test_a_tool_shows_the_runs_of_the_commit_it_was_last_run_at() -> None:
     text = render([make_row(), live], [])
     assert "Runs of monitored_barrier at commit `older`" in text
     assert "1 run of real hung jobs, product at commit `abc`" in text
+
+
+def test_a_rank_that_is_gone_has_no_dump(tmp_path: Path) -> None:
+    assert ask_rank(None, 3, tmp_path) == "its process is gone"
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Every bound has its reason beside it."""
+"""Bounds have reasons, decoders are made early, and interpreters know the options that they get."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.contract.test_docs import texts
 
 ROOT = Path(__file__).parents[2]
 BOUND = re.compile(r"_?MAX_\w+|\w+_BYTES")
@@ -83,3 +85,37 @@ def test_every_bound_of_other_modules_has_a_reason():
     # The programs of drills imitate users' code, which bounds nothing of ours.
     paths = sorted(path for path in paths if "programs" not in path.parts)
     assert [each for path in paths for each in find_bounds_without_reason(path)] == []
+
+
+@pytest.mark.parametrize("folder", ["agent", "watchtower", "benchmarks"])
+def test_no_thread_is_the_first_to_read_a_type(folder: str):
+    """msgspec 0.22 ends the process when two threads are the first to read one type at once."""
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / folder).rglob("*.py")
+        if "msgspec.json.decode(" in path.read_text("utf-8")
+    ]
+    assert found == [], "make a `msgspec.json.Decoder` at import instead"
+
+
+SAFE_PATH = r"-[bBdEhiIOqRsSuvVx]*P\w*"
+"""-P, also behind other letters, is new in 3.11. `module_command` has its effect."""
+NEWER = rf"(?:{SAFE_PATH}|--help-(?:all|env|xoptions))"
+STARTS = re.compile(rf"""(["']){NEWER}\1|[Pp]ython\S*\s(?:-\S+\s)*{NEWER}(?!\w)""")
+
+
+def find_starts(text: str) -> list[str]:
+    return [match.group() for match in STARTS.finditer(text)]
+
+
+def test_the_pattern_finds_them_in_code_and_in_documents():
+    assert find_starts('run([sys.executable, "-P", "-m", "agent"])') == ['"-P"']
+    assert find_starts("start('-IP', '--help-env')") == ["'-IP'", "'--help-env'"]
+    assert find_starts("$ .venv/bin/python3 -u -P -m agent") == ["python3 -u -P"]
+    assert find_starts("python -m x; cp -P a b; python -c 'x'; python -Iu; ['-p', '-I']") == []
+
+
+def test_no_file_starts_an_interpreter_with_one():
+    this = Path(__file__).relative_to(ROOT)
+    starts = {path: find_starts(text) for path, text in texts() if path != this}
+    assert {path: found for path, found in starts.items() if found} == {}

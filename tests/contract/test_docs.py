@@ -1,14 +1,17 @@
-"""The documents describe what the code does."""
+"""The documents describe what the code does, and name decisions and tests that exist."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.system.e2e.drilled import names_of_drills
 from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
 from watchtower.commands.client import MEANINGS
@@ -180,3 +183,110 @@ def test_no_text_for_users_promises_that_somebody_is_paged():
     helps = make_parser().format_help()
     for text in (helps, *map(read, pages)):
         assert not re.search(r"\bpage[sd]? (?:somebody|nobody)\b|\bis paged\b", text)
+
+
+ACTORS = (
+    "A local user",
+    "The user of a job",
+    "A node",
+    "The holder of an agent's token",
+    "A reader",
+    "A web page of another site",
+    "The network",
+)
+NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)(?:\[(\w+)\])?`")
+DRILLED = "test_the_drill_gets_the_right_rank_and_cause"
+
+
+def rows_of(actor: str) -> list[list[str]]:
+    """The cells of each row of an actor's table, below its head."""
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    section = page.partition(f"\n### {actor}\n")[2].partition("\n##")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    text = (ROOT / path).read_text("utf-8")
+    return frozenset(re.findall(r"^ *(?:async )?def (\w+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_every_row_names_tests_that_exist_or_says_that_there_is_none(actor: str) -> None:
+    rows = rows_of(actor)
+    assert rows
+    for row in rows:
+        assert len(row) == 3, row
+        attempt, _, shown_by = row
+        assert (shown_by == "no test") != bool(NAME.search(shown_by)), attempt
+        assert NAME.sub("", shown_by).strip() in ("", "no test"), attempt
+        for path, name, case in NAME.findall(shown_by):
+            assert (ROOT / path).is_file(), path
+            assert name in names_in(path), f"{path} has no {name}"
+            if case:
+                assert name == DRILLED
+                assert case in names_of_drills("stdlib")
+
+
+def test_every_actor_has_a_table() -> None:
+    page = (ROOT / "docs/security.md").read_text("utf-8")
+    section = page.partition("\n## What each actor can do\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^### (.*)$", section, re.MULTILINE)) == ACTORS
+
+
+RECORDS = {path.name: path for path in (ROOT / "docs/decisions").glob("[0-9]*.md")}
+NUMBERS = {name[:3] for name in RECORDS}
+INDEX = (ROOT / "docs/decisions/README.md").read_text("utf-8")
+
+FOLDERS = ("agent", "benchmarks", "dashboards", "deploy", "docs", "examples", "heartbeat")
+FOLDERS += ("tests", "watchtower")
+TEXTS = {
+    ".md",
+    ".mk",
+    ".py",
+    ".toml",
+    ".service",
+    ".sysusers",
+    ".yml",
+    ".html",
+    ".js",
+    ".css",
+    ".patch",
+}
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every text that a person writes: documents, code, tests, settings."""
+    paths = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / ".ci/run"]
+    for folder in FOLDERS:
+        paths += [path for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS]
+    for path in paths:
+        yield path.relative_to(ROOT), path.read_text("utf-8")
+
+
+def test_every_decision_is_in_the_index_once() -> None:
+    rows = re.findall(r"^\| .+ \| .+ \| \[(\d{3})\]\(([^)]+)\) \|$", INDEX, re.MULTILINE)
+    assert sorted(name for _, name in rows) == sorted(RECORDS)
+    assert all(name.startswith(f"{number}-") for number, name in rows)
+
+
+def test_the_heading_of_a_record_has_its_number() -> None:
+    for name, path in RECORDS.items():
+        assert path.read_text("utf-8").startswith(f"# {name[:3]} "), name
+
+
+def test_every_number_in_code_and_documents_is_that_of_a_record() -> None:
+    for path, text in texts():
+        mentions = re.findall(r"\b[Dd]ecisions? \[?(\d{3})\b|decisions/(\d{3})-", text)
+        mentions += re.findall(r"\[(\d{3})\]\((\d{3})-", text)
+        if path.name in RECORDS:
+            mentions += [(number, "") for number in re.findall(r"\((\d{3})[,)]", text)]
+        unknown = {number for pair in mentions for number in pair if number} - NUMBERS
+        assert not unknown, f"{path} mentions {sorted(unknown)}"
+
+
+def test_a_number_without_a_record_leads_to_one() -> None:
+    for gone, number in re.findall(r"^\| ([\d, ]+) \| (\d{3}) \|$", INDEX, re.MULTILINE):
+        assert number in NUMBERS
+        assert not set(gone.split(", ")) & NUMBERS

@@ -1,9 +1,10 @@
-"""Discovery of real processes."""
+"""Discovery of real processes: after a restart of the agent, too, and by a dump before it."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -11,14 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from agent.children import ChildRunner
+from agent.dumpers.dumper import Target
+from agent.dumpers.python_stacks import PythonStacks
 from agent.procfs import Proc, parse_fields
 from agent.ranks.discovery import Discovery
 from agent.ranks.found_rank import FoundRank
 from agent.ranks.owners import find_user
 from agent.ranks.pages import is_local_mount
 from agent.ranks.process_table import ProcessTable
-from tests.agent.agent_scene import wait_until
-from tests.system.agent.agent_processes import PROGRAMS, Victim
+from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_taker, wait_until
+from tests.system.agent.agent_processes import PROGRAMS, STOPS_S, Victim
+from tests.system.agent.test_agent_end_to_end import Run, reported
 from tests.system.e2e.other_users import JOB_USER, become, needs_other_users
 
 Start = Callable[..., Victim]
@@ -300,3 +305,71 @@ def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, find:
     (after,) = find()
     assert (after.job, after.claim) == (before.job, before.claim)
     assert after.job.name == "10.0.0.1:29500"
+
+
+def test_its_last_report_says_that_it_stops(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run
+) -> None:
+    agent = run_agent(tower.url, "--interval", "30")
+    # A busy machine may delay the first report, or the first one may have no rank yet.
+    wait_until(lambda: tower.reports and tower.reports[-1].get("ranks"), "it reports", 100.0)
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(STOPS_S) == 0
+    assert [report.get("stopping", False) for report in tower.reports[-2:]] == [False, True]
+    assert len(tower.reports[-1]["ranks"]) == len(ranks)
+
+
+def test_an_agent_that_does_not_watch_a_process_reports_its_end_if_the_tower_asks(
+    tower: RecordingTower, ranks: list[Victim], run_agent: Run
+) -> None:
+    agent = run_agent(tower.url)
+    known = reported(tower)
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(STOPS_S) == 0
+    tower.missing = [{key: known[r][key] for key in ("pid", "start_time")} for r in (0, 1)]
+    run_agent(tower.url, "--match", "OTHER=1")
+    before, boot = len(tower.reports), tower.reports[-1]["boot"]
+    assert boot
+    wait_until(lambda: len(tower.reports) > before + 3, "the next agent reports")
+    assert tower.reports[-1]["boot"] == boot
+    assert (tower.reports[-1]["ranks"], tower.reports[-1]["gone"]) == ([], [])
+    os.kill(ranks[0].pid, signal.SIGKILL)
+    wait_until(lambda: tower.reports[-1]["gone"], "a process has ended")
+    assert tower.reports[-1]["gone"] == tower.missing[:1]
+
+
+STEP = 4
+
+
+def steps_of(victim: Victim, *, is_sample: bool) -> int:
+    """Return the step in a dump of a rank without a known page."""
+    stat = Proc().stat(victim.pid)
+    assert stat is not None
+    target = Target(rank=0, pid=victim.pid, start_time=stat.start_time, read_page=lambda: None)
+    taker = a_taker(Proc(), PythonStacks(ChildRunner(), ""))
+    taken = taker.take([target], deadline=time.monotonic() + PATIENCE_S, is_sample=is_sample)
+    return taken.ranks[0].step
+
+
+def test_a_dump_finds_the_page_itself(start: Callable[..., Victim]) -> None:
+    victim = start(RANK="0")
+    victim.do(f"for step in range({STEP + 1}): beat(step)")
+    assert steps_of(victim, is_sample=False) == STEP
+
+
+def test_a_sample_searches_none(start: Callable[..., Victim]) -> None:
+    victim = start(RANK="0")
+    victim.do(f"for step in range({STEP + 1}): beat(step)")
+    assert steps_of(victim, is_sample=True) == -1
+
+
+def test_the_page_of_a_parent_is_not_that_of_its_child(start: Callable[..., Victim]) -> None:
+    victim = start(RANK="0")
+    victim.do(f"for step in range({STEP + 1}): beat(step)")
+    pid = int(victim.do("pid = os.fork(); pid or sleep_in_a_loader(); print(pid)"))
+    stat = Proc().stat(pid)
+    assert stat is not None
+    target = Target(rank=0, pid=pid, start_time=stat.start_time, read_page=lambda: None)
+    taker = a_taker(Proc(), PythonStacks(ChildRunner(), ""))
+    (dump,) = taker.take([target], deadline=time.monotonic() + PATIENCE_S).ranks
+    assert dump.step == -1

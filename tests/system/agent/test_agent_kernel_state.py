@@ -1,18 +1,21 @@
-"""Where real processes wait in the kernel."""
+"""Where real processes wait in the kernel, and which are frozen or stopped by a debugger."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.collectors.process import OpenFiles, read_state
 from agent.dumpers.kernel_state import read_kernel_wait
-from agent.procfs import Proc
-from tests.agent.agent_scene import wait_until
+from agent.procfs import Proc, find_tracer
+from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
@@ -111,3 +114,73 @@ def test_a_stopped_process_says_so(start: Start) -> None:
     victim = start()
     os.kill(victim.pid, signal.SIGSTOP)
     waits_in(victim.pid, lambda wait: wait.state is ProcessState.STOPPED)
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A cgroup of this test's own."""
+    folder = FREEZER / f"watchtower-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / "freezer.state").write_text("THAWED")
+    except OSError as error:
+        pytest.skip(f"no freezer of cgroup version 1 that may be used here: {error}")
+    yield folder
+    (folder / "freezer.state").write_text("THAWED")
+    for pid in (folder / "cgroup.procs").read_text().split():
+        (FREEZER / "cgroup.procs").write_text(pid)
+    folder.rmdir()
+
+
+def test_a_really_frozen_process_is_seen(start: Callable[..., Victim], freezer: Path) -> None:
+    victim = start(RANK="0")
+    (freezer / "cgroup.procs").write_text(str(victim.pid))
+    assert not read_kernel_wait(Proc(), victim.pid).frozen
+    (freezer / "freezer.state").write_text("FROZEN")
+    wait_until(lambda: read_kernel_wait(Proc(), victim.pid).frozen, "the process is frozen")
+    (freezer / "freezer.state").write_text("THAWED")
+    wait_until(lambda: not read_kernel_wait(Proc(), victim.pid).frozen, "it is thawed")
+
+
+PROC = Proc()
+HOLD = (
+    "import ctypes, sys\n"
+    "libc = ctypes.CDLL(None)\n"
+    "assert libc.ptrace(0x4206, {pid}, 0, 0) == 0\n"  # PTRACE_SEIZE
+    "assert libc.ptrace(0x4207, {pid}, 0, 0) == 0\n"  # PTRACE_INTERRUPT
+    "print('held', flush=True)\n"
+    "sys.stdin.read()\n"
+)
+
+
+def state_of(pid: int) -> str:
+    stat = PROC.stat(pid)
+    return stat.state if stat is not None else ""
+
+
+@pytest.mark.ptrace
+@pytest.mark.usefixtures("ptrace")
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_a_process_that_a_debugger_stops_is_traced(start) -> None:
+    victim: Victim = start(RANK="0")
+    debugger = subprocess.Popen(
+        [sys.executable, "-c", HOLD.format(pid=victim.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert debugger.stdout is not None
+        assert debugger.stdout.readline() == "held\n"
+        wait_until(lambda: state_of(victim.pid) == "t", "it is stopped")
+        files = OpenFiles(PROC, victim.pid)
+        assert read_state(files, files.stat())[0] is ProcessState.TRACED
+        kernel = read_kernel_wait(PROC, victim.pid)
+        assert kernel.state is ProcessState.TRACED
+        assert kernel.tracer_pid == find_tracer(PROC, victim.pid) != 0
+        assert kernel.tracer_name
+    finally:
+        debugger.communicate(timeout=PATIENCE_S)

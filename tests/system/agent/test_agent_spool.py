@@ -1,11 +1,14 @@
-"""The spool of a process that is killed at any moment."""
+"""The spool of a process that is killed at any moment, and on a disk that is really full."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from agent.delivery.spool import Spool
 from tests.agent.agent_scene import Losses, spool_files
@@ -54,3 +57,42 @@ def test_killed_at_any_moment_it_holds_every_dump_it_said_it_holds(tmp_path: Pat
         assert losses == {}
         assert spool_files(spool) == []
         spool.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system: run it as root")
+def test_a_full_disk_is_said_and_dumps_wait_in_memory(tmp_path: Path) -> None:
+    program = """
+import sys, threading
+from agent.delivery.dump_queue import DumpQueue, WaitingDump
+from agent.clocks import Moment
+from agent.delivery.spool import SpoolKeeper
+queue = DumpQueue(print)
+keeper = SpoolKeeper(sys.argv[1], queue, print)
+keeper.start(lambda: None)
+taken = Moment(boot_id="b", boottime_s=5.0, wall_s=1.8e9)
+for number in range(4):
+    queue.put(WaitingDump(id=f"{number:032d}", job="j", taken=taken, body=b"x" * 400_000))
+    keeper.flush(20)
+print(len(keeper.ids()), len(queue.all()), keeper.trouble(), flush=True)
+for number in range(4):
+    queue.remove(f"{number:032d}")
+keeper.flush(20)
+queue.put(WaitingDump(id="f" * 32, job="j", taken=taken, body=b"x" * 400_000))
+keeper.flush(20)
+print(len(keeper.ids()), repr(keeper.trouble()), flush=True)
+"""
+    command = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, program],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr}")
+    full, again = done.stdout.splitlines()
+    assert full.startswith("2 4 dumps wait in memory only")
+    assert "No space left on device" in full
+    assert again == "1 ''"

@@ -5,6 +5,7 @@ What it measures then means nothing: these runs show only that it still measures
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -48,10 +49,10 @@ SCRIPTS = {"crash_loop", "harm", "latency"}
 ELSEWHERE = {
     "accuracy.one": "accuracy.run starts it",
     "accuracy.report": "tests/benchmarks/test_accuracy.py",
-    "fleet": "test_tower_benchmarks.py",
+    "fleet": "a test below",
     "fleet_timeline": "fleet starts it",
     "fleet_tower": "fleet starts it",
-    "report_cost": "test_tower_benchmarks.py",
+    "report_cost": "a test below",
     "timed_job": "harm starts it",
 }
 """Programs that another test or another benchmark runs."""
@@ -92,3 +93,33 @@ def test_a_benchmark_runs_to_its_end(name: str, tmp_path: Path) -> None:
     assert program.returncode in (0, 1), program.stdout + program.stderr
     assert "Traceback" not in program.stderr, program.stderr
     assert program.stdout.strip() or name.startswith("accuracy."), program.stderr
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_storm_of_agents_that_obey_nothing():
+    printed = run("benchmarks.fleet", "--sizes", "64", "--only", "storm")
+    assert "dumps accepted 16 of 16" in printed
+    assert re.search(r"suspect \d+\.\d s, right cause", printed)
+    assert "diagnosed" in printed
+
+
+def test_the_cost_of_a_report_in_two_versions():
+    printed = run("benchmarks.report_cost", "--size", "64", "--rounds", "1", "--seconds", "2")
+    assert printed.count("ratio") == 2
+    assert printed.count(" 0 not accepted") == 4
+
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "heartbeat.py"
+
+
+def test_the_benchmark_gives_the_ratio_of_a_beat_to_a_clock_read() -> None:
+    command = [sys.executable, str(BENCHMARK), "--json", "--rounds", "5", "--calls", "500"]
+    result = json.loads(subprocess.check_output(command, timeout=60))
+    assert abs(result["ratio"] - result["beat_ns"] / result["monotonic_ns_ns"]) < 0.02
+    assert result["beat_ns"] > result["monotonic_ns_ns"] > result["loop_ns"] > 0

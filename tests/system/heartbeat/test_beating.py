@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
 
 import pytest
-from watchtower_heartbeat.page import read_page
+from watchtower_heartbeat.page import MEMFD_NAME, read_page
 
-from tests.system.heartbeat.heartbeat_trainer import Trainer, a_clean_environment, open_pages
+from tests.system.heartbeat.heartbeat_trainer import (
+    DEADLINE_S,
+    Trainer,
+    a_clean_environment,
+    open_pages,
+)
 
 FILL_STDERR = """
 try:
@@ -245,3 +251,106 @@ def test_a_pipe_that_nobody_reads_stops_no_program_that_has_something_to_say(tra
     trainer.do("beat('no step')")
     trainer.do("beat(1)")
     assert trainer.page().step == 1
+
+
+def test_a_forked_child_that_beats_does_not_overwrite_its_parents_step(train) -> None:
+    trainer = train("forks.py", RANK="2")
+    child = int(trainer.line())
+    trainer.send("99")
+    assert trainer.line() == "child done"
+    assert trainer.page().step == 5
+    assert trainer.page(child).step == 99
+    assert trainer.page(child).pid == child
+
+
+def test_a_forked_child_that_does_not_beat_has_no_page(train) -> None:
+    trainer = train("forks.py", RANK="2")
+    child = int(trainer.line())
+    assert open_pages(child) == []
+    assert len(open_pages(trainer.pid)) == 1
+
+
+def test_a_forked_child_that_exits_in_order_says_nothing_on_its_parents_page(train) -> None:
+    trainer = train(RANK="2")
+    trainer.do("import os, sys; beat(5)")
+    trainer.do("child = os.fork() or sys.exit(0); os.waitpid(child, 0)")
+    view = trainer.page()
+    assert (view.step, view.ended) == (5, "none")
+
+
+def test_the_page_is_a_private_file_that_names_its_process(train, tmp_path) -> None:
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
+    trainer.do("beat(6)")
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith(f"{MEMFD_NAME}.")
+    assert f".{trainer.pid}." in path.name
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with path.open("rb") as file:
+        view = read_page(file.fileno())
+    assert (view.rank, view.step) == (3, 6)
+    assert open_pages(trainer.pid) == []
+
+
+def test_the_file_goes_at_the_end_and_whoever_holds_it_has_the_last_words(train, tmp_path) -> None:
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    with path.open("rb") as file:
+        trainer.end("raise ValueError('gone')")
+        assert list(tmp_path.iterdir()) == []
+        assert read_page(file.fileno()).exception_message == "gone"
+
+
+def test_a_killed_process_leaves_its_file(train, tmp_path) -> None:
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
+    trainer.stop()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_forked_child_does_not_remove_its_parents_file(train, tmp_path) -> None:
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path))
+    trainer.do("import os, sys; child = os.fork() or sys.exit(0); os.waitpid(child, 0)")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_relative_directory_is_found_again_after_the_program_moved(train, tmp_path) -> None:
+    relative = os.path.relpath(tmp_path)
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=relative)
+    assert trainer.end("import os; os.chdir('/')")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_said_once_and_training_goes_on(train, tmp_path) -> None:
+    trainer = train(RANK="3", WATCHTOWER_HEARTBEAT_DIR=str(tmp_path / "missing"))
+    trainer.do("beat(1); beat(2)")
+    code, errors = trainer.end()
+    assert code == 0
+    assert errors.count("\n") == 1
+    assert "missing" in errors
+    assert not (tmp_path / "missing").exists()
+
+
+NO_ROOM = """
+import os, resource, watchtower_heartbeat.record_socket as it
+it._check_threads()
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(64011, 64011, 64011)
+    os.setresuid(64011, 64011, 64011)
+resource.setrlimit(resource.RLIMIT_NPROC, (5, 5))
+try:
+    it._check_threads()
+except OSError as error:
+    print(error)
+"""
+
+
+def test_without_room_for_its_threads_there_is_no_server_that_would_abort_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM],
+        env=a_clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stdout.startswith("cannot start")
