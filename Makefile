@@ -60,7 +60,7 @@ test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest 
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 4 -m '(system or long or hypothesis or thorough) and not torch and not alone' \
+	@$(PYTEST) -n 6 -m '(system or long or hypothesis or thorough) and not torch and not alone' \
 		--hypothesis-profile thorough || $(AGAIN)
 	@$(PYTEST) tests/system -m alone
 
