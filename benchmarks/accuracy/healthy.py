@@ -20,7 +20,7 @@ from benchmarks.accuracy.results import Row, append_row, read_rows
 from benchmarks.accuracy.score import accused
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import DRILLS
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.launching import why_not
 
 HEALTHY = Path("benchmarks/results/healthy.jsonl")

@@ -15,7 +15,7 @@ from typing import TextIO
 from watchtower.alerts.settings import NAMES
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.errors import DrillError
 from watchtower.drills.notifying import make_notify
 from watchtower.drills.plain import PlainDisplay

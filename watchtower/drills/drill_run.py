@@ -1,4 +1,4 @@
-"""One run of a drill, with the actions that a drill can do: start, wait, disturb, watch.
+"""A drill, and one run of it with the actions that it can do: start, wait, disturb, watch.
 
 Every wait polls the tower ten times a second and has a deadline.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -394,3 +394,10 @@ def tracer_of(pid: int) -> int:
     except OSError:
         return 0
     return int(text.partition("TracerPid:")[2].split(maxsplit=1)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill(DrillSetup):
+    """One drill: its setup, and its actions. `act` is called with each run of it."""
+
+    act: Callable[[DrillRun], None]

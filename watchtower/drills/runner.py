@@ -21,8 +21,7 @@ from watchtower.drills.catalogue import DRILLS
 from watchtower.drills.children import start_fixture
 from watchtower.drills.client import PatientClient
 from watchtower.drills.display import Display
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import Gpus

@@ -18,7 +18,7 @@ from benchmarks.accuracy.live.tool import Said, Tool
 from benchmarks.accuracy.results import Row, append_row, count_runs, read_rows
 from benchmarks.accuracy.run import choose_drills
 from watchtower.drills.catalogue import find_drill
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.errors import DrillError
 from watchtower.drills.network import why_no_network
 

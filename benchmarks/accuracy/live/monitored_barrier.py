@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from benchmarks.accuracy.live.tool import THRESHOLD_S, Said, Text, Tool, shorten
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 
 NAMED = re.compile(
     r"RuntimeError: \[Rank 0\]: Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from benchmarks.accuracy.live.tool import THRESHOLD_S, Said, Text, Tool, shorten
 from watchtower.drills.children import Child
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import HOST, Launch, free_port
 from watchtower.drills.settings import DrillSettings

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.accuracy.live.tool import INSIDE, Said, Text, Tool
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 from watchtower.drills.runner import CHANCE_STEPS

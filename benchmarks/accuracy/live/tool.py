@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from watchtower.drills.drill import Drill
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.job import TrainingJob
 
 THRESHOLD_S = 10.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, Expected, names
 
 NOTICE_S = 30.0

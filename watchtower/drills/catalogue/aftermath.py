@@ -11,8 +11,7 @@ from collections.abc import Callable
 from signal import Signals
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import names
 
 Kill = Callable[[DrillRun], None]

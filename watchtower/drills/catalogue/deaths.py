@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import Plan, Variables, names
 
 ALLOWED_BYTES = 64 << 20

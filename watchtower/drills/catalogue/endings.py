@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import Expected, Plan, Variables
 

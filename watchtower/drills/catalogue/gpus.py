@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from watchtower.drills.catalogue.pauses import plan_straggler
 from watchtower.drills.catalogue.queued import ONLY
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import HANGS, IDLES, LOST, SPINS, THROTTLED, WORKS, name_address
 from watchtower.drills.launching import node_name

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, Expected
 
 SUSPENDED = ("suspended",)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.stalls import event, write
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import names
 
 JOBS = 3

@@ -12,8 +12,7 @@ import os
 import signal
 
 from watchtower.drills.catalogue.stalls import event
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import JOB_MARK, MARK, job_mark, node_mark
 from watchtower.drills.setup import names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.drills.catalogue import collectives, groups, kernel, outside, stalls
-from watchtower.drills.catalogue.startup import short_grace
-from watchtower.drills.drill import Drill
+from watchtower.drills.catalogue import collectives, kernel, outside, stalls
+from watchtower.drills.catalogue.stalls import short_grace
+from watchtower.drills.drill_run import Drill
 from watchtower.drills.setup import Plan, Variables
 
 
@@ -32,7 +32,7 @@ NO_HEARTBEAT = tuple(
         stalls.DATALOADER_SLEEP,
         outside.SIGSTOP,
         collectives.CONDITIONAL_COLLECTIVE,
-        groups.TP_DP_CASCADE,
+        collectives.TP_DP_CASCADE,
         kernel.D_STATE,
     )
 )

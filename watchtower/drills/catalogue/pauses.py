@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import CALM, Expected, Plan, Variables
 

@@ -6,8 +6,7 @@ import socket
 
 from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, plan_straggler
 from watchtower.drills.catalogue.stalls import event, happen
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, FINAL, Expected, Plan, Variables, names
 
 ONLY = ("queued",)

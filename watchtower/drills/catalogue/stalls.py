@@ -1,11 +1,13 @@
-"""Ranks that hang in their own code, at a given step."""
+"""Ranks that hang in their own code or wait for a child of theirs, and jobs that never train."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Mapping
 
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.drill_run import Drill, DrillRun
+from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import Plan, Variables, names
 
 
@@ -76,4 +78,69 @@ CHECKPOINT_FIFO = Drill(
     expected=names("checkpoint_stall", domain="user_code"),
     plan=write("undrained_pipe"),
     act=happen,
+)
+
+
+def short_grace(settings: DrillSettings) -> Mapping[str, object]:
+    """Return the tower's settings for a drill about the start of a job."""
+    return {"startup_grace_s": settings.startup_grace_s}
+
+
+def _leave_out(run: DrillRun) -> None:
+    run.launch(missing=frozenset({run.rank}))
+    run.fault(f"every rank but {run.rank} is launched")
+    run.wait_for_final()
+
+
+NEVER_STARTED = Drill(
+    name="never_started",
+    shows="all ranks but one are launched",
+    expected=names("never_started", domain="scheduler"),
+    detection=short_grace,
+    # torchrun would continue with the ranks that it has.
+    bare_launch=True,
+    act=_leave_out,
+)
+
+INIT_SLEEP = Drill(
+    name="init_sleep",
+    shows="one rank sleeps before it joins the process group",
+    expected=names("init_stuck", domain="data"),
+    detection=short_grace,
+    plan=event("slow_storage", when="setup"),
+    act=happen,
+)
+
+
+def _stop_worker(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    worker = run.job.worker(run.rank)
+    run.want_mentioned(str(worker))
+    run.fault(f"the worker of rank {run.rank} gets SIGSTOP")
+    os.kill(worker, signal.SIGSTOP)
+    run.wait_for_final()
+
+
+def _lock_worker(run: DrillRun) -> None:
+    run.launch()
+    run.wait_for_fault()
+    run.want_mentioned(str(run.job.worker(run.rank)))
+    run.wait_for_final()
+
+
+LOADER_WORKER = Drill(
+    name="loader_worker",
+    shows="the process that prefetches batches for one rank is stopped",
+    expected=names("dataloader_stall", domain="operator"),
+    plan=lambda _: {"workers": 1},
+    act=_stop_worker,
+)
+
+LOADER_WORKER_LOCK = Drill(
+    name="loader_worker_lock",
+    shows="the process that prefetches batches for one rank waits for a lock that stays locked",
+    expected=names("dataloader_stall", domain="user_code"),
+    plan=event("keep_index_lock", workers=1),
+    act=_lock_worker,
 )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S, rhythm, sit_through
-from watchtower.drills.catalogue.startup import short_grace
-from watchtower.drills.drill import Drill
-from watchtower.drills.drill_run import DrillRun
+from watchtower.drills.catalogue.stalls import short_grace
+from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 
