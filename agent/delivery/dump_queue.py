@@ -9,9 +9,9 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -54,6 +54,30 @@ def fit_batch(batch: DumpBatch, limit: int) -> FittedBatch:
     return FittedBatch(body, is_cut=len(body) < len(whole))
 
 
+_KNOWN = frozenset(
+    {
+        "rank",
+        "pid",
+        "start_time",
+        "step",
+        "kernel",
+        "threads",
+        "children",
+        "failure",
+        "collectives",
+        "native",
+    }
+)
+"""Fields of a dump that are dropped by a cut of their own, or never."""
+
+_OTHER_EVIDENCE: dict[str, Any] = dict.fromkeys({each.name for each in fields(RankDump)} - _KNOWN)
+
+
+def _without_other_evidence(rank: RankDump) -> RankDump:
+    """Drop what no cut below knows: a form of evidence that was added later."""
+    return replace(rank, **_OTHER_EVIDENCE)
+
+
 def _without_child_stacks(rank: RankDump) -> RankDump:
     return replace(rank, children=tuple(_without_threads(child) for child in rank.children))
 
@@ -82,6 +106,7 @@ def _without_stacks(rank: RankDump) -> RankDump:
 
 
 _CUTS: tuple[Callable[[RankDump], RankDump], ...] = (
+    _without_other_evidence,
     _without_child_stacks,
     _without_side_threads,
     _without_children,

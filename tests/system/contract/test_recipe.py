@@ -40,6 +40,53 @@ print(observation.name, observation.text, sample.spec.name, *titles, sep="|")
 """
 
 
+ASK_EVIDENCE = """
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from agent.delivery.dump_queue import encode_batch
+from agent.dumpers.dumper import Target
+from agent.dumpers.file_locks import FileLocks
+from agent.dumps.round import RoundTaker
+from tests.agent.ranks.test_guarded_reads import Node
+from tests.diagnosis.builders import IN_ALL_REDUCE, IN_USER_CODE, a_case, a_rank
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.diagnosis.picture import take_picture
+from watchtower.incidents.redaction.redactor import Redactor, redact_value
+from watchtower.wire.dumps import DumpBatch
+
+LOCKING = "acquire /home/ann/job/cache.py:7 < <module> /home/ann/job/train.py:9"
+node = Node(Path("node"))
+node.start(4000)
+locks = [f"1: {waits}FLOCK  ADVISORY  WRITE {pid} 08:01:1234 0 EOF" for waits, pid in
+         (("", 4003), ("-> ", 4000), ("-> ", 4001))]
+Path("node/proc/locks").write_text("\\n".join(locks))
+target = Target(rank=0, pid=4000, start_time=4000, read_page=lambda: None)
+taken = RoundTaker(node.proc, [FileLocks(node.proc)], lambda _: None).take(
+    [target], deadline=time.monotonic() + 30
+)
+lock = taken.ranks[0].file_lock
+print(lock, redact_value(Redactor({}), lock), sep="|")
+batch = DumpBatch(version=1, id="b", node="n", job="j", round=1, reason="r", held_s=0.0,
+                  ranks=taken.ranks, stacks=())
+body = encode_batch(batch)
+print(b"08:01:1234" in body, b"08:01:1234" in encode_batch(batch, len(body) - 1), sep="|")
+
+def case(lock):
+    built = [a_rank(rank, LOCKING, syscall="flock") for rank in (0, 1)]
+    for number, rank in enumerate(built):
+        dumps = tuple(replace(dump, file_lock=lock) for dump in rank.evidence.dumps)
+        built[number] = replace(rank, evidence=replace(rank.evidence, dumps=dumps))
+    return a_case([*built, a_rank(2, IN_ALL_REDUCE), a_rank(3, IN_USER_CODE, state="R", cpu=1.0)])
+
+for found in (lock, None):
+    diagnosis = diagnose(case(found))
+    edges = [(edge.source, edge.ranks) for edge in take_picture(case(found)).edges]
+    print([each.rank for each in diagnosis.suspects], *edges, sep="|")
+"""
+
+
 def test_the_patch_of_a_cause_makes_a_cause_that_works(tmp_path: Path) -> None:
     shared, apart = answer(ASK_CAUSE, tmp_path, recipe("cause")).splitlines()
     assert shared.startswith("misconfigured|user_code|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")
@@ -55,6 +102,17 @@ def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(
     assert (name, metric) == ("open_files", "watchtower_open_files_ratio")
     assert text.startswith("the node has ")
     assert "Open files" in titles
+
+
+def test_the_patch_of_an_evidence_form_makes_one_that_is_read_sent_redacted_and_used(
+    tmp_path: Path,
+) -> None:
+    read, sent, known, unknown = answer(ASK_EVIDENCE, tmp_path, recipe("evidence")).splitlines()
+    assert read.startswith("FileLock(holder=4003, file='08:01:1234')|FileLock(holder=4003, file=")
+    assert read.count("08:01:1234") == 1, "it is redacted without a rule"
+    assert sent == "True|False", "a batch that is too long loses it first"
+    assert known == "[3]|('stack', (2,))|('file lock', (0, 1))"
+    assert unknown.partition("|")[2] == "('stack', (2,))"
 
 
 def recipe(name: str) -> str:
