@@ -9,7 +9,8 @@ import sys
 import time
 
 import pytest
-from watchtower_heartbeat.page import MEMFD_NAME, read_page
+from watchtower_heartbeat.layout import MEMFD_NAME
+from watchtower_heartbeat.page import read_page
 
 from tests.system.heartbeat.heartbeat_trainer import (
     DEADLINE_S,
