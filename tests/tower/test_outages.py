@@ -13,7 +13,7 @@ from tests.file_server_jobs import BLOCKED, SERVER, FileServerJobs
 from tests.tower.simulator import Simulation
 from watchtower.api.metrics import TowerCollector
 from watchtower.api.security import Refusals
-from watchtower.commands.texts import _incidents_text, write_outages
+from watchtower.commands.texts import write_incidents, write_outages
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.incidents.incident import Ack
 from watchtower.incidents.incident_filter import ALL_INCIDENTS
@@ -266,9 +266,9 @@ def test_the_commands_show_outages_and_which_incidents_belong_together(tell):
         assert "mount nfs1:/data" in lines[1]
         assert "and 2 more" in lines[1]
         incidents = msgspec.to_builtins((await list_incidents(sim.tower, ALL_INCIDENTS, 100)).items)
-        table = _incidents_text(incidents, time.time()).splitlines()
+        table = write_incidents(incidents, time.time()).splitlines()
         assert table[0].endswith("OUTAGE")
         assert all(line.endswith(outages[0]["id"]) for line in table[1:])
-        assert "OUTAGE" not in _incidents_text(incidents[:1], time.time())
+        assert "OUTAGE" not in write_incidents(incidents[:1], time.time())
 
     tell(story)

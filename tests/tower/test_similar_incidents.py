@@ -7,7 +7,7 @@ import pytest
 from tests.store.test_incident_filter import naming
 from tests.tower.test_api import assert_problem
 from tests.tower.test_incident_lists import save
-from watchtower.commands.texts import earlier_text, write_feedback
+from watchtower.commands.texts import write_earlier, write_feedback
 from watchtower.tower.incident_events import Change
 from watchtower.tower.recent_answers import MAX_ANSWERS, RecentAnswers
 from watchtower.views.incident import MAX_COUNTED
@@ -57,7 +57,7 @@ def test_earlier_incidents_are_listed_with_what_is_the_same(client, tower, hung)
     )
     assert [one["id"] for one in similar(client, query="?limit=2")["items"]] == ["01A", "01B"]
     assert similar(client, "01F") == {"items": [], "node_counts": []}
-    (text,) = earlier_text(similar(client, query="?limit=1"), NOW)
+    (text,) = write_earlier(similar(client, query="?limit=1"), NOW)
     assert text.splitlines()[1] == f"    {counted['text']}"
     assert f"1 days ago), job llama: same node gpu-042, same line {LINE}" in text or "h ago" in text
 

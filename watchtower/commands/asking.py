@@ -33,23 +33,23 @@ from watchtower.commands.texts import (
     MAX_NAMED,
     SHADOW_TEXT,
     SHOWN_SIMILAR,
-    _aftermath_text,
-    _healthy_text,
-    _history_text,
-    _incidents_text,
-    _jobs_text,
-    _output_text,
-    _stack_text,
-    _urgency,
-    earlier_text,
     explain_no_incidents,
     explain_no_jobs,
     list_unwatched,
+    rank_urgency,
     write_ack,
+    write_aftermath,
     write_calibration,
+    write_earlier,
     write_feedback,
+    write_healthy,
+    write_history,
+    write_incidents,
+    write_jobs,
     write_outages,
+    write_output,
     write_silence,
+    write_stack,
 )
 from watchtower.service.command_line import suggest
 
@@ -71,7 +71,7 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if answer["items"]:
-            shown = _jobs_text(answer["items"])
+            shown = write_jobs(answer["items"])
         else:
             shown = f"No job is {args.status}." if args.status else explain_no_jobs(client)
         return "\n".join([shown, *list_unwatched(client.unwatched(drills=args.drills))])
@@ -93,11 +93,11 @@ def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
     def text(verdicts: list[dict[str, Any]]) -> str:
         unwatched = list_unwatched(client.unwatched(str(verdicts[0]["job"]) if args.job else ""))
         if not verdicts:
-            return "\n".join([_healthy_text(client.jobs()), *unwatched])
+            return "\n".join([write_healthy(client.jobs()), *unwatched])
         blocks = [_verdict_text(client, verdict) for verdict in verdicts]
         if not args.job and all(each.get("not_judged") for each in verdicts):
             jobs = client.jobs()
-            blocks = [_healthy_text(jobs), *blocks] if len(jobs) > 1 else blocks
+            blocks = [write_healthy(jobs), *blocks] if len(jobs) > 1 else blocks
         return "\n\n".join([*blocks, *(["\n".join(unwatched)] if unwatched else [])])
 
     def write(verdicts: list[dict[str, Any]]) -> str:
@@ -149,7 +149,7 @@ def _is_called(job: dict[str, Any], text: str) -> bool:
 def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
     """Return the verdicts of jobs in trouble, the worst first; else of jobs that are not judged
     yet, or of the only job there is."""
-    jobs = sorted(client.jobs(), key=_urgency)
+    jobs = sorted(client.jobs(), key=rank_urgency)
     if not jobs:
         raise NotFoundError(explain_no_jobs(client))
     troubled = [job for job in jobs if job["status"] in IN_TROUBLE]
@@ -177,7 +177,7 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
     def text(answer: dict[str, Any]) -> str:
         if not answer["items"]:
             return explain_no_incidents(client, options.describe(args))
-        return _incidents_text(answer["items"], time.time())
+        return write_incidents(answer["items"], time.time())
 
     def ask() -> dict[str, Any]:
         return client.list_incidents(args.limit, **options.find_filters(args, time.time()))
@@ -205,13 +205,13 @@ def show_incident(client: TowerClient, args: argparse.Namespace) -> int:
         lines = [write_ack(incident["ack"], now)] if incident.get("ack") else []
         lines += [SHADOW_TEXT] if incident.get("shadow") else []
         lines += [write_silence(incident["silence"], now)] if incident.get("silence") else []
-        history = _history_text(incident.get("verdicts") or [], now)
-        after = _aftermath_text((incident.get("verdict") or {}).get("aftermath") or [], now)
-        before = earlier_text(client.similar(incident["id"], SHOWN_SIMILAR), now)
+        history = write_history(incident.get("verdicts") or [], now)
+        after = write_aftermath((incident.get("verdict") or {}).get("aftermath") or [], now)
+        before = write_earlier(client.similar(incident["id"], SHOWN_SIMILAR), now)
         answered = [write_feedback(incident["feedback"], now)] if incident.get("feedback") else []
-        outputs = [_output_text(each, now) for each in incident.get("outputs") or []]
+        outputs = [write_output(each, now) for each in incident.get("outputs") or []]
         parts = [verdict, *lines, *history, *after, *before, *answered, *outputs]
-        return "\n\n".join([*parts, *map(_stack_text, incident["stacks"])])
+        return "\n\n".join([*parts, *map(write_stack, incident["stacks"])])
 
     _show(args, lambda: client.incident(args.incident), text, paint_verdict)
     return DONE

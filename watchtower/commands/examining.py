@@ -11,6 +11,7 @@ from typing import Any
 from watchtower.commands.asking import exit_code_for, find_job
 from watchtower.commands.client import DONE, TROUBLE, TowerClient
 from watchtower.commands.printing import as_json, clean_lines, paint_verdict, wants_colour
+from watchtower.commands.texts import name_frame
 from watchtower.evidence.frames import StackNode, merge_stacks
 from watchtower.wire.stacks import Frame, make_stack
 from watchtower.writing.ranksets import format_ranks, name_ranks, parse_ranks
@@ -70,7 +71,7 @@ def _list_groups(items: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{name_ranks(ranks)} ({len(ranks)}), innermost frame first:"
         if item.get("native"):
             yield f"    [{item['native']}]"
-        yield from (f"    {_name(frame)}" for frame in item["frames"])
+        yield from (f"    {name_frame(frame)}" for frame in item["frames"])
 
 
 def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
@@ -103,7 +104,3 @@ def _draw_tree(items: list[dict[str, Any]]) -> Iterator[str]:
         # A frame that all ranks above share is not indented further.
         deeper = depth + (len(node.children) > 1)
         below += [(child, deeper, shown) for child in reversed(node.children)]
-
-
-def _name(frame: dict[str, Any]) -> str:
-    return f"{frame['function']} ({frame['file']}:{frame['line']})"

@@ -10,6 +10,7 @@ from typing import Any
 
 from watchtower.commands.client import TowerClient
 from watchtower.commands.printing import as_json
+from watchtower.commands.texts import name_frame
 
 MAX_ANSWER = 24_000
 """Characters of one answer: some 8,000 tokens."""
@@ -86,7 +87,7 @@ def answer_stacks(client: TowerClient, incident: str) -> str:
     """Return the stacks of an incident, merged over ranks, rarest first."""
     found = client.incident(incident)
     groups = [
-        {"ranks": group["ranks"], "innermost_first": [_name(f) for f in group["frames"]]}
+        {"ranks": group["ranks"], "innermost_first": [name_frame(f) for f in group["frames"]]}
         for group in found["stacks"]
     ]
     return write_answer({"id": found["id"], "items": groups})
@@ -101,10 +102,6 @@ def answer_evidence(client: TowerClient, incident: str) -> str:
 def answer_similar(client: TowerClient, incident: str) -> str:
     """Return earlier incidents on the same node or line, or with the same cause."""
     return write_answer(client.similar(incident, MAX_SIMILAR))
-
-
-def _name(frame: dict[str, Any]) -> str:
-    return f"{frame['function']} ({frame['file']}:{frame['line']})"
 
 
 def _pick(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

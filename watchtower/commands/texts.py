@@ -31,19 +31,36 @@ URGENT_FIRST = (
     "ended",
 )
 
-
 MAX_NAMED = 20
 """Names in one sentence: more would not be read."""
-
 
 KINDS = ("job", "node", "user")
 """The kinds of subjects that a silence may name."""
 
-
 SHADOW_TEXT = "in shadow mode: no alert is sent"
 
+MAX_JOBS = 3
+"""Jobs of an outage that are named."""
 
-def _healthy_text(jobs: list[dict[str, Any]]) -> str:
+SHOWN_SIMILAR = 3
+"""Earlier incidents of one incident. The API has more."""
+
+NONE_YET = (
+    'No answers yet. Answer "Was this right?" on the page of an incident, or with '
+    "`watchtower feedback ID right`."
+)
+
+MAX_NODES = 5
+"""Nodes in one sentence: a fleet may have thousands without ranks."""
+
+NO_RANK = 'See "No rank is found" in docs/install.md.'
+
+MAX_UNWATCHED_SHOWN = 5
+"""Lines about processes that are not watched, below a list of jobs."""
+
+
+def write_healthy(jobs: list[dict[str, Any]]) -> str:
+    """Return that no job is in trouble, with the names of the jobs."""
     ended = [job for job in jobs if job["status"] == "ended" and job.get("incident")]
     unjudged = [job for job in jobs if job.get("not_judged")]
     lines = [
@@ -61,11 +78,12 @@ def _name_jobs(jobs: list[dict[str, Any]]) -> str:
     return name_some([clean(str(job["job"])) for job in jobs[:MAX_NAMED]], len(jobs))
 
 
-def _jobs_text(jobs: list[dict[str, Any]]) -> str:
+def write_jobs(jobs: list[dict[str, Any]]) -> str:
+    """Return the table of jobs."""
     rows: list[tuple[str, ...]] = [
         ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")
     ]
-    for job in sorted(jobs, key=_urgency):
+    for job in sorted(jobs, key=rank_urgency):
         step = "-" if job["step"] is None else str(job["step"])
         until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
         labels = job.get("labels") or {}
@@ -78,12 +96,14 @@ def _jobs_text(jobs: list[dict[str, Any]]) -> str:
     return table(rows)
 
 
-def _urgency(job: dict[str, Any]) -> int:
+def rank_urgency(job: dict[str, Any]) -> int:
+    """Return a number that is lower for a job that needs help sooner."""
     status = "not_judged" if job.get("not_judged") else job["status"]
     return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
 
 
-def _incidents_text(incidents: list[dict[str, Any]], now: float) -> str:
+def write_incidents(incidents: list[dict[str, Any]], now: float) -> str:
+    """Return the table of incidents."""
     shared = find_shared(incidents)
     last = ("OUTAGE",) if shared else ()
     first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
@@ -124,7 +144,7 @@ def write_silence(silence: dict[str, Any], now: float) -> str:
     return clean(f"alerts of {kind} {silence[kind]} are silenced until {until}{reason}")
 
 
-def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
+def write_history(entries: list[dict[str, Any]], now: float) -> list[str]:
     """List the verdicts of an incident, if there was more than one."""
     if len(entries) < 2:
         return []
@@ -136,7 +156,7 @@ def _history_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     return ["\n".join(map(clean, lines))]
 
 
-def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
+def write_aftermath(entries: list[dict[str, Any]], now: float) -> list[str]:
     """List what happened after the opening, if there is more than the verdict's text shows."""
     if len(entries) <= SHOWN_AFTERMATH:
         return []
@@ -147,22 +167,23 @@ def _aftermath_text(entries: list[dict[str, Any]], now: float) -> list[str]:
     return ["\n".join(map(clean, ["afterwards:", *lines]))]
 
 
-def _output_text(output: dict[str, Any], now: float) -> str:
+def write_output(output: dict[str, Any], now: float) -> str:
     """Return the last lines that a suspect wrote."""
     written = format_time(output["written_at"], now)
     head = f"last lines of rank {output['rank']} ({output['stream']}, written {written}):"
     return "\n".join([head, *(f"  {line}" for line in output["lines"] or ["(none)"])])
 
 
-def _stack_text(stack: dict[str, Any]) -> str:
+def write_stack(stack: dict[str, Any]) -> str:
+    """Return one distinct stack and its ranks."""
     lines = [f"ranks {stack['ranks']}, innermost frame first:"]
-    for frame in stack["frames"]:
-        lines.append(f"    {frame['function']} ({frame['file']}:{frame['line']})")
+    lines += (f"    {name_frame(frame)}" for frame in stack["frames"])
     return "\n".join(map(clean, lines))
 
 
-MAX_JOBS = 3
-"""Jobs of an outage that are named."""
+def name_frame(frame: dict[str, Any]) -> str:
+    """Return "__next__ (data.py:88)"."""
+    return f"{frame['function']} ({frame['file']}:{frame['line']})"
 
 
 def write_outages(outages: list[dict[str, Any]], now: float) -> str:
@@ -187,11 +208,7 @@ def find_shared(incidents: list[dict[str, Any]]) -> set[str]:
     return {outage for outage, count in counts.items() if count > 1}
 
 
-SHOWN_SIMILAR = 3
-"""Earlier incidents of one incident. The API has more."""
-
-
-def earlier_text(answer: dict[str, Any], now: float) -> list[str]:
+def write_earlier(answer: dict[str, Any], now: float) -> list[str]:
     """List earlier incidents with the same node, line or cause, if there are any."""
     lines = [f"    {one['text']}" for one in answer["node_counts"]]
     for one in answer["items"]:
@@ -208,12 +225,6 @@ def write_feedback(given: dict[str, Any], now: float) -> str:
     text = "right" if given["right"] else "wrong"
     correct = f", correct is {', '.join(true)}" if true else ""
     return clean(f"judged {text} {format_time(given['at'], now)}{by}{correct}{note}")
-
-
-NONE_YET = (
-    'No answers yet. Answer "Was this right?" on the page of an incident, or with '
-    "`watchtower feedback ID right`."
-)
 
 
 def write_calibration(answer: dict[str, Any]) -> str:
@@ -245,12 +256,6 @@ def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-MAX_NODES = 5
-"""Nodes in one sentence: a fleet may have thousands without ranks."""
-
-NO_RANK = 'See "No rank is found" in docs/install.md.'
-
-
 def explain_no_jobs(client: TowerClient) -> str:
     """Return why there is no job: no agent is connected, or agents have found no ranks."""
     return f"No jobs. {_describe_agents(client.nodes())} {NO_RANK}"
@@ -280,10 +285,6 @@ def list_connected(answer: dict[str, Any]) -> list[str]:
     """Return the nodes whose agents report, of those that the tower lists, by name."""
     items = (one for one in answer["items"] if one["has_agent"] and not one["is_silent"])
     return sorted(str(one["node"]) for one in items)
-
-
-MAX_UNWATCHED_SHOWN = 5
-"""Lines about processes that are not watched, below a list of jobs."""
 
 
 def list_unwatched(answer: dict[str, Any]) -> list[str]:
