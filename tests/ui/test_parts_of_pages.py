@@ -340,10 +340,10 @@ def test_silent_nodes_are_first():
             release="0.1.0",
             silent_since=silent_since,
             rank_count=8,
-            jobs=["llama"],
+            job_names=["llama"],
             limits=[],
-            incidents=incidents,
-            named=named,
+            incident_count=incidents,
+            named_count=named,
         )
 
     nodes = [a_node("a"), a_node("u", named=5), a_node("b", incidents=3, named=4)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.service.sharing import by_turns
@@ -25,26 +25,34 @@ class NodeCounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOverview:
-    """One node and its agent."""
+class NodeHead:
+    """What is known of a node everywhere."""
 
     node: str
-    has_agent: bool = True
-    """Whether an agent reports it or did so until a while ago. Other nodes are listed for their
-    incidents."""
-    release: str = ""
-    """Release of its agent; empty if it is not known."""
+    has_agent: bool
+    """Whether an agent has reported since the tower was started, and was not dropped. Other nodes
+    are listed for their incidents."""
+    release: str
+    """Release of the agent; empty if the agent does not report it."""
+    rank_count: int
+    """Number of ranks that it monitors."""
+    job_names: list[str]
+    """Jobs of these ranks, at most 8."""
+    limits: list[str]
+    """Limits of what the agent observes, as sentences."""
+    incident_count: int
+    """Incidents of the last 30 days that the node was to blame for: the node, a GPU or the network
+    had to be repaired."""
+    named_count: int
+    """Incidents of the last 30 days whose verdicts name ranks on the node, whatever the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOverview(NodeHead):
+    """One node and its agent, for a page: nothing in it changes with time alone."""
+
     silent_since: float | None
     """UNIX seconds of the last report of a silent agent; None while it reports."""
-    rank_count: int
-    jobs: list[str]
-    """The jobs of its ranks, by name, at most `MAX_JOBS_OF_NODE`."""
-    limits: list[str]
-    """Limits of what its agent observes, as sentences."""
-    incidents: int
-    """Incidents of the last 30 days that the node was to blame for."""
-    named: int
-    """Incidents of the last 30 days whose verdicts name ranks on the node."""
 
 
 MAX_JOBS_OF_NODE = 8
@@ -66,10 +74,10 @@ def list_nodes(moment: Moment, incidents: NodeCounts) -> list[NodeOverview]:
                 release=node.release,
                 silent_since=moment.wall_of(node.seen_at) if is_silent else None,
                 rank_count=len(node.ranks),
-                jobs=jobs[:MAX_JOBS_OF_NODE],
+                job_names=jobs[:MAX_JOBS_OF_NODE],
                 limits=list(node.gaps.sentences()),
-                incidents=blamed[name],
-                named=named[name],
+                incident_count=blamed[name],
+                named_count=named[name],
             )
         )
     return nodes + [
@@ -86,10 +94,10 @@ def _without_agent(name: str, incidents: int, named: int) -> NodeOverview:
         release="",
         silent_since=None,
         rank_count=0,
-        jobs=[],
+        job_names=[],
         limits=[],
-        incidents=incidents,
-        named=named,
+        incident_count=incidents,
+        named_count=named,
     )
 
 
@@ -97,36 +105,20 @@ def sort_nodes(nodes: Sequence[NodeOverview]) -> list[NodeOverview]:
     """Return the nodes, the worst first: silent ones, then by incidents, then by gaps."""
 
     def key(node: NodeOverview) -> tuple[bool, int, int, int, str]:
-        incidents = -node.incidents, -node.named
+        incidents = -node.incident_count, -node.named_count
         return node.silent_since is None, *incidents, -len(node.limits), node.node
 
     return sorted(nodes, key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSummary:
+class NodeSummary(NodeHead):
     """One node, its agent and its incidents."""
 
-    node: str
-    has_agent: bool
-    """Whether an agent has reported since the tower was started, and was not dropped."""
     is_silent: bool
     """Whether the agent has stopped reporting."""
     silent_for_s: float | None
     """Seconds since the last report; null without an agent."""
-    release: str
-    """Release of the agent; empty if the agent does not report it."""
-    rank_count: int
-    """Number of ranks that it monitors."""
-    job_names: list[str]
-    """Jobs of these ranks, at most 8."""
-    limits: list[str]
-    """Limits of what the agent observes, as sentences."""
-    incident_count: int
-    """Incidents of the last 30 days that the node was to blame for: the node, a GPU or the network
-    had to be repaired."""
-    named_count: int
-    """Incidents of the last 30 days whose verdicts name ranks on the node, whatever the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,17 +149,11 @@ def view_nodes(moment: Moment, incidents: NodeCounts, limit: int) -> NodeList:
 
 def _view(moment: Moment, overview: NodeOverview) -> NodeSummary:
     node = moment.nodes.get(overview.node)
+    head: dict[str, Any] = {each.name: getattr(overview, each.name) for each in fields(NodeHead)}
     return NodeSummary(
-        node=overview.node,
-        has_agent=overview.has_agent,
+        **head,
         is_silent=overview.silent_since is not None,
         silent_for_s=round(moment.now - node.seen_at, 2) if node else None,
-        release=overview.release,
-        rank_count=overview.rank_count,
-        job_names=overview.jobs,
-        limits=overview.limits,
-        incident_count=overview.incidents,
-        named_count=overview.named,
     )
 
 
