@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from watchtower.alerts.labels import ALERT_NAMES, DRILL_LABELS, AlertLinks, has_alert, label_alert
 from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.incidents.incident import Incident, IncidentKind
-from watchtower.incidents.kill_text import gather_kill_facts
+from watchtower.incidents.kill_text import KillFacts, gather_kill_facts
 from watchtower.tower.incident_events import Change, IncidentEvent
+from watchtower.views.moment import copy_fields
 from watchtower.views.people import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 from watchtower.writing.printable import label
@@ -156,9 +157,8 @@ def describe_incident(incident: Incident) -> AlertFacts:
     """Return the facts about an incident."""
     verdict, job = incident.verdict, incident.facts
     first = verdict.suspects[0] if verdict.suspects else None
-    kill = gather_kill_facts(incident)
     return AlertFacts(
-        **{each.name: getattr(kill, each.name) for each in fields(kill)},
+        **copy_fields(gather_kill_facts(incident), KillFacts),
         job=incident.job,
         scheduler=job.scheduler,
         scheduler_id=job.scheduler_id,

@@ -8,7 +8,7 @@ from watchtower.incidents.incident import Incident
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.views.headline import write_headline, write_not_judged
-from watchtower.views.moment import Moment, known_step
+from watchtower.views.moment import Moment, copy_fields, known_step
 from watchtower.views.people import subject_of
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import NotJudged, Progress, Status
@@ -16,8 +16,8 @@ from watchtower.writing.times import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSummary:
-    """A job in a list."""
+class JobHead:
+    """What every answer about a live job begins with."""
 
     job: str
     labels: dict[str, str]
@@ -30,6 +30,12 @@ class JobSummary:
     detail: str
     world_size: int
     step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary(JobHead):
+    """A job in a list."""
+
     progress: Progress | None
     """Null if the job has ended or no agent reports it."""
     progress_text: str
@@ -38,6 +44,21 @@ class JobSummary:
     """The open incident, or the one that the job ended in or has just recovered from."""
     silenced_until: str | None
     """End of the silence of the job or its user; null if they are not silenced."""
+
+
+def view_head(job: Keeper) -> JobHead:
+    """Return what every answer about a live job begins with."""
+    attempt, watch = job.attempt, job.judged.watch
+    return JobHead(
+        job=job.name,
+        labels=job.labels.known() if job.labels else {},
+        owner=job.owner,
+        generation=attempt.number,
+        status=watch.status,
+        detail=watch.reason,
+        world_size=attempt.world_size,
+        step=known_step(attempt.step()),
+    )
 
 
 def summarize_jobs(
@@ -52,17 +73,10 @@ def summarize_jobs(
 
 
 def _summarize(moment: Moment, job: Keeper) -> JobSummary:
-    attempt, live, silence = job.attempt, job.judged, moment.find_silence(job)
-    progress, incident = moment.find_progress(job), live.current_incident
+    silence = moment.find_silence(job)
+    progress, incident = moment.find_progress(job), job.judged.current_incident
     return JobSummary(
-        job=job.name,
-        labels=job.labels.known() if job.labels else {},
-        owner=job.owner,
-        generation=attempt.number,
-        status=live.watch.status,
-        detail=live.watch.reason,
-        world_size=attempt.world_size,
-        step=known_step(attempt.step()),
+        **copy_fields(view_head(job), JobHead),
         progress=progress.progress,
         progress_text=progress.text,
         not_judged=moment.find_not_judged(job),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from watchtower.incidents.incident import Incident, IncidentKind, StackGroup
 from watchtower.incidents.similar import Likeness
 from watchtower.jobs.keeper import Keeper
-from watchtower.views.moment import Moment
+from watchtower.views.moment import Moment, copy_fields
 from watchtower.views.people import (
     AckView,
     FeedbackView,
@@ -117,7 +117,7 @@ def _view_head(moment: Moment, incident: Incident) -> dict[str, Any]:
         silence=_view_silence(moment, incident),
         outage=incident.identity.outage or None,
     )
-    return {each.name: getattr(head, each.name) for each in fields(head)}
+    return copy_fields(head, IncidentHead)
 
 
 def summarize_incident(moment: Moment, incident: Incident) -> IncidentSummary:

@@ -14,14 +14,14 @@ from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.measures import COARSE_S, FINE_S, StepPoint
 from watchtower.jobs.ranks import ProcessKey
-from watchtower.views.fleet import FleetJob, find_fleet_job
+from watchtower.views.fleet import FleetJob, JobHead, find_fleet_job, view_head
 from watchtower.views.measures import find_evidence
-from watchtower.views.moment import Moment, known_step
+from watchtower.views.moment import Moment, copy_fields, known_step
 from watchtower.views.node import UnwatchedList, list_unwatched
 from watchtower.views.people import SilenceView, view_silence
 from watchtower.views.verdict import VerdictView, verdict_now, view_verdict
 from watchtower.wire.report import Ending, RankVitals
-from watchtower.wire.verdict import NotJudged, Progress, Status, Verdict
+from watchtower.wire.verdict import NotJudged, Progress, Verdict
 from watchtower.writing.times import rfc3339
 
 MAX_RANKS_SHOWN = 4096
@@ -63,18 +63,9 @@ class DumpsView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobView(JobHead):
     """All data of a live job."""
 
-    job: str
-    labels: dict[str, str]
-    """As in `JobSummary`."""
-    owner: str
-    generation: int
-    status: Status
-    detail: str
-    world_size: int
-    step: int | None
     typical_step_s: float
     progress: Progress | None
     progress_text: str
@@ -100,14 +91,7 @@ def view_job(moment: Moment, name: str) -> JobView | None:
     verdict = verdict_now(moment, job)
     gpus = _Gpus(moment.nodes, now)
     return JobView(
-        job=name,
-        labels=job.labels.known() if job.labels else {},
-        owner=job.owner,
-        generation=attempt.number,
-        status=live.watch.status,
-        detail=live.watch.reason,
-        world_size=attempt.world_size,
-        step=known_step(attempt.step()),
+        **copy_fields(view_head(job), JobHead),
         progress=verdict.progress,
         progress_text=verdict.progress_text,
         not_judged=verdict.not_judged,

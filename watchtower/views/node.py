@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.service.sharing import by_turns
-from watchtower.views.moment import Moment
+from watchtower.views.moment import Moment, copy_fields
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OTHER_REASONS
 
@@ -149,9 +149,8 @@ def view_nodes(moment: Moment, incidents: NodeCounts, limit: int) -> NodeList:
 
 def _view(moment: Moment, overview: NodeOverview) -> NodeSummary:
     node = moment.nodes.get(overview.node)
-    head: dict[str, Any] = {each.name: getattr(overview, each.name) for each in fields(NodeHead)}
     return NodeSummary(
-        **head,
+        **copy_fields(overview, NodeHead),
         is_silent=overview.silent_since is not None,
         silent_for_s=round(moment.now - node.seen_at, 2) if node else None,
     )

@@ -4,15 +4,13 @@ kill loses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.kill_text import find_kill_loss, gather_kill_facts
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.verdicts import unjudged_verdict
-from watchtower.views.moment import Moment, known_step
+from watchtower.views.moment import Moment, copy_fields, known_step
 from watchtower.wire.verdict import Cause, KillLoss, SharedCause, Verdict
 from watchtower.writing.ranksets import format_ranks
 
@@ -36,7 +34,6 @@ class VerdictView(Verdict):
 
 def view_verdict(verdict: Verdict) -> VerdictView:
     """Return a verdict as the API returns it."""
-    values: Mapping[str, Any] = {f.name: getattr(verdict, f.name) for f in fields(verdict)}
     alternatives = tuple(
         AlternativeView(
             cause=other.cause,
@@ -45,7 +42,7 @@ def view_verdict(verdict: Verdict) -> VerdictView:
         )
         for other in verdict.alternatives
     )
-    return VerdictView(**{**values, "alternatives": alternatives})
+    return VerdictView(**(copy_fields(verdict, Verdict) | {"alternatives": alternatives}))
 
 
 def live_verdict(moment: Moment, name: str) -> Verdict | None:
