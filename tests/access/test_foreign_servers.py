@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,6 +22,8 @@ from watchtower.access.tower_connection import (
     TowerError,
     UnreachableError,
 )
+from watchtower.commands import client
+from watchtower.commands.client import ClientError, TowerClient
 
 
 class ForeignServer:
@@ -59,6 +62,8 @@ def _read_request(connection: socket.socket) -> None:
     request = b""
     while BODY not in request and (piece := connection.recv(65536)):
         request += piece
+        if request.startswith(b"GET ") and request.endswith(b"\r\n\r\n"):
+            return
 
 
 BODY = b"{}"
@@ -104,13 +109,13 @@ def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
     # Only an answer that never ends may be waited for in vain: the others have time to come.
     limits = limits_of(0.3 if text == "no answer within" else 30.0)
     foreign_server = ForeignServer(head, more, every_s)
-    client = TowerConnection(TowerAddress(url=foreign_server.url), limits)
+    connection = TowerConnection(TowerAddress(url=foreign_server.url), limits)
     began = time.monotonic()
     try:
         with pytest.raises(TowerError) as raised:
-            client.post("/ingest/v1/dumps", BODY)
+            connection.post("/ingest/v1/dumps", BODY)
     finally:
-        client.close()
+        connection.close()
         foreign_server.close()
     assert text in raised.value.reason
     assert isinstance(raised.value, NoReplyError) == (text == "no answer within")
@@ -119,15 +124,45 @@ def test_what_is_no_tower_holds_nobody_up_and_refuses_nothing(
     assert time.monotonic() - began < 25
 
 
+@pytest.fixture
+def foreign(request: pytest.FixtureRequest) -> Iterator[ForeignServer]:
+    server = ForeignServer(*request.param)
+    yield server
+    server.close()
+
+
+SLOW_BODY = (OK + b"Content-Length: 600\r\n\r\n", b" ", 0.05)
+SLOW_HEAD = (OK + b"X-Long:", b" ", 0.05)
+LONG = (OK + PLAIN + b"\r\n" + b'{"items": []}' + b" " * 100,)
+
+
+@pytest.mark.parametrize("foreign", [SLOW_BODY, SLOW_HEAD], indirect=True)
+def test_a_command_does_not_wait_for_a_reply_that_drips(foreign, monkeypatch) -> None:
+    monkeypatch.setattr(client, "REPLY_S", 0.3)
+    began = time.monotonic()
+    with pytest.raises(ClientError, match="did not answer in time"):
+        TowerClient(foreign.url).jobs()
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("foreign", [LONG], indirect=True)
+def test_a_reply_that_is_too_long_for_a_command_is_an_error_and_not_cut(
+    foreign, monkeypatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_BYTES", 100)
+    with pytest.raises(ClientError, match="the reply is longer than 100 bytes"):
+        TowerClient(foreign.url).jobs()
+
+
 def limits_of(seconds: float) -> ReplyLimits:
     return ReplyLimits(connect_s=seconds, reply_s=seconds, max_bytes=1 << 16)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid:1"])
 def test_where_nothing_listens_is_told_from_what_answers_wrong(host: str) -> None:
-    client = TowerConnection(TowerAddress(url=f"http://{host}"), limits_of(1.0))
+    connection = TowerConnection(TowerAddress(url=f"http://{host}"), limits_of(1.0))
     with pytest.raises(UnreachableError) as raised:
-        client.get("/api/v1/jobs")
+        connection.get("/api/v1/jobs")
     assert raised.value.reason
     assert "Error" not in raised.value.reason
 
