@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import unquote
 
 from fastapi import APIRouter, HTTPException, Query
@@ -164,29 +164,27 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         This is the current verdict of a live job. For a job that no agent reports, it is the
         verdict of its latest incident.
         """
-        found = await job_verdict(tower, job)
-        if found is None:
-            raise HTTPException(404, _unknown(job))
-        return write_verdict(found, shape, links)
+        return write_verdict(known_job(await job_verdict(tower, job), job), shape, links)
 
     @router.get("/{job:job}/steps")
     async def get_steps(job: JobName) -> JobSteps:
         """Return the steps of a live job in the last 15 minutes and in the last 24 hours."""
-        steps = view_steps(tower.moment(), job)
-        if steps is None:
-            raise HTTPException(404, _unknown(job))
-        return steps
+        return known_job(view_steps(tower.moment(), job), job)
 
     @router.get("/{job:job}")
     async def get_job(job: JobName) -> JobView:
         """Return a live job with its ranks, nodes and verdict."""
-        view = view_job(tower.moment(), job)
-        if view is None:
-            raise HTTPException(404, _unknown(job))
-        return view
+        return known_job(view_job(tower.moment(), job), job)
 
     return router
 
 
-def _unknown(job: str) -> str:
-    return f"there is no job {job!r}: no agent reports it, and it has no incident"
+Found = TypeVar("Found")
+
+
+def known_job(found: Found | None, job: str) -> Found:
+    """Return what was found of a job. Raises HTTPException 404 if that is nothing."""
+    if found is None:
+        detail = f"there is no job {job!r}: no agent reports it, and it has no incident"
+        raise HTTPException(404, detail)
+    return found

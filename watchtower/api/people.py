@@ -9,9 +9,9 @@ from fastapi import APIRouter, HTTPException, Path
 from pydantic import Field
 
 from watchtower.api import openapi
-from watchtower.api.answers import IncidentId, PersonName
+from watchtower.api.answers import IncidentId, PersonName, find_known_id, known
 from watchtower.tower.acts import Answer
-from watchtower.tower.stored_incidents import find_incident_id, read_incident
+from watchtower.tower.stored_incidents import read_incident
 from watchtower.tower.tower import Tower
 from watchtower.views.people import (
     Calibration,
@@ -139,10 +139,8 @@ def feedback_routes(tower: Tower) -> APIRouter:
 
         The answer is about the current verdict. It replaces an earlier answer about the incident.
         """
-        ident = await find_incident_id(tower, incident)
-        found = await read_incident(tower, ident) if ident else None
-        if found is None:
-            raise HTTPException(404, f"there is no incident {incident!r}")
+        ident = await find_known_id(tower, incident)
+        found = known(await read_incident(tower, ident), incident)
         answer = Answer(
             right=given.right,
             rank=given.rank,

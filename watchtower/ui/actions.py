@@ -15,17 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from watchtower.api.answers import find_known_id, known
 from watchtower.api.browsers import redirect
 from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.security import STALE_FORM
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.acts import Answer, RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
-from watchtower.tower.stored_incidents import (
-    AmbiguousIdError,
-    find_incident_id,
-    read_incident,
-)
+from watchtower.tower.stored_incidents import AmbiguousIdError, read_incident
 from watchtower.tower.tower import Tower
 from watchtower.ui.pages import Pages, describe_error
 from watchtower.ui.templates import quote_segment
@@ -104,11 +101,8 @@ class Actions:
 
     async def _act(self, request: Request, act: Act) -> str:
         """Do what a form asks for, and return the id of its incident."""
-        wanted = request.path_params["incident"]
         fields = await read_form(request)
-        ident = await find_incident_id(self._tower, wanted)
-        if ident is None:
-            raise HTTPException(404, f"there is no incident {wanted!r}")
+        ident = await find_known_id(self._tower, request.path_params["incident"])
         await act(ident, visitor_of(request.scope).name or _read_person(fields), fields)
         return ident
 
@@ -116,13 +110,10 @@ class Actions:
         if not by and "by" in fields:
             raise RequestRefusedError("your name is missing: write it")
         note = fields.get("note", "")
-        if await self._tower.acks.ack(incident, by, note) is None:
-            raise HTTPException(404, f"there is no incident {incident!r}")
+        known(await self._tower.acks.ack(incident, by, note), incident)
 
     async def _judge(self, incident: str, by: str, fields: Fields) -> None:
-        found = await read_incident(self._tower, incident)
-        if found is None:
-            raise HTTPException(404, f"there is no incident {incident!r}")
+        found = known(await read_incident(self._tower, incident), incident)
         rank, cause = fields.get("rank"), fields.get("cause")
         answer = Answer(
             right=_read_choice("right", fields.get("right", ""), {"true": True, "false": False}),
@@ -134,9 +125,7 @@ class Actions:
         await self._tower.feedback.give(found, verdict_of(self._tower.moment(), found), answer)
 
     async def _silence(self, incident: str, by: str, fields: Fields) -> None:
-        found = await read_incident(self._tower, incident, with_case=False)
-        if found is None:
-            raise HTTPException(404, f"there is no incident {incident!r}")
+        found = known(await read_incident(self._tower, incident), incident)
         seconds = float(_read_number("for_s", fields.get("for_s", ""), "seconds"))
         named = _find_subject(subject_of(found), fields.get("what", "job"))
         await self._tower.silences.add(named, seconds, fields.get("reason", ""), by)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
-from watchtower.api.jobs import PAGES
+from watchtower.api.answers import find_known_id, known
+from watchtower.api.jobs import PAGES, known_job
 from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.tower.health import check_health
-from watchtower.tower.stored_incidents import (
-    find_incident_id,
-    find_incident_overview,
-    list_incidents,
-)
+from watchtower.tower.stored_incidents import find_incident_overview, list_incidents
 from watchtower.tower.tower import Tower
 from watchtower.ui.incident_page import show_incident
 from watchtower.ui.job_page import show_job
@@ -77,9 +73,7 @@ class _Collector:
         chosen = IncidentFilter(job=name)
         incidents = (await list_incidents(self._tower, chosen, LISTED_OF_JOB)).items
         if overview is None:
-            if not incidents:
-                detail = f"there is no job {name!r}: no agent reports it, and it has no incident"
-                raise HTTPException(404, detail)
+            known_job(incidents or None, name)
             return Shown(template="past_job.html", values={"job": name, "incidents": incidents})
         parts = await fill_parts(self._tower, overview, JOB_PARTS)
         page = show_job(overview, incidents)
@@ -87,10 +81,8 @@ class _Collector:
 
     async def incident(self, wanted: str) -> Shown:
         tower, before = self._tower, self._tower.feed.count
-        ident = await find_incident_id(tower, wanted)
-        overview = await find_incident_overview(tower, ident) if ident else None
-        if overview is None:
-            raise HTTPException(404, f"there is no incident {wanted!r}")
+        ident = await find_known_id(tower, wanted)
+        overview = known(await find_incident_overview(tower, ident), wanted)
         page = show_incident(overview, self._links, self._settings.links, tower.clock.wall())
         parts = await fill_parts(tower, overview, PARTS)
         values = {"page": page, "parts": parts}
