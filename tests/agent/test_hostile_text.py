@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -43,6 +44,7 @@ from agent.ranks.launchers import is_launcher, is_python, is_wrapper, name_job
 from agent.ranks.pages import PageFile
 from agent.ranks.sources.environment import claim_rank
 from agent.watching.rank import Heartbeat, make_ending
+from tests.batches import EMPTY_BATCH
 from tests.properties import examples
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
@@ -146,14 +148,8 @@ def check_dump(raw: bytes) -> None:
         kernel=KernelWait(),
         threads=stacks.add(StackDump(threads=threads), 7),
     )
-    batch = DumpBatch(
-        version=1,
-        id="b",
-        node="n",
-        job="j",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
+    batch = replace(
+        EMPTY_BATCH,
         ranks=(dump,),
         stacks=tuple(stack for stack, _ in stacks.owned()),
     )

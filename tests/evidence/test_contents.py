@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.batches import EMPTY_BATCH
 from watchtower.evidence import case as module
 from watchtower.evidence.case import DumpContents
 from watchtower.wire.bounds import MAX_WORLD_SIZE
@@ -44,14 +45,8 @@ def a_dump(function: str = "", *logs: GroupLog) -> RankDump:
 
 
 def a_batch(*dumps: RankDump, stacks=(), groups=(WORLD,), logs=()) -> DumpBatch:
-    return DumpBatch(
-        version=1,
-        id="b",
-        node="n",
-        job="j",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
+    return replace(
+        EMPTY_BATCH,
         ranks=dumps,
         stacks=tuple(stacks),
         groups=tuple(groups),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.batches import EMPTY_BATCH
 from tests.diagnosis.builders import as_sent
 from tests.jobs.scenes import JOB, World
 from watchtower.fleet.fleet import Fleet, FleetFullError
@@ -223,16 +224,11 @@ def test_a_batch_that_arrives_twice_is_one_dump():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)
     dump = RankDump(rank=0, pid=10, start_time=10, kernel=KernelWait())
-    batch = DumpBatch(
-        version=1,
-        id="b",
+    batch = replace(
+        EMPTY_BATCH,
         node="n0",
         job=JOB,
-        round=1,
-        reason="x",
-        held_s=0,
         ranks=(dump,),
-        stacks=(),
     )
     assert fleet.take_dumps(as_sent(batch), 5.0) == [dump]
     assert fleet.take_dumps(as_sent(batch), 6.0) == []
@@ -301,16 +297,13 @@ def test_dumps_go_to_the_very_process_they_were_taken_of():
 
     def batch(pid: int) -> DumpBatch:
         dump = RankDump(rank=0, pid=pid, start_time=pid, kernel=KernelWait())
-        return DumpBatch(
-            version=1,
+        return replace(
+            EMPTY_BATCH,
             id=f"b{pid}",
             node="n0",
             job=JOB,
-            round=1,
-            reason="deadline",
             held_s=0.5,
             ranks=(dump,),
-            stacks=(),
         )
 
     assert fleet.take_dumps(as_sent(batch(10)), 5.0)

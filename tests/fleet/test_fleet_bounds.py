@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.batches import EMPTY_BATCH
 from tests.diagnosis.builders import a_stack, as_sent, case_of
 from watchtower.fleet import fleet as bounds
 from watchtower.fleet.fleet import Fleet
@@ -34,14 +37,11 @@ def dumps(
 ) -> DumpBatch:
     threads = tuple(ThreadDump(name="t", digest=stack.digest) for stack in stacks)
     dump = RankDump(rank=rank, pid=pid, start_time=pid, kernel=KernelWait(), threads=threads)
-    return DumpBatch(
-        version=1,
+    return replace(
+        EMPTY_BATCH,
         id=name or f"{job}-{rank}-{node}",
         node=node,
         job=job,
-        round=1,
-        reason="deadline",
-        held_s=0.0,
         ranks=(dump,),
         stacks=stacks,
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.batches import EMPTY_BATCH
 from tests.diagnosis.builders import a_stack, as_sent
 from tests.properties import is_thorough
 from watchtower.fleet import fleet as bounds
@@ -72,15 +73,12 @@ def batch(job: str, name: str, pids: dict[int, int], node: str, owner: str = OTH
         RankDump(rank=rank, pid=pid, start_time=pid, kernel=KernelWait(), threads=(thread,))
         for rank, pid in pids.items()
     )
-    return DumpBatch(
-        version=1,
+    return replace(
+        EMPTY_BATCH,
         id=name,
         node=node,
         job=job,
         owner=owner,
-        round=1,
-        reason="deadline",
-        held_s=0.0,
         ranks=dumps,
         stacks=(stack,),
     )

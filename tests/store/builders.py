@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import msgspec
 
+from tests.batches import EMPTY_BATCH
 from tests.diagnosis.builders import as_sent
 from watchtower.evidence.case import Case
 from watchtower.incidents.incident import Incident
-from watchtower.wire.dumps import DumpBatch, SentBatch
+from watchtower.wire.dumps import SentBatch
 from watchtower.wire.verdict import Cause, Status, Verdict
 
 
@@ -46,15 +47,10 @@ EVIDENCE = msgspec.json.encode(a_case())
 
 
 def a_batch(ident: str, **values) -> SentBatch:
-    batch = DumpBatch(
-        version=1,
+    batch = replace(
+        EMPTY_BATCH,
         id=ident,
         node="n0",
         job="llama",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
-        ranks=(),
-        stacks=(),
     )
     return as_sent(replace(batch, **values))

@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tests.batches import EMPTY_BATCH
 from tests.diagnosis.builders import FETCHING, a_stack
 from tests.system.test_diagnoser import a_request
 from watchtower.diagnoser.messages import Request
@@ -19,7 +20,6 @@ from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner, NotDiagnosedError
 from watchtower.tower.effects import REST
 from watchtower.tower.recording import unrecorded
-from watchtower.wire.dumps import DumpBatch
 
 STACKS, BODIES, RANKS = 2000, 60, 100
 """Decoding takes 1.7 s of CPU time, and 2 s are allowed."""
@@ -27,15 +27,10 @@ STACKS, BODIES, RANKS = 2000, 60, 100
 
 def a_heavy_request() -> Request:
     stacks = tuple(replace(a_stack(FETCHING), digest=f"{n:016x}") for n in range(STACKS))
-    batch = DumpBatch(
-        version=1,
-        id="b",
+    batch = replace(
+        EMPTY_BATCH,
         node="n0",
         job="llama",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
-        ranks=(),
         stacks=stacks,
     )
     return replace(a_request(RANKS), bodies=(msgspec.json.encode(batch),) * BODIES)

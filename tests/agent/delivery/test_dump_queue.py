@@ -16,6 +16,7 @@ from agent.delivery.dump_queue import (
     encode_batch,
 )
 from tests.agent.agent_scene import a_dump
+from tests.batches import EMPTY_BATCH
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.collectives import (
     CollectiveRecord,
@@ -100,14 +101,10 @@ KERNEL = KernelWait(state=ProcessState.SLEEPING, wchan="futex_do_wait")
 
 
 def a_batch(ranks: int = 4) -> DumpBatch:
-    return DumpBatch(
-        version=1,
+    return replace(
+        EMPTY_BATCH,
         id="b1",
         node="n1",
-        job="j",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
         ranks=tuple(
             RankDump(
                 rank=rank,

@@ -22,6 +22,7 @@ from agent.delivery.shipping import (
     encode_report,
 )
 from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
+from tests.batches import EMPTY_BATCH
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError
@@ -35,16 +36,10 @@ PROBLEM = b'{"title": "Not this way", "detail": "the node is unknown"}'
 
 
 def a_batch(batch_id: str = "b1") -> DumpBatch:
-    return DumpBatch(
-        version=1,
+    return replace(
+        EMPTY_BATCH,
         id=batch_id,
         node="n1",
-        job="j",
-        round=1,
-        reason="deadline",
-        held_s=0.0,
-        ranks=(),
-        stacks=(),
     )
 
 
