@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.jobs.scenes import World
-from watchtower.jobs.incident_reads import (
+from watchtower.jobs.tracing import (
     AGAIN_S,
     MAX_SUSPECTS,
     MAX_TRIES,

@@ -10,7 +10,7 @@ import msgspec
 from tests.jobs.scenes import JOB, World
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.effects import SeriesWanted
-from watchtower.jobs.incident_reads import AGAIN_S, MAX_TRIES
+from watchtower.jobs.tracing import AGAIN_S, MAX_TRIES
 from watchtower.store.rows import MAX_MESSAGES
 from watchtower.store.values import SeriesRow
 from watchtower.tower.stored_incidents import find_series, get_incident

@@ -14,9 +14,9 @@ from watchtower.jobs.case_inputs import CaseInputs, collect_case_inputs
 from watchtower.jobs.condition import ConditionKind, Stall, Why
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.effects import Effect
-from watchtower.jobs.incident_reads import Tracing, choose_suspects
 from watchtower.jobs.incidents import AttemptWatch
 from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.tracing import Tracing, choose_suspects
 from watchtower.jobs.verdicts import (
     DiagnosisHistory,
     DiagnosisResult,

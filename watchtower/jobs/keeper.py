@@ -25,7 +25,6 @@ from watchtower.jobs.effects import (
     SeriesWanted,
     StoreWanted,
 )
-from watchtower.jobs.incident_reads import Tracing, choose_suspects
 from watchtower.jobs.incidents import AttemptWatch
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.measures import JobTotals, StepHistory, find_phase
@@ -33,6 +32,7 @@ from watchtower.jobs.no_heartbeat import wants_sample
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import RANK_BYTES, ProcessKey, RankRecord
 from watchtower.jobs.stall_context import StallContext, stall_context_of
+from watchtower.jobs.tracing import Tracing, choose_suspects
 from watchtower.jobs.verdicts import Tries
 from watchtower.service.sharing import TokenBucket
 from watchtower.wire.drills import is_drill

@@ -16,7 +16,7 @@ from dataclasses import replace
 from watchtower.diagnoser.summaries import read_summary as read_summary_text
 from watchtower.incidents.incident import Incident, StackGroup
 from watchtower.incidents.incident_filter import IncidentFilter, Position, accepts, position_of
-from watchtower.jobs.incident_reads import choose_suspects
+from watchtower.jobs.tracing import choose_suspects
 from watchtower.store.values import SeriesRow, read_case
 from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from watchtower.incidents.incident_filter import IncidentFilter
-from watchtower.jobs.incident_reads import choose_suspects
+from watchtower.jobs.tracing import choose_suspects
 from watchtower.store.values import SeriesRow
 from watchtower.tower.similar_incidents import find_similar
 from watchtower.tower.stored_incidents import decode_rows, list_incidents, read_rows

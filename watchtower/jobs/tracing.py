@@ -27,7 +27,7 @@ AGAIN_S = 15.0
 """Seconds after which an order is given again. An agent answers within some seconds."""
 
 MAX_TRIES = 3
-"""Orders of one rank: lost replies are rare, and an agent of an older release never answers."""
+"""Orders of one rank: lost replies are rare, and an agent that is in trouble may never answer."""
 
 
 def choose_suspects(verdict: Verdict) -> tuple[int, ...]:
