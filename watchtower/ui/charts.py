@@ -42,7 +42,10 @@ class Band:
 
 
 def shrink(values: Sequence[float | None], columns: int = MAX_COLUMNS) -> list[float | None]:
-    """Return at most `columns` means of equally many values each; None where there is no value."""
+    """Divide values into at most `columns` columns. Return the mean of each; None without a value.
+
+    All columns have the same number of values, but the oldest may have fewer.
+    """
     if len(values) <= columns:
         return list(values)
     size = -(-len(values) // columns)

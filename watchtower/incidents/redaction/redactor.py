@@ -213,7 +213,9 @@ def _unknown(*_: object) -> None:
     return None
 
 
-_RANKS: Rule = lambda redactor, value: redactor.ranks(value)  # noqa: E731
+def _ranks(redactor: Redactor, value: str) -> str:
+    return redactor.ranks(value)
+
 
 RULES: dict[tuple[type, str], Rule] = {
     (Case, "job"): _named("job"),
@@ -238,7 +240,7 @@ RULES: dict[tuple[type, str], Rule] = {
     (Verdict, "job"): _named("job"),
     (Verdict, "incident"): _only(_IDENT),
     (Verdict, "summary"): _removed,
-    (Verdict, "waiting"): _RANKS,
+    (Verdict, "waiting"): _ranks,
     (Verdict, "missing_evidence"): _all_removed,
     (Verdict, "next_steps"): _all_removed,
     (Verdict, "lasting_steps"): _all_removed,
@@ -250,12 +252,12 @@ RULES: dict[tuple[type, str], Rule] = {
     (Suspect, "why"): _removed,
     (Suspect, "where"): _unknown,
     (Evidence, "text"): _removed,
-    (Evidence, "ranks"): _RANKS,
+    (Evidence, "ranks"): _ranks,
     (Doubt, "text"): _removed,
     (Aftermath, "at"): _only(_STAMP),
-    (Aftermath, "ranks"): _RANKS,
+    (Aftermath, "ranks"): _ranks,
     (VerdictEntry, "at"): _only(_STAMP),
-    (VerdictEntry, "suspects"): _RANKS,
+    (VerdictEntry, "suspects"): _ranks,
     (VerdictEntry, "summary"): _removed,
 }
 """The rules of texts that are not redacted word by word, by class and field. `WHOLE` has classes
