@@ -19,8 +19,8 @@ STATES = {
     1: ("recovered", "light-green"),
     2: ("suspended", BLUE),
     3: ("slow", YELLOW),
-    4: ("suspect", ORANGE),
-    5: ("monitoring_lost", "purple"),
+    4: ("monitoring_lost", "purple"),
+    5: ("suspect", ORANGE),
     6: ("hung", RED),
 }
 """Text and color for each value of `watchtower_job_state`."""

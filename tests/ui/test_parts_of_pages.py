@@ -9,11 +9,12 @@ import pytest
 from tests.ui.browsing import Page
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
 from watchtower.api.visitors import Way
+from watchtower.commands.texts import rank_urgency
 from watchtower.incidents.incident import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.health import Health
 from watchtower.ui.incident_page import MAX_LINES, show_incident
 from watchtower.ui.job_page import MAX_NODES, show_job
-from watchtower.ui.lists import MAX_JOBS, show_fleet, show_nodes
+from watchtower.ui.lists import MAX_JOBS, show_fleet, show_nodes, sort_jobs
 from watchtower.ui.pages import Reader
 from watchtower.ui.templates import make_environment, mark_sentence, mark_step
 from watchtower.ui.words import format_step_time, stamp
@@ -22,6 +23,7 @@ from watchtower.views.incident import IncidentOverview
 from watchtower.views.job import JobOverview, NodeOfJob
 from watchtower.views.node import ALL_WATCHED, NodeOverview
 from watchtower.wire.verdict import (
+    WORST_FIRST,
     Aftermath,
     Alternative,
     Cause,
@@ -410,3 +412,21 @@ def test_the_headline_of_an_ended_incident_is_short_and_the_details_are_below_it
     over = show(an_overview(verdict=verdict, closed_at=1.7e9 + 60, status=Status.ENDED))
     assert over.sentence == "Rank 2 held up the job: waiting for input data."
     assert (over.detail, over.detail_at) == (f"J{summary[1:]}", None)
+
+
+def test_pages_and_commands_list_jobs_in_the_same_order():
+    unjudged = NotJudged(text="not judged yet", missing=(), until=None)
+    rows = [a_job(status.value, status) for status in Status]
+    rows.append(a_job("not judged", Status.HEALTHY, not_judged=unjudged))
+    listed = [each.job for each in sort_jobs(rows)]
+    answers = [
+        {"job": each.job, "status": each.status.value, "not_judged": each.not_judged}
+        for each in rows
+    ]
+    assert [each["job"] for each in sorted(answers, key=rank_urgency)] == listed
+    assert listed == [
+        *(status.value for status in WORST_FIRST[:6]),
+        "not judged",
+        *(status.value for status in WORST_FIRST[6:]),
+    ]
+    assert rank_urgency({"status": "of a later release"}) > rank_urgency({"status": "ended"})

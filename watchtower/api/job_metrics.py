@@ -22,7 +22,7 @@ from watchtower.service.metric_spec import MetricKind, MetricSpec
 from watchtower.tower.counters import Durations
 from watchtower.views.measures import JobMeasure
 from watchtower.wire.report import LABELS
-from watchtower.wire.verdict import NOT_JUDGED, Status
+from watchtower.wire.verdict import NOT_JUDGED, WORST_FIRST, Status
 from watchtower.writing.printable import label
 
 Family = CounterMetricFamily | GaugeMetricFamily
@@ -52,15 +52,7 @@ def histogram_of(spec: MetricSpec, durations: dict[tuple[str, ...], Durations]) 
 STATUSES = (*(status.value for status in Status), NOT_JUDGED)
 """The values of the label `status`."""
 
-STATES = (
-    Status.HEALTHY,
-    Status.RECOVERED,
-    Status.SUSPENDED,
-    Status.SLOW,
-    Status.SUSPECT,
-    Status.MONITORING_LOST,
-    Status.HUNG,
-)
+STATES = tuple(each for each in reversed(WORST_FIRST) if each is not Status.ENDED)
 """The codes of `watchtower_job_state`, from 0. A job that has ended has no such series."""
 
 NOT_JUDGED_STATE = -1

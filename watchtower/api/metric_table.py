@@ -15,7 +15,7 @@ JOB_STATE = gauge(
     "watchtower_job_state",
     "training_job",
     "The status as a number: -1 not_judged, 0 healthy, 1 recovered, 2 suspended, 3 slow, "
-    "4 suspect, 5 monitoring_lost, 6 hung. A job that has ended has no such series.",
+    "4 monitoring_lost, 5 suspect, 6 hung. A job that has ended has no such series.",
 )
 JOB_STEP = gauge(
     "watchtower_job_step",

@@ -59,7 +59,7 @@ from watchtower.views.node import MAX_REASONS, count_unwatched
 from watchtower.views.outage import count_open_outages
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OVER_LIMIT
-from watchtower.wire.verdict import NOT_JUDGED, Cause, Status
+from watchtower.wire.verdict import NOT_JUDGED, TROUBLED, Cause, Status
 from watchtower.writing.printable import label
 
 log = logging.getLogger("watchtower.alerts")
@@ -297,7 +297,7 @@ def _open_since(live: Judgement) -> float:
 def _urgency(live: Judgement) -> int:
     if is_open(live):
         return OPEN_INCIDENT
-    if live.watch.status in (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST):
+    if live.watch.status in TROUBLED:
         return IN_TROUBLE
     return ENDED if live.watch.status is Status.ENDED else CALM
 

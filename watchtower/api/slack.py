@@ -38,7 +38,7 @@ from watchtower.tower.tower import Tower
 from watchtower.views.fleet import JobSummary, summarize_jobs
 from watchtower.views.incident import IncidentSummary
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.verdict import Status
+from watchtower.wire.verdict import TROUBLED, rank_severity
 from watchtower.writing import slack_blocks
 from watchtower.writing.text import clean
 from watchtower.writing.times import format_moment
@@ -57,8 +57,6 @@ HELP = (
     "ack ID [NOTE] - acknowledge an incident: its alert ends",
     "help - this list",
 )
-
-_URGENT = (Status.HUNG, Status.SUSPECT, Status.SLOW, Status.MONITORING_LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +122,7 @@ class SlackAnswers:
 
     def _jobs(self) -> slack_blocks.Block:
         jobs = self._list_jobs()
-        troubled = sum(each.status in _URGENT for each in jobs)
+        troubled = sum(each.status in TROUBLED for each in jobs)
         number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         return _reply(f"{number}, {troubled} in trouble", _rows(jobs))
 
@@ -159,9 +157,8 @@ def _reply(text: str, lines: tuple[str, ...] = ()) -> slack_blocks.Block:
     return slack_blocks.message(slack_blocks.escape(text), blocks)
 
 
-def _urgency(job: JobSummary) -> tuple[int, str]:
-    place = _URGENT.index(job.status) if job.status in _URGENT else len(_URGENT)
-    return place, job.job
+def _urgency(job: JobSummary) -> tuple[float, str]:
+    return rank_severity(job.status.value, job.not_judged is None), job.job
 
 
 def _rows(jobs: list[JobSummary]) -> tuple[str, ...]:

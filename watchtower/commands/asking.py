@@ -52,12 +52,13 @@ from watchtower.commands.texts import (
     write_stack,
 )
 from watchtower.service.command_line import suggest
+from watchtower.wire.verdict import TROUBLED
 
 AGAIN_S = 1.0
 """Agents report once a second; asking more often shows nothing new."""
 
 
-IN_TROUBLE = ("hung", "suspect", "slow", "monitoring_lost")
+_TROUBLED = frozenset(status.value for status in TROUBLED)
 
 MAX_VERDICTS = 5
 """Shown at once. More jobs in trouble probably have one cause; `watchtower jobs` lists them."""
@@ -117,7 +118,7 @@ def exit_code_for(verdicts: Sequence[dict[str, Any]]) -> int:
 def is_trouble(verdict: dict[str, Any]) -> bool:
     """Whether a job is in trouble, or ended in an incident."""
     status = verdict["status"]
-    return status in IN_TROUBLE or (status == "ended" and bool(verdict.get("incident")))
+    return status in _TROUBLED or (status == "ended" and bool(verdict.get("incident")))
 
 
 def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _in_trouble(client: TowerClient) -> list[dict[str, Any]]:
     jobs = sorted(client.jobs(), key=rank_urgency)
     if not jobs:
         raise NotFoundError(explain_no_jobs(client))
-    troubled = [job for job in jobs if job["status"] in IN_TROUBLE]
+    troubled = [job for job in jobs if job["status"] in _TROUBLED]
     troubled = troubled or [job for job in jobs if job.get("not_judged")]
     shown = troubled or (jobs if len(jobs) == 1 else [])
     return [client.verdict(str(job["job"])) for job in shown[:MAX_VERDICTS]]

@@ -15,21 +15,10 @@ from watchtower.commands.printing import (
     clean,
     table,
 )
+from watchtower.wire.verdict import rank_severity
 from watchtower.writing.text import count_ranks, format_count, name_some
 from watchtower.writing.times import format_time
 from watchtower.writing.verdict_text import SHOWN_AFTERMATH
-
-URGENT_FIRST = (
-    "hung",
-    "suspect",
-    "slow",
-    "monitoring_lost",
-    "suspended",
-    "recovered",
-    "not_judged",
-    "healthy",
-    "ended",
-)
 
 MAX_NAMED = 20
 """Names in one sentence: more would not be read."""
@@ -96,10 +85,9 @@ def write_jobs(jobs: list[dict[str, Any]]) -> str:
     return table(rows)
 
 
-def rank_urgency(job: dict[str, Any]) -> int:
+def rank_urgency(job: dict[str, Any]) -> float:
     """Return a number that is lower for a job that needs help sooner."""
-    status = "not_judged" if job.get("not_judged") else job["status"]
-    return URGENT_FIRST.index(status) if status in URGENT_FIRST else len(URGENT_FIRST)
+    return rank_severity(job["status"], not job.get("not_judged"))
 
 
 def write_incidents(incidents: list[dict[str, Any]], now: float) -> str:

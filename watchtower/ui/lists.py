@@ -17,16 +17,12 @@ from watchtower.incidents.incident_filter import IncidentFilter
 from watchtower.service.sharing import by_turns
 from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.health import Health
-from watchtower.ui.words import (
-    NO_TONE,
-    find_tone,
-    rank_severity,
-)
+from watchtower.ui.words import NO_TONE, find_tone
 from watchtower.views.fleet import FleetJob
 from watchtower.views.incident import IncidentList, IncidentSummary
 from watchtower.views.node import NodeOverview, sort_nodes
 from watchtower.views.outage import OutageView
-from watchtower.wire.verdict import Cause, Domain, Status
+from watchtower.wire.verdict import Cause, Domain, Status, rank_severity
 
 MAX_JOBS = 200
 """Jobs on the page: about 100 kB. If there are more, owners take turns, so that nobody can push
@@ -62,10 +58,11 @@ def show_fleet(
     """Return what the page shows."""
     real = [each for each in jobs if not each.is_drill]
     statuses = Counter(each.status for each in real if each.not_judged is None)
-    worst = sorted(statuses, key=rank_severity)
+    worst = sorted(statuses, key=lambda each: rank_severity(each.value))
     counts = [(each.value, statuses[each], find_tone(each)) for each in worst]
     if not_judged := sum(each.not_judged is not None for each in real):
-        place = sum(rank_severity(each) < rank_severity(Status.HEALTHY) for each in worst)
+        unjudged = rank_severity("", is_judged=False)
+        place = sum(rank_severity(each.value) < unjudged for each in worst)
         counts.insert(place, ("not judged yet", not_judged, NO_TONE))
     return FleetShown(
         hung=statuses[Status.HUNG],
@@ -101,7 +98,7 @@ def sort_jobs(jobs: Iterable[FleetJob]) -> list[FleetJob]:
 
     def key(job: FleetJob) -> tuple[float, bool, bool, int, str]:
         is_known = job.acked_by is not None
-        severity = rank_severity(job.status) - (0.5 if job.not_judged is not None else 0)
+        severity = rank_severity(job.status.value, job.not_judged is None)
         return severity, is_known, job.is_silenced, -job.world_size, job.job
 
     return sorted(jobs, key=key)

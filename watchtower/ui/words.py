@@ -22,19 +22,6 @@ _TONES = {
     Status.HEALTHY: "good",
 }
 
-_SEVERITY = (
-    Status.HUNG,
-    Status.SUSPECT,
-    Status.MONITORING_LOST,
-    Status.SLOW,
-    Status.SUSPENDED,
-    Status.RECOVERED,
-    Status.HEALTHY,
-    Status.ENDED,
-)
-"""All statuses, the worst first."""
-
-
 NO_TONE = "over"
 """The class of the colour of what is neither good nor bad."""
 
@@ -42,11 +29,6 @@ NO_TONE = "over"
 def find_tone(status: Status) -> str:
     """Return the class of the colour of a status: "bad", "warn", "good" or "over"."""
     return _TONES.get(status, NO_TONE)
-
-
-def rank_severity(status: Status) -> int:
-    """Return a number that is lower for a worse status."""
-    return _SEVERITY.index(status)
 
 
 def stamp(wall: float | None) -> str | None:

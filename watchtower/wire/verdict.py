@@ -19,6 +19,32 @@ class Status(Enum):
     MONITORING_LOST = "monitoring_lost"
 
 
+WORST_FIRST = (
+    Status.HUNG,
+    Status.SUSPECT,
+    Status.MONITORING_LOST,
+    Status.SLOW,
+    Status.SUSPENDED,
+    Status.RECOVERED,
+    Status.HEALTHY,
+    Status.ENDED,
+)
+"""All statuses, in the order of every list of jobs: of pages, commands, Slack and metrics."""
+
+TROUBLED = frozenset(WORST_FIRST[:4])
+"""A job with one of these needs a person."""
+
+_PLACES = {status.value: float(place) for place, status in enumerate(WORST_FIRST)}
+
+
+def rank_severity(status: str, is_judged: bool = True) -> float:
+    """Return a number that is lower for a worse status.
+
+    A job that is not judged yet comes before healthy ones. A status of another release is last.
+    """
+    return _PLACES.get(status, len(_PLACES)) if is_judged else _PLACES[Status.HEALTHY.value] - 0.5
+
+
 class Progress(Enum):
     """Whether a job makes progress. Its status is the conclusion from that."""
 
