@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from tests.system.ui.imagined_fleet import JOB, LAYOUTS, hung_fleet
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 
 OPEN_PAGES, EVERY_S = 200, 2.0
 CONNECTIONS = 8

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.garbage import cpu_s
 from tests.system.imagined_agents import ImaginedJob, post
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.wire.report import Beat, RankVitals, Report
 
 CONFIG = "[detection]\nsuspect_floor_s = 1.0\nhung_floor_s = 1.0\n"

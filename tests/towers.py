@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from watchtower.service.interpreter import module_command
-
-PATIENCE_S = 30.0
 
 JSON = {"Content-Type": "application/json"}
 """Headers of a body that a tower without tokens takes."""
@@ -64,11 +61,3 @@ def running_tower(
             yield RunningTower(url, process, log_file)
         finally:
             process.kill()
-
-
-def wait_until(is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait for a condition; fail in words when it does not come true."""
-    until = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < until, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Helpers for tests of the agent: a tower that records, and waiting for a condition."""
+"""Helpers for tests of the agent: a tower that records, and what it is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -33,19 +32,7 @@ from agent.dumpers.collectives import CollectiveLogs
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
-
-PATIENCE_S = 30.0
-"""Tests share two cores with whatever else runs; a healthy run needs a tenth of it."""
-
-
-def wait_until(claim: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Return what `claim` returns as soon as it is true; fail with `what` after the deadline."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if result := claim():
-            return result
-        time.sleep(0.02)
-    raise AssertionError(f"not within {patience_s} s: {what}")
+from tests.waiting import PATIENCE_S
 
 
 def a_view(**words: Any) -> PageView:

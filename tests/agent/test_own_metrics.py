@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from agent import metrics as served
 from agent.delivery.dump_queue import DumpLoss
 from agent.metrics import Metrics
-from tests.agent.agent_scene import wait_until
+from tests.waiting import wait_until
 from watchtower.wire.report import AgentGaps
 
 

@@ -14,7 +14,7 @@ import uvicorn
 from benchmarks import junk
 from tests.diagnosers import in_thread
 from tests.tower.test_api import recorded
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.access.tokens import TokenBook
 from watchtower.api.connections import ConnectionLimit, connection_class
 from watchtower.api.security import AccessRules, Refusals

@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile.servers import POST, SOON_S, Server, read_all
 from tests.tower.test_api import recorded
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.api import connections, ingest
 from watchtower.app import serve
 from watchtower.config import TowerConfig

@@ -11,7 +11,7 @@ import pytest
 
 from tests.hostile.servers import POST, Server, read_all, read_reply
 from tests.tower.test_api import recorded
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.access.tokens import TokenBook
 from watchtower.api import connections
 from watchtower.api.ingest import StoredBatches

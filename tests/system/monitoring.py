@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.drills.launching import free_port
 
 TOOLS = ("prometheus", "promtool", "prometheus-alertmanager", "amtool")

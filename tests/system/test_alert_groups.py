@@ -20,7 +20,7 @@ from tests.system.monitoring import (
     receiving,
 )
 from tests.towers import JSON
-from tests.towers import wait_until as wait_at_most
+from tests.waiting import wait_until as wait_at_most
 
 pytestmark = [pytest.mark.e2e, needs_prometheus, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from tests.alerts.receivers import Receiver, receiving
 from tests.system.hung_jobs import FAST, PATIENT, SmallJob, reporting
 from tests.system.monitoring import free_address
 from tests.towers import RunningTower, running_tower
-from tests.towers import wait_until as wait_at_most
+from tests.waiting import wait_until as wait_at_most
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob

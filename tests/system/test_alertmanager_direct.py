@@ -16,7 +16,7 @@ from tests.system.monitoring import (
     needs_prometheus,
     receiving,
 )
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.alerts.alert import make_alert
 from watchtower.alerts.destinations.alertmanager import make_alertmanager
 from watchtower.alerts.settings import AlertSettings

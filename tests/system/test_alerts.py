@@ -24,7 +24,7 @@ from tests.system.monitoring import (
     watching,
 )
 from tests.towers import RunningTower, running_tower
-from tests.towers import wait_until as wait_at_most
+from tests.waiting import wait_until as wait_at_most
 from watchtower.access.tokens import write_token
 
 pytestmark = [pytest.mark.e2e, needs_prometheus, pytest.mark.timeout(300)]

@@ -28,7 +28,7 @@ from tests.dashboard_queries import PanelQuery, all_queries, load, names, panel_
 from tests.system.hung_jobs import PATIENT
 from tests.system.monitoring import Prometheus, free_address, needs_prometheus, running
 from tests.system.promtool import promtool
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower import __version__
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.children import Child

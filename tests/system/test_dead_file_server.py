@@ -11,7 +11,8 @@ import pytest
 from tests.file_server_jobs import FileServerJobs
 from tests.system.dead_file_server import FileServerOutage
 from tests.system.imagined_agents import get
-from tests.towers import running_tower, wait_until
+from tests.towers import running_tower
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.alone]
 

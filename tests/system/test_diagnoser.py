@@ -7,17 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 
 from tests.diagnosis.builders import a_case, ranks_in
+from tests.waiting import wait_until
 from watchtower.diagnoser.messages import DiagnosisLimits, Request, limits_for
 from watchtower.diagnoser.process import DiagnoserDiedError, DiagnoserProcess
 from watchtower.evidence.case import CaseParts
-
-DEADLINE_S = 30.0
 
 
 @pytest.fixture
@@ -38,13 +36,6 @@ def state_of(pid: int) -> str:
             return file.read().rpartition(") ")[2][0]
     except FileNotFoundError:
         return ""
-
-
-def wait_until(condition) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_it_answers_one_request_after_the_other(diagnoser):
@@ -120,4 +111,4 @@ def test_it_ends_with_its_tower():
     tower.kill()
     tower.wait()
     tower.stdout.close()
-    wait_until(lambda: state_of(pid) in ("", "Z"))
+    wait_until(lambda: state_of(pid) in ("", "Z"), "the process has ended")

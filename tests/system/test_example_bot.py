@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.hung_jobs import FAST, SmallJob, reporting
-from tests.towers import running_tower, wait_until
+from tests.towers import running_tower
+from tests.waiting import wait_until
 from watchtower.commands.client import TowerClient
 
 BOT = Path(__file__).parents[2] / "examples/incident_bot.py"

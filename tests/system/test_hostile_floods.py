@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from tests.system.imagined_agents import ImaginedJob, get, post
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.wire.bounds import MAX_DUMPS_BYTES, MAX_NAME, MAX_TEXT
 from watchtower.wire.report import Beat, RankVitals, Report
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.imagined_agents import ImaginedJob, get
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.wire.report import Beat, RankVitals
 from watchtower.wire.stacks import Frame, Stack, make_stack
 

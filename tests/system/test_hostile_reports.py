@@ -14,7 +14,8 @@ import pytest
 
 from benchmarks import junk
 from tests.system.imagined_agents import ImaginedJob, get, post
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.wire.report import Report
 
 ADDRESSES = 2

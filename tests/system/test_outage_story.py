@@ -14,7 +14,8 @@ from tests.system.dead_file_server import FileServerOutage
 from tests.system.imagined_agents import get
 from tests.system.test_alert_story import BUSY, DIRECT_S, configure
 from tests.system.test_dead_file_server import CONFIG
-from tests.towers import running_tower, wait_until
+from tests.towers import running_tower
+from tests.waiting import wait_until
 from watchtower.alerts.notifier import GATHER_S, REGATHER_S
 from watchtower.writing.times import read_time
 

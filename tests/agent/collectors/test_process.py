@@ -37,7 +37,7 @@ from agent.collectors.traffic import (
 from agent.procfs import Proc
 from agent.ranks.process_table import Process, ProcessTable
 from agent.watching.rank import make_ending
-from tests.agent.agent_scene import wait_until
+from tests.waiting import wait_until
 from watchtower.wire.report import EndingKind, Movement
 
 

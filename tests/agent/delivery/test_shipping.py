@@ -21,8 +21,9 @@ from agent.delivery.shipping import (
     ReportSender,
     encode_report,
 )
-from tests.agent.agent_scene import RecordingTower, a_dump, wait_until
+from tests.agent.agent_scene import RecordingTower, a_dump
 from tests.batches import EMPTY_BATCH
+from tests.waiting import wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError

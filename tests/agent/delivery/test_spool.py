@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from agent.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, DumpLoss, DumpQueue
 from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool, SpoolKeeper
-from tests.agent.agent_scene import Losses, a_dump, spool_files, wait_until
+from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples
+from tests.waiting import wait_until
 
 
 @pytest.fixture

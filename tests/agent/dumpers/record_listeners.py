@@ -15,7 +15,7 @@ import pytest
 from agent.dumpers import flight_recorder
 from agent.dumpers.flight_recorder import ask_recorders
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S
+from tests.waiting import PATIENCE_S
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

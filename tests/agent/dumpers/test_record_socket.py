@@ -23,8 +23,8 @@ from agent.dumpers.flight_recorder import (
     ask_recorders,
 )
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S
 from tests.agent.dumpers.record_listeners import EMPTY, RUNS, Listen, failure_of
+from tests.waiting import PATIENCE_S
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

@@ -12,8 +12,8 @@ from agent.children import ChildRunner
 from agent.dumpers.dumper import Dumper, RanksOfRound, Step, Target
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.round import RoundTaker, make_taker
-from tests.agent.agent_scene import PATIENCE_S
 from tests.agent.ranks.test_guarded_reads import Node
+from tests.waiting import PATIENCE_S
 from watchtower.wire.dumps import NativeKind, NativePlace, RankDump
 
 PLACE = NativePlace(kind=NativeKind.LIBC)

@@ -19,8 +19,9 @@ from agent.dumpers.dumper import Target
 from agent.dumpers.python_stacks import PY_SPY_AT_ONCE, PythonStacks
 from agent.dumps.round import Round
 from agent.dumps.turns import DUMPS_AT_ONCE
-from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
+from tests.agent.agent_scene import a_taker
 from tests.agent.ranks.test_guarded_reads import Node
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 
 HOSTILE, VICTIM, THIRD = "uid:2000", "uid:1000", "uid:3000"

@@ -13,8 +13,9 @@ from agent.children import Abandoned, ChildRunner
 from agent.dumpers.dumper import Target
 from agent.dumpers.flight_recorder import LATE
 from agent.dumpers.python_stacks import PythonStacks
-from tests.agent.agent_scene import PATIENCE_S, a_taker, a_view
+from tests.agent.agent_scene import a_taker, a_view
 from tests.agent.ranks.test_guarded_reads import Node
+from tests.waiting import PATIENCE_S
 from watchtower.wire.dumps import RankDump
 
 

@@ -27,7 +27,8 @@ from agent.ranks.guarded_reads import (
 )
 from agent.ranks.owners import Owners
 from agent.ranks.process_table import ProcessTable
-from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
+from tests.agent.agent_scene import a_taker
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.report import ProcessState
 

@@ -28,7 +28,7 @@ from agent.ranks.live_environ import (
     Read,
 )
 from agent.ranks.process_table import Process
-from tests.agent.agent_scene import wait_until
+from tests.waiting import wait_until
 
 AUXV = Path("/proc/self/auxv").read_bytes()
 

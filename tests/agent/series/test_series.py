@@ -20,7 +20,7 @@ from agent.series import history as bounds
 from agent.series.history import History, Ring
 from agent.series.reporting import ORDERS, SeriesReporter, encode_series
 from tests.properties import examples
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.wire.report import (
     Beat,
     Ending,

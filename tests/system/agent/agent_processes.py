@@ -10,7 +10,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from tests.agent.agent_scene import PATIENCE_S
+from tests.waiting import PATIENCE_S
 from watchtower.service.interpreter import module_command
 
 STOPS_S = 15.0

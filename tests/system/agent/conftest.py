@@ -16,11 +16,11 @@ from agent.ranks.discovery import Discovery
 from agent.ranks.found_rank import FoundRank
 from agent.ranks.process_table import ProcessTable
 from agent.watching.rank import WatchedRank
-from tests.agent.agent_scene import wait_until
 from tests.agent.conftest import tower  # noqa: F401 - a fixture
 from tests.agent.dumpers.record_listeners import listen, short_deadline  # noqa: F401 - fixtures
 from tests.system.agent.agent_processes import RunningAgent, Victim, new_mark
 from tests.system.agent.fake_gpus import gpus  # noqa: F401 - a fixture
+from tests.waiting import wait_until
 
 
 @pytest.fixture

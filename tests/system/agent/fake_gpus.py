@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.gpu.collector import Nvml
-from tests.agent.agent_scene import wait_until
+from tests.waiting import wait_until
 from watchtower.drills.compiling import QUEUED, compile_library
 from watchtower.wire.observations import Observation
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import REPOSITORY
+from tests.waiting import wait_until
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "")
 SOURCE = REPOSITORY / "tests/system/heartbeat/programs" / "trainer.c"

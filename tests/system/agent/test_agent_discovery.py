@@ -21,10 +21,11 @@ from agent.ranks.found_rank import FoundRank
 from agent.ranks.owners import find_user
 from agent.ranks.pages import is_local_mount
 from agent.ranks.process_table import ProcessTable
-from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_taker, wait_until
+from tests.agent.agent_scene import RecordingTower, a_taker
 from tests.system.agent.agent_processes import PROGRAMS, STOPS_S, Victim
 from tests.system.agent.test_agent_end_to_end import Run, reported
 from tests.system.e2e.other_users import JOB_USER, become, needs_other_users
+from tests.waiting import PATIENCE_S, wait_until
 
 Start = Callable[..., Victim]
 Find = Callable[[], list[FoundRank]]

@@ -16,8 +16,9 @@ import pytest
 
 from agent.dumps.contents import children_by_parent
 from agent.procfs import Proc
-from tests.agent.agent_scene import RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import STOPS_S, RunningAgent, Victim, clean_environment
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ptrace, pytest.mark.usefixtures("ptrace")]
 

@@ -13,8 +13,9 @@ import pytest
 
 from agent.dumpers.python_stacks import find_py_spy
 from agent.dumps.triggers import SATISFIED_BY_S
-from tests.agent.agent_scene import RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import RunningAgent, Victim
+from tests.waiting import wait_until
 
 Start = Callable[..., Victim]
 Run = Callable[..., RunningAgent]

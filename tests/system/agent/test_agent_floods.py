@@ -17,8 +17,8 @@ from agent.ranks.pages import find_page
 from agent.ranks.process_table import ProcessTable
 from agent.ranks.unwatched import MAX_LIVING
 from agent.watching.watchlist import Watchlist
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import wait_until
 
 Start = Callable[..., Victim]
 

@@ -14,9 +14,10 @@ import pytest
 from agent.children import PACKAGES
 from agent.collectors.gpu.program import NAME
 from agent.collectors.gpu.reading import find_abandoned
-from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import STOPS_S, Victim
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.drills.compiling import find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")

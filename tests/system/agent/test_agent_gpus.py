@@ -14,8 +14,8 @@ import pytest
 
 from agent.children import PACKAGES
 from agent.collectors.gpu.collector import Nvml
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
+from tests.waiting import wait_until
 from watchtower.drills.compiling import find_compiler
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")

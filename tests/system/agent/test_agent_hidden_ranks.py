@@ -15,9 +15,9 @@ from agent.procfs import Proc
 from agent.ranks.discovery import Discovery
 from agent.ranks.found_rank import FoundRank
 from agent.ranks.process_table import ProcessTable
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim, clean_environment
 from tests.system.agent.test_agent_discovery import a_discovery, pids
+from tests.waiting import wait_until
 from watchtower.drills.compiling import find_compiler
 from watchtower.wire.report import Unwatched
 

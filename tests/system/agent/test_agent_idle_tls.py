@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent.delivery.shipping import REPLY_LIMITS, ReportSender
-from tests.agent.agent_scene import PATIENCE_S
 from tests.certificates import make_authority
+from tests.waiting import PATIENCE_S
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import _CLOSED_WHILE_IDLE, TowerConnection
 from watchtower.wire import PROTOCOL_VERSION

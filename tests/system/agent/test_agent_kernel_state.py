@@ -15,8 +15,8 @@ import pytest
 from agent.collectors.process import OpenFiles, read_state
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.procfs import Proc, find_tracer
-from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

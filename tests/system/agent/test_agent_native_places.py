@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from agent.dumpers.perf_clock import find_sampling_error
-from tests.agent.agent_scene import PATIENCE_S
 from tests.system.agent.agent_processes import PROGRAMS, Victim
 from tests.system.e2e.other_users import (
     AGENT_USER,
@@ -26,6 +25,7 @@ from tests.system.e2e.other_users import (
     needs_other_users,
     unit_capabilities,
 )
+from tests.waiting import PATIENCE_S
 from watchtower.drills.compiling import compile_library, find_compiler
 
 ROUNDS = 40

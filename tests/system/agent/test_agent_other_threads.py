@@ -15,8 +15,8 @@ from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumps.round import make_taker
 from agent.procfs import Proc
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
+from tests.waiting import wait_until
 from watchtower.drills.compiling import compile_library, find_compiler
 from watchtower.wire.dumps import NativeKind, ThreadDump
 from watchtower.wire.report import ProcessState

@@ -21,8 +21,8 @@ from agent.ranks.found_rank import FoundRank, JobKey
 from agent.ranks.process_table import Process, ProcessTable
 from agent.ranks.sources.source import RankClaim
 from agent.watching.watchlist import ENDED_KEPT_S, Watchlist
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import wait_until
 from watchtower.wire.report import Launch, Movement, ProcessState
 
 Start = Callable[..., Victim]

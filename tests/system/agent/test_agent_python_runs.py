@@ -13,8 +13,8 @@ from agent.dumpers.native_places import PythonRuns
 from agent.dumpers.perf_clock import find_sampling_error
 from agent.dumpers.python_runs_child import MainThread
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import PROGRAMS, Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.drills.compiling import compile_library, find_compiler
 
 SECONDS = 1.5

@@ -17,8 +17,9 @@ from agent.dumpers.dumper import Target
 from agent.dumpers.kernel_state import read_kernel_wait
 from agent.dumpers.python_stacks import PY_SPY, PythonStacks, find_py_spy
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, a_taker, a_view, wait_until
+from tests.agent.agent_scene import a_taker, a_view
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind, RankDump
 from watchtower.wire.stacks import Stack
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.kernel_log import KernelLog
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.wire.observations import Observation
 
 KMSG = Path("/dev/kmsg")

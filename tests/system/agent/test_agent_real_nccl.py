@@ -17,8 +17,8 @@ import pytest
 from agent.children import ChildRunner
 from agent.dumpers.native_places import NativePlaces
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, wait_until
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import NativeKind
 
 PROC = Proc()

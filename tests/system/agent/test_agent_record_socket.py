@@ -19,9 +19,10 @@ from agent.dumpers.flight_recorder import SILENT, STOPPED
 from agent.dumpers.python_stacks import PythonStacks
 from agent.dumps.round import Round
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, RecordingTower, a_taker, a_view, wait_until
+from tests.agent.agent_scene import RecordingTower, a_taker, a_view
 from tests.agent.dumpers.record_listeners import EMPTY, Listen, failure_of
 from tests.system.agent.agent_processes import PROGRAMS, REPOSITORY, RunningAgent, Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.collectives import name_group
 from watchtower.wire.dumps import RankDump
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.agent_scene import RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import RunningAgent, Victim
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ptrace, pytest.mark.usefixtures("ptrace")]
 

@@ -14,8 +14,9 @@ import pytest
 from agent.children import ChildRunner
 from agent.dumpers.source_loops import SourceLoops
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import PROGRAMS, RunningAgent, Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.stacks import Frame, Stack, make_stack
 
 Start = Callable[..., Victim]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.agent.agent_scene import RecordingTower, wait_until
+from tests.agent.agent_scene import RecordingTower
 from tests.system.agent.agent_processes import RunningAgent, Victim
+from tests.waiting import wait_until
 
 Start = Callable[..., Victim]
 Run = Callable[..., RunningAgent]

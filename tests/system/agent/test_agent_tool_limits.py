@@ -19,8 +19,9 @@ from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumps.round import Round
 from agent.procfs import Proc
-from tests.agent.agent_scene import PATIENCE_S, a_taker, wait_until
+from tests.agent.agent_scene import a_taker
 from tests.system.agent.agent_processes import PROGRAMS, Victim
+from tests.waiting import PATIENCE_S, wait_until
 from watchtower.wire.dumps import FailureKind
 from watchtower.wire.stacks import Frame, Stack
 

@@ -21,8 +21,8 @@ from agent.dumpers.watched_descriptors import (
     WatchedDescriptors,
 )
 from agent.procfs import Proc
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim
+from tests.waiting import wait_until
 from watchtower.wire.dumps import KernelWait
 
 pytestmark = pytest.mark.ptrace

@@ -20,8 +20,8 @@ from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc
 from agent.watching.rank import WatchedRank
-from tests.agent.agent_scene import wait_until
 from tests.system.agent.agent_processes import Victim, clean_environment
+from tests.waiting import wait_until
 from watchtower.wire.report import Ending, EndingKind, ProcessState, RankVitals
 
 EXIT, SIGNAL, UNKNOWN = EndingKind.EXIT, EndingKind.SIGNAL, EndingKind.UNKNOWN

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.system.hung_jobs import FAST, SmallJob, reporting
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.commands.client import TowerClient
 
 

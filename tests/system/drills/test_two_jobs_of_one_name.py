@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 

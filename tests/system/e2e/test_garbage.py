@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.garbage import send_garbage, verdict_of
 from benchmarks.imagined_job import ImaginedJob
-from tests.towers import running_tower, wait_until
+from tests.towers import running_tower
+from tests.waiting import wait_until
 from watchtower.commands.client import TowerClient
 
 pytestmark = pytest.mark.e2e

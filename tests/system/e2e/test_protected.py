@@ -15,7 +15,8 @@ import pytest
 from agent.children import ChildRunner
 from agent.delivery.shipping import REPLY_LIMITS
 from tests.certificates import Authority, make_authority
-from tests.towers import RunningTower, running_tower, wait_until
+from tests.towers import RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.access.tokens import SECRET_VARIABLES, find_client_token, write_token
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection, TowerError

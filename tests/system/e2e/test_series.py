@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout

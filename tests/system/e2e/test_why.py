@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.towers import JSON, RunningTower, running_tower, wait_until
+from tests.towers import JSON, RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.cli import main
 
 REPORT = Path(__file__).parents[2] / "wire" / "messages" / "report.json"

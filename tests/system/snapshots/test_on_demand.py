@@ -9,7 +9,8 @@ import pytest
 
 from tests.system.agent.agent_processes import RunningAgent
 from tests.system.snapshots.hung_star import NODE, WATCHTOWER, run, star
-from tests.towers import running_tower, wait_until
+from tests.towers import running_tower
+from tests.waiting import wait_until
 from watchtower.commands.client import NotFoundError, TowerClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]

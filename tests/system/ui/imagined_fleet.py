@@ -20,7 +20,8 @@ from tests.synthesis.evidence import PER_NODE, Appearance, Maker, own
 from tests.synthesis.layout import Layout
 from tests.synthesis.messages import write_batches, write_reports
 from tests.synthesis.timeline import run
-from tests.towers import JSON, RunningTower, running_tower, wait_until
+from tests.towers import JSON, RunningTower, running_tower
+from tests.waiting import wait_until
 from watchtower.evidence.case import Case
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.orders import ReportReply

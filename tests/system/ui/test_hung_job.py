@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.system.ui.browser import DESKTOP, PHONE, Visit, visiting
-from tests.towers import wait_until
+from tests.waiting import wait_until
 from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout

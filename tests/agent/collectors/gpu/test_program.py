@@ -10,7 +10,7 @@ import pytest
 
 from agent.collectors.gpu.collector import Nvml
 from agent.collectors.gpu.program import GAP_FAILURES, XID_EVENT, Workers, XidEvents
-from tests.agent.agent_scene import wait_until
+from tests.waiting import wait_until
 
 
 class Gpu:
