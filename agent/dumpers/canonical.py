@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import msgspec
 
@@ -37,6 +36,9 @@ _ROOTS = {
 """Outermost frames of a complete stack: the program, `python -m`, and the two functions that the
 interpreter calls during its shutdown.
 """
+
+_STARTS_TASKS = frozenset({"threading.py", "queue.py", "concurrent/futures/thread.py"})
+"""Files of the only frames of a thread without a task."""
 
 
 class _Frame(msgspec.Struct):
@@ -74,14 +76,19 @@ class Threads:
     """Their ids in the kernel, in the same order; 0 if py-spy does not know one."""
 
     def waited_for(self, most: int) -> tuple[int, ...]:
-        """Return the ids of the threads for which main may wait: those that run user code."""
+        """Return the ids of the threads for which main may wait.
+
+        Those that run user code come first, then those in which a library has something to do.
+        """
         stacks = {stack.digest: stack for stack in self.stacks}
-        found = (
-            os_id
+        others = [
+            (os_id, stacks[thread.digest])
             for thread, os_id in zip(self.threads, self.os_ids, strict=False)
-            if os_id and not thread.main and _runs_user_code(stacks[thread.digest])
-        )
-        return tuple(islice(found, most))
+            if os_id and not thread.main
+        ]
+        users = [os_id for os_id, stack in others if _runs_user_code(stack)]
+        busy = [os_id for os_id, stack in others if os_id not in users and _has_task(stack)]
+        return tuple([*users, *busy][:most])
 
     def with_waits(
         self, places: Mapping[int, NativePlace], kernels: Mapping[int, KernelWait]
@@ -205,6 +212,11 @@ def _find_main(threads: list[_Thread], pid: int) -> _Thread | None:
 
 def _runs_user_code(stack: Stack) -> bool:
     return any(frame.file and not frame.library for frame in stack.frames)
+
+
+def _has_task(stack: Stack) -> bool:
+    """Return whether a thread has other frames than those that start threads and wait for work."""
+    return any(frame.file and frame.file not in _STARTS_TASKS for frame in stack.frames)
 
 
 def _is_whole(stack: Stack) -> bool:

@@ -179,7 +179,7 @@ def _called(position: Position) -> tuple[Frame, ...]:
 def _read(
     child: ChildDump, before: dict[int, str], stacks: Mapping[str, KnownStack]
 ) -> Worker | None:
-    worker = Worker(child, _user_place(child, stacks))
+    worker = Worker(child, _place_of_work(child, stacks))
     stays = worker.at and before.get(child.pid, "") == _digest(child)
     return worker if child.kernel.state in STUCK_STATES or stays else None
 
@@ -189,13 +189,19 @@ def _digest(child: ChildDump) -> str:
     return thread.digest if thread else ""
 
 
-def _user_place(child: ChildDump, stacks: Mapping[str, KnownStack]) -> str:
-    """Position in the user's code where the child is, empty when it only waits for work."""
+def _place_of_work(child: ChildDump, stacks: Mapping[str, KnownStack]) -> str:
+    """Return where the child is, in the user's code or in a library that saves a checkpoint.
+
+    Empty if it only waits for work.
+    """
     known = stacks.get(_digest(child))
     if known is None:
         return ""
     stack = known.stack
+    # The outermost frame is the program that starts children.
     own = tuple(frame for frame in stack.frames[:-1] if not frame.library)
+    if not own and known.reading and known.frame_class is FrameClass.CHECKPOINT:
+        return f"{known.reading.what_at} in {known.reading.what}"
     reading = read_stack(own)
     inside = stack.frames[: stack.frames.index(own[0])] if own else ()
     idle = any(last_component(frame.function) in IDLE_FUNCTIONS for frame in inside)

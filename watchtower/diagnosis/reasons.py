@@ -188,8 +188,8 @@ def _called_beside(picture: Picture, suspects: Sequence[Position]) -> Iterator[R
     """
     if picture.comm_threads is None or picture.graph is None or picture.collective_logs is None:
         return
-    roots = sorted(picture.comm_threads.roots)
-    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in roots)
+    tasks = sorted(picture.comm_threads.tasks)
+    threads = ", ".join(f"`{clean(name, 60)}`" for name, _ in tasks)
     for item in suspects[:MAX_PATHS]:
         kept = (p for p in picture.graph.points if item.rank in p.missing and p.group)
         point = next(kept, None)

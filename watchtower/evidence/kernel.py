@@ -143,6 +143,9 @@ SOCKETS = frozenset({"network", "local"})
 WAITS_IN_C = SOCKETS | {"lock"}
 """Kernel waits of a library that waits for another rank: a socket, or a futex."""
 
+FROM_OWN_NODE = frozenset({"pipe", "local", "child", "poll"})
+"""Kernel waits for another process of the node: for what it sends, or for its end."""
+
 MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
 """Kernel waits of a rank that may be in a call for other ranks as well."""
 

@@ -7,7 +7,7 @@ to search, but not which process is at fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -98,7 +98,13 @@ def _find(frame: Frame) -> WaitPlace | None:
 
 
 Function = tuple[str, str]
-"""Name and file of a function of the user's own code."""
+"""Name and file of a function."""
+
+STARTS_TASKS = part(r"^threading\.py$|^queue\.py$|^concurrent/futures/thread\.py$")
+"""Files whose frames are the outermost ones of each thread, whatever its task is."""
+
+POOLS, FUTURES = part(r"^concurrent/futures/thread\.py$"), part(r"^concurrent/futures/_base\.py$")
+"""Files whose frames show a task of a pool of threads, and a wait for the result of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +128,8 @@ class CommThreads:
 
     places: frozenset[tuple[Function, ...]]
     """Stacks in which main threads wait for such a thread, as the user's functions."""
-    roots: frozenset[Function]
-    """Outermost functions of such threads."""
+    tasks: frozenset[Function]
+    """The tasks of such threads."""
 
 
 def index_stacks(stacks: Iterable[Stack]) -> dict[str, KnownStack]:
@@ -144,6 +150,7 @@ def find_thread(
     """Return the thread that trains: the main one, unless it only waits for another thread.
 
     * Some programs train in a thread that the main thread joins, or beside a server.
+    * A main thread may wait for the end of a task of a library: an asynchronous checkpoint.
     * While the main thread is in backward, hooks run in threads of autograd. Their outermost frame
       is the user's function, not one of `threading`.
     * A main thread at a lock may wait for any thread. It is one of `comm_threads` if other ranks
@@ -156,20 +163,56 @@ def find_thread(
     main = next((thread for thread in dump.threads if thread.main), None)
     if main is None:
         return dump.threads[0] if dump.threads else None
-    others = [other for other in dump.threads if _runs_user_code(other, stacks)]
-    if not _runs_user_code(main, stacks):
-        return next(iter(others), main)
+    others = [other for other in dump.threads if other is not main and other.digest in stacks]
+    users = [other for other in others if stacks[other.digest].own]
+    if main.digest not in stacks or not stacks[main.digest].own:
+        return next(iter(users), main)
     frame_class = class_of(main, stacks)
-    others = [other for other in others if other is not main]
-    if frame_class in (FrameClass.THREAD, FrameClass.SERVER):
-        waiting = (other for other in others if class_of(other, stacks).traits.waits_for_ranks)
-        joined = others if frame_class is FrameClass.THREAD else []
+    if frame_class is FrameClass.THREAD:
+        joined = _find_joined(stacks[main.digest], others, stacks)
+        waiting = (other for other in joined if class_of(other, stacks).traits.waits_for_ranks)
         return next(chain(waiting, joined), main)
+    if frame_class is FrameClass.SERVER:
+        waiting = (other for other in users if class_of(other, stacks).traits.waits_for_ranks)
+        return next(waiting, main)
     if frame_class is FrameClass.LOCK and comm_threads:
         return _find_comm_thread(main, others, stacks, comm_threads) or main
     if frame_class is FrameClass.BACKWARD:
-        return next((other for other in others if _is_hook(other, stacks)), main)
+        return next((other for other in users if _is_hook(other, stacks)), main)
     return main
+
+
+def _find_joined(
+    main: KnownStack, others: Sequence[ThreadDump], stacks: Mapping[str, KnownStack]
+) -> Sequence[ThreadDump]:
+    """Return the threads for whose end a main thread may wait, the most likely one first.
+
+    A future is the result of a task of a pool. `join` waits for a thread that the program began.
+    Threads of libraries run beside most programs, so that only two kinds may be joined: those that
+    save a checkpoint, and those that wait for other ranks.
+    """
+    if _has_frame_in(main, FUTURES):
+        tasks = [other for other in others if _is_task_of_pool(stacks[other.digest])]
+        if tasks:
+            return tasks
+    known = [(other, stacks[other.digest]) for other in others]
+    users = [other for other, stack in known if stack.own]
+    libraries = [other for other, stack in known if not stack.own and _may_be_joined(stack)]
+    return [*users, *libraries]
+
+
+def _may_be_joined(known: KnownStack) -> bool:
+    saves = known.frame_class is FrameClass.CHECKPOINT
+    return saves or known.frame_class.traits.waits_for_ranks
+
+
+def _is_task_of_pool(known: KnownStack) -> bool:
+    """Return whether a thread of a pool has a task. One that is idle has only the pool's frames."""
+    return task_of(known) is not None and _has_frame_in(known, POOLS)
+
+
+def _has_frame_in(known: KnownStack, files: TextPattern) -> bool:
+    return any(frame.library and files.matches(frame.file) for frame in known.stack.frames)
 
 
 def _find_comm_thread(
@@ -181,7 +224,7 @@ def _find_comm_thread(
     """Return the communication thread for which the main thread waits, if it waits for one."""
     if functions_of(stacks[main.digest]) not in comm_threads.places:
         return None
-    making = (other for other in others if root_of(stacks[other.digest]) in comm_threads.roots)
+    making = (other for other in others if task_of(stacks[other.digest]) in comm_threads.tasks)
     return next((t for t in making if not class_of(t, stacks).traits.waits_for_thread), None)
 
 
@@ -199,19 +242,22 @@ def functions_of(known: KnownStack) -> tuple[Function, ...]:
     return tuple((frame.function, frame.file) for frame in known.own)
 
 
-def root_of(known: KnownStack) -> Function | None:
-    """Return the outermost of the user's own functions, None without any."""
-    return (known.own[-1].function, known.own[-1].file) if known.own else None
+def task_of(known: KnownStack) -> Function | None:
+    """Return the function that a thread was started for.
+
+    It is the outermost of the user's own functions, else the outermost function of a library that
+    does not start threads. None if the thread has no task now.
+    """
+    if known.own:
+        return known.own[-1].function, known.own[-1].file
+    tasks = (f for f in reversed(known.stack.frames) if not STARTS_TASKS.matches(f.file))
+    return next(((frame.function, frame.file) for frame in tasks), None)
 
 
 def class_of(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> FrameClass:
     """Return the class of a thread's stack, NONE without a stack."""
     known = stacks.get(thread.digest)
     return known.frame_class if known else FrameClass.NONE
-
-
-def _runs_user_code(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:
-    return thread.digest in stacks and bool(stacks[thread.digest].own)
 
 
 def _is_hook(thread: ThreadDump, stacks: Mapping[str, KnownStack]) -> bool:

@@ -228,8 +228,8 @@ class WaitArrow:
     label: str
     """"all_reduce 17 in tp4 (ranks 32-39)"; empty if the call is not known."""
     source: str
-    """Its evidence: "collective log", "stack", "communication thread", "device", "gave up",
-    "presumed"."""
+    """Its evidence: "collective log", "stack", "communication thread", "child process",
+    "device", "gave up", "presumed"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,19 +205,22 @@ class TestBackward:
 class TestOtherThreads:
     """Main waits for another thread, which py-spy names: one of them may train."""
 
-    def test_those_with_user_code_are_sampled(self):
+    def test_those_with_user_code_are_sampled_first_and_then_those_with_a_task_of_a_library(self):
         frames = [{"name": "train", "filename": "/home/ann/main.py", "line": 3}]
         library = [{"name": "wait", "filename": "/usr/lib/python3.11/threading.py", "line": 3}]
+        saver = "/venv/lib/python3.11/site-packages/torch/serialization.py"
+        saves = [{"name": "save", "filename": saver, "line": 9}, *library]
         threads = [
             {"os_thread_id": 7, "thread_name": "MainThread", "frames": frames},
             {"os_thread_id": 8, "thread_name": "watchdog", "frames": library},
+            {"os_thread_id": 6, "thread_name": "saver", "frames": saves},
             {"os_thread_id": None, "thread_name": "old", "frames": frames},
             {"os_thread_id": -4, "thread_name": "odd", "frames": frames},
             {"os_thread_id": 9, "thread_name": "trainer", "frames": frames},
             {"os_thread_id": 10, "thread_name": "loader", "frames": frames},
         ]
         found = parse_dump(json.dumps(threads).encode(), 7)
-        assert found.waited_for(8) == (9, 10)
+        assert found.waited_for(8) == (9, 10, 6)
         assert found.waited_for(1) == (9,)
         place = NativePlace(kind=NativeKind.DEVICE_WAIT, library="libcuda.so.1", running=True)
         kernel = KernelWait(syscall="read")

@@ -123,6 +123,67 @@ def test_a_call_that_all_their_threads_have_come_to_names_no_rank():
     assert answer_of_case(a_recorded_case(built, WORLD, made)) == ("symmetric_hang", [])
 
 
+POOL = (
+    "_WorkItem.run @concurrent/futures/thread.py:58 < _worker @concurrent/futures/thread.py:83"
+    " < Thread._bootstrap @threading.py:1002"
+)
+SAVER = f"save_wrapper @torch/distributed/checkpoint/_async_thread_executor.py:30 < {POOL}"
+SAVERS_GATHER = f"gather_object @torch/distributed/distributed_c10d.py:3631 < {SAVER}"
+SAVER_OPENS = (
+    "Path.open @pathlib.py:1044"
+    f" < FileSystem.create_stream @torch/distributed/checkpoint/filesystem.py:520 < {SAVER}"
+)
+POOL_IDLE = (
+    "_worker @concurrent/futures/thread.py:81 < Thread.run @threading.py:982"
+    " < Thread._bootstrap @threading.py:1002"
+)
+MAIN = "train /home/ann/job/main.py:17 < <module> /home/ann/job/main.py:19"
+RESULT = (
+    f"Condition.wait @threading.py:327 < Future.result @concurrent/futures/_base.py:451 < {MAIN}"
+)
+JOIN = f"Thread.join @threading.py:1119 < {MAIN}"
+MONITOR = "run @tqdm/_monitor.py:60 < Thread._bootstrap @threading.py:1002"
+
+
+class TestTasksOfLibraries:
+    """No frame of such a thread is the user's: only the main thread shows who waits for it."""
+
+    def case(self, *last, stack=RESULT, gathers=SAVERS_GATHER):
+        """Main threads wait, all but one of them for a thread that waits for other ranks."""
+        monitor, idle = ("tqdm", MONITOR), ("pool", POOL_IDLE)
+        built = [waits(r, monitor, idle, ("saver", gathers), stack=stack) for r in range(4)]
+        last = (("saver", text) for text in last)
+        return a_case(with_rank(built, waits(2, monitor, idle, *last, stack=stack)))
+
+    @pytest.mark.parametrize("stack", [RESULT, JOIN, AWAITING])
+    def test_the_rank_whose_task_saves_is_named_with_that_place(self, stack):
+        diagnosis = diagnose(self.case(SAVER_OPENS, stack=stack))
+        assert named(diagnosis) == ("checkpoint_stall", [2])
+        assert diagnosis.suspects[0].where == "filesystem.py:520 in create_stream"
+        assert diagnosis.waiting == "0-1,3"
+
+    @pytest.mark.parametrize("stack", [RESULT, JOIN, AWAITING])
+    def test_without_its_task_the_main_thread_is_the_place(self, stack):
+        diagnosis = diagnose(self.case(stack=stack))
+        assert [suspect.rank for suspect in diagnosis.suspects] == [2]
+        assert diagnosis.suspects[0].where == "main.py:17 in " + (
+            "synchronize" if stack is AWAITING else "train"
+        )
+
+    def test_a_future_is_no_result_of_a_thread_that_the_program_began(self):
+        logs = "flush /home/ann/job/log.py:9 < Thread._bootstrap @threading.py:1002"
+        diagnosis = diagnose(self.case(logs, SAVER_OPENS))
+        assert diagnosis.suspects[0].where == "filesystem.py:520 in create_stream"
+
+    def test_if_all_tasks_wait_for_ranks_no_rank_is_named(self):
+        assert answer_of_case(self.case(SAVERS_GATHER))[1] == []
+
+    def test_a_task_that_saves_counts_as_main_threads_that_save(self):
+        tasks = diagnose(self.case(SAVER_OPENS, gathers=SAVER_OPENS))
+        mains = diagnose(a_case(ranks_in(4, SAVING, syscall="futex")))
+        assert (tasks.cause, tasks.confidence) == (mains.cause, mains.confidence)
+
+
 IN_C = "train_step /home/ann/job/main.py:51 < <module> main.py:80"
 """A main thread that waits for other ranks in a call into C, as far as anybody knows."""
 

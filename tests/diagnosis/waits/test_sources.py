@@ -2,17 +2,22 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.diagnosis.builders import (
     FETCHING,
     IN_TORCH_ALL_REDUCE,
     Built,
     a_case,
+    a_child,
     a_dead_rank,
     a_rank,
     ranks_in,
     with_rank,
 )
+from tests.diagnosis.causes.asking import named
 from tests.diagnosis.recording import a_recorded_case, calls
+from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
 from watchtower.diagnosis.position import Place
 from watchtower.diagnosis.waits import sources
@@ -49,6 +54,52 @@ def test_a_communication_thread_shows_that_its_main_thread_waits():
     built = ranks_in(4, AWAITING, syscall="futex", threads=comm)
     case = a_case(with_rank(built, a_rank(1, AWAITING, syscall="futex")))
     assert sources_of(case) == [("communication thread", (0, 2, 3))]
+
+
+ANSWER = (
+    "Connection._recv @multiprocessing/connection.py:395"
+    " < _wait_for_response @torch/distributed/checkpoint/_async_process_executor.py:166"
+    " < save /home/ann/job/main.py:60 < <module> /home/ann/job/main.py:80"
+)
+OF_CHILD = "<module> <string>:1"
+GATHERS = f"gather_object @torch/distributed/distributed_c10d.py:3631 < {OF_CHILD}"
+OPENS = f"create_stream @torch/distributed/checkpoint/filesystem.py:520 < {OF_CHILD}"
+
+
+def beside_child(rank, child, stack=ANSWER, **values):
+    values = {"syscall": "read", "target": "unix socket", **values}
+    return a_rank(rank, stack, children=(a_child(7, stack=child),), child_stacks=(child,), **values)
+
+
+class TestChildren:
+    """A library saves in a process of its own, which has its own process groups."""
+
+    def case(self, *others):
+        return a_case(with_rank([beside_child(rank, GATHERS) for rank in range(4)], *others))
+
+    def test_a_rank_whose_child_waits_for_others_waits(self):
+        case = self.case(beside_child(2, OPENS))
+        assert sources_of(case) == [("child process", (0, 1, 3))]
+        assert named(diagnose(case)) == ("checkpoint_stall", [2])
+
+    def test_not_while_a_rank_waits_itself(self):
+        built = ranks_in(4, IN_TORCH_ALL_REDUCE)
+        case = a_case(with_rank(built, beside_child(1, GATHERS), beside_child(2, OPENS)))
+        assert sources_of(case) == [(STACK, (0, 3))]
+
+    @pytest.mark.parametrize(
+        ("stack", "values"),
+        [
+            (FETCHING, {}),
+            (ANSWER, {"syscall": "futex", "target": ""}),
+            (ANSWER, {"cpu": 1.0}),
+            (ANSWER, {"before": IN_C}),
+        ],
+        ids=["loads", "at a lock", "works", "moved"],
+    )
+    def test_not_if_the_rank_has_no_reason_to_wait_for_its_child(self, stack, values):
+        case = self.case(beside_child(2, GATHERS, stack, **values))
+        assert sources_of(case) == [("child process", (0, 1, 3))]
 
 
 def test_a_majority_at_one_place_is_presumed_to_wait():

@@ -47,6 +47,8 @@ PROGRAMS = {
     "one_group_two_faults": Truth(0, (0, 3), ("lock_deadlock",)),
     "served": Truth(2, (2,), ("lock_deadlock", "behind_collective")),
     "out_of_patience": Truth(1, (1,), ("behind_collective",)),
+    "async_checkpoint": Truth(2, (2,), ("checkpoint_stall",)),
+    "checkpoint_process": Truth(1, (1,), ("checkpoint_stall",)),
 }
 
 

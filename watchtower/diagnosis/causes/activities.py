@@ -14,7 +14,9 @@ from watchtower.diagnosis.advice import (
     WAIT_PLACE,
 )
 from watchtower.diagnosis.bystanders import (
+    Worker,
     describe_worker,
+    find_children,
     find_stuck_worker,
     takes_from_process,
     write_child,
@@ -123,6 +125,10 @@ PHASE_WORDS = ("checkpoint", "ckpt", "snapshot")
 
 WAIT_FOR_SAVE = "wait for pid {pid}, or check how fast {destination} accepts data on {node}"
 CHECKPOINT_IS_OLDER = "this checkpoint is not complete: a restart uses the one before it"
+LOOK_AT_SAVER = (
+    "check the process pid {worker} on {node}, which saves the checkpoint: "
+    "`ps -o pid,stat,wchan:20,etime,args -p {worker}`"
+)
 LOOK_AT_OTHER_END = "check the other end of {target} from {node}"
 
 
@@ -134,6 +140,8 @@ def find_saving(picture: Picture) -> Accusation | None:
     first = found[0]
     if first.moving:
         advice = WAIT_FOR_SAVE
+    elif isinstance(find_children(picture, first), Worker):
+        advice = LOOK_AT_SAVER
     else:
         is_remote = first.wait.wait_class == "network" and name_target(first.kernel)
         advice = LOOK_AT_OTHER_END if is_remote else LOOK_AT_DESTINATION

@@ -33,14 +33,14 @@ from watchtower.diagnosis.waits.majority import find_majority_waits, find_scatte
 from watchtower.diagnosis.waits.positions import Found, Known
 from watchtower.evidence.exits import DeathKind, classify_ending, classify_exception
 from watchtower.evidence.frames import FrameClass
-from watchtower.evidence.kernel import MAY_BE_FOR_RANKS
+from watchtower.evidence.kernel import FROM_OWN_NODE, MAY_BE_FOR_RANKS
 from watchtower.evidence.threads import (
     CommThreads,
     Function,
     KnownStack,
     class_of,
     functions_of,
-    root_of,
+    task_of,
 )
 
 
@@ -68,30 +68,30 @@ def find_comm_threads(
     live = [item for item in positions if item.live]
     if any(item.place is Place.INSIDE for item in live):
         return None
-    roots: set[Function] = set()
+    tasks: set[Function] = set()
     places: set[tuple[Function, ...]] = set()
     for item in live:
-        own = _roots_in_collectives(item, stacks) if item.is_waited_beside else frozenset()
+        own = _tasks_in_collectives(item, stacks) if item.is_waited_beside else frozenset()
         if not own or item.place is not Place.ELSEWHERE:
             continue
         if not _may_wait_for_thread(item):
             return None  # the thread runs beside other work, in which other ranks may hang as well
-        roots |= own
+        tasks |= own
         places.add(_place_of(item, stacks))
     there = [i for i in live if _may_wait_for_thread(i) and _place_of(i, stacks) in places]
     if 2 * len(there) <= len(live):
         return None
-    return CommThreads(places=frozenset(places), roots=frozenset(roots))
+    return CommThreads(places=frozenset(places), tasks=frozenset(tasks))
 
 
-def _roots_in_collectives(
+def _tasks_in_collectives(
     position: Position, stacks: Mapping[str, KnownStack]
 ) -> frozenset[Function]:
-    """Return the outermost functions of the user's threads that are in a collective."""
+    """Return the tasks of the threads, beside main, that are in a collective."""
     dump = position.last_dump
     threads = dump.threads if dump else ()
     inside = (t for t in threads if not t.main and class_of(t, stacks) is FrameClass.COLLECTIVE)
-    return frozenset(root for thread in inside if (root := root_of(stacks[thread.digest])))
+    return frozenset(task for thread in inside if (task := task_of(stacks[thread.digest])))
 
 
 def _may_wait_for_thread(position: Position) -> bool:
@@ -101,6 +101,44 @@ def _may_wait_for_thread(position: Position) -> bool:
 
 def _place_of(position: Position, stacks: Mapping[str, KnownStack]) -> tuple[Function, ...]:
     return functions_of(stacks[position.stack.digest]) if position.stack else ()
+
+
+def find_waits_in_children(positions: Known) -> Found[Known]:
+    """Find the ranks whose child process waits for other ranks, if no rank waits itself.
+
+    A library may save checkpoints in a process that has process groups of its own. While one rank
+    waits for itself, that child may run beside other work, in which another rank may hang.
+    """
+    if positions.waiting:
+        return positions, ()
+    found = {
+        item.rank: waiting
+        for item in positions.at(Place.ELSEWHERE)
+        if _may_wait_for_child(item) and (waiting := _take_waiting(item, positions.stacks))
+    }
+    return replace(positions, by_rank={**positions.by_rank, **found}), sorted(found)
+
+
+def _may_wait_for_child(position: Position) -> bool:
+    """Return whether it stays in a call that gets something from another process of its node."""
+    stays = position.asleep and position.unchanged and not position.moving
+    is_saving = position.frame_class is FrameClass.CHECKPOINT
+    is_open = is_saving or position.frame_class.traits.is_own_code
+    return stays and is_open and position.wait.wait_class in FROM_OWN_NODE
+
+
+def _take_waiting(position: Position, stacks: Mapping[str, KnownStack]) -> Position | None:
+    """Return the position of a rank in the call of its child; None if no child waits for ranks."""
+    dumps = position.evidence.dumps[-2:]
+    found = [{c.pid: t.digest for c in d.children for t in c.threads if t.main} for d in dumps]
+    for pid, digest in found[-1].items():
+        known = stacks.get(digest)
+        if known is None or not known.frame_class.traits.waits_for_ranks:
+            continue
+        if found[0].get(pid) == digest:
+            placed = replace(position, stack=known.stack, reading=known.reading)
+            return replace(placed, frame_class=known.frame_class, place=Place.INSIDE)
+    return None
 
 
 ABSENT = frozenset({Place.CANNOT_RUN, Place.ABSENT})
@@ -268,6 +306,7 @@ PRESUMED = "presumed"
 SOURCES: tuple[Source, ...] = (
     Source(STACK, find_waits_in_stacks),
     Source("communication thread", find_waits_in_comm_threads),
+    Source("child process", find_waits_in_children),
     Source(COLLECTIVE_LOG, find_waits_in_logs),
     Source("device", find_waits_for_devices),
     Source(PRESUMED, find_scattered_waits, "seems to wait", "seem to wait"),
