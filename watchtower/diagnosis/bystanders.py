@@ -222,6 +222,8 @@ def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
 def describe_thread(bystander: Bystander) -> str:
     """Return "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
     thread, known = bystander.thread, bystander.known
+    if thread.main and known.reading and known.frame_class.traits.waits_for_thread:
+        return f"main thread waits for this at {clean(known.reading.where)}"
     name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
     stays = "is still" if bystander.stays else "is"
     where = clean(known.reading.where) if known.reading else "an unknown place"

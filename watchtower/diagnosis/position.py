@@ -20,7 +20,12 @@ from watchtower.evidence.movement import (
     read_movement,
     uses_a_core,
 )
-from watchtower.evidence.native import at_training_thread, rests, waits_for_device
+from watchtower.evidence.native import (
+    at_training_thread,
+    find_hidden_call,
+    rests,
+    waits_for_device,
+)
 from watchtower.evidence.threads import (
     CommThreads,
     KnownStack,
@@ -282,7 +287,23 @@ def take_position(
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
         native=last_dump.native if last_dump else None,
     )
+    position = _with_hidden_call(position)
     return position.moved_to(_find_place(position))
+
+
+def _with_hidden_call(position: Position) -> Position:
+    """Return the position in the call that its native place shows below a line of the program.
+
+    `work.wait()` has no frame of its own.
+    """
+    reading = position.reading
+    if reading is None or not position.asleep or not position.frame_class.traits.hides_any_call:
+        return position
+    name = find_hidden_call(position.native, position.wait.wait_class)
+    if not name:
+        return position
+    called = replace(reading, frame_class=FrameClass.COLLECTIVE, what=name, what_at=reading.at)
+    return replace(position, reading=called, frame_class=FrameClass.COLLECTIVE)
 
 
 def stays_in_d(dumps: Sequence[RankDump], state: ProcessState) -> bool:

@@ -15,7 +15,7 @@ from watchtower.evidence.native import DEVICE_WAIT
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, join_words
 
-BARE_NAMES = frozenset({"wait", "poll", "join", "synchronize"})
+BARE_NAMES = frozenset({"wait", "Work.wait", "poll", "join", "synchronize"})
 """Calls whose name says nothing without the line that makes them."""
 
 MAX_WAITS = 3

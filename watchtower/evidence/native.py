@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from watchtower.evidence.facts import TextPattern, read_facts, whole
 from watchtower.wire.dumps import (
     NativeKind,
     NativePlace,
@@ -22,6 +24,23 @@ CODE = frozenset({NativeKind.PYTHON, NativeKind.NATIVE, NativeKind.GENERATED})
 
 DEVICE_WAIT = "a device wait"
 """How sentences name the call of a rank that waits for its device."""
+
+
+class _HiddenCall(NamedTuple):
+    """A wait for other ranks in native code."""
+
+    library: TextPattern
+    caller: TextPattern
+    blocked: frozenset[str]
+    name: str
+
+
+_HIDDEN_CALLS = tuple(
+    _HiddenCall(
+        whole(entry["library"]), whole(entry["caller"]), frozenset(entry["blocked"]), entry["name"]
+    )
+    for entry in read_facts("native_waits")["wait"]
+)
 
 LEAST_GAP_S = 1.0
 """Least seconds between the two rounds of a dump."""
@@ -115,6 +134,25 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
         return False
     counters = [(each.thread, each.run_ns, each.switches) for each in (before, after)]
     return counters[0] == counters[1] and -1 not in counters[0][1:]
+
+
+def find_hidden_call(native: NativePlace | None, wait_class: str) -> str:
+    """Return the call in which a blocked thread waits for ranks and which has no Python frame.
+
+    Empty if its place shows none. `wait_class`: class of its wait in the kernel.
+    """
+    if native is None or native.running or native.library not in native.libraries:
+        return ""
+    outer = native.libraries[native.libraries.index(native.library) + 1 :]
+    caller = next((each for each in outer if each != native.library), "")
+    fits = (
+        each.name
+        for each in _HIDDEN_CALLS
+        if wait_class in each.blocked
+        and each.library.matches(native.library)
+        and each.caller.matches(caller)
+    )
+    return next(fits, "")
 
 
 def describe_native(native: NativePlace | None) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 from watchtower.evidence.facts import TextPattern, part, read_facts, whole
 from watchtower.evidence.frames import FrameClass, StackReading, last_component, read_stack
-from watchtower.evidence.kernel import ASLEEP, WaitReading
-from watchtower.evidence.native import at_training_thread, waits_for_device
+from watchtower.evidence.kernel import ASLEEP, WaitReading, classify_wait
+from watchtower.evidence.native import at_training_thread, find_hidden_call, waits_for_device
 from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
 from watchtower.wire.sockets import is_server_end
 from watchtower.wire.stacks import Frame, Stack
@@ -277,9 +277,13 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
     known = stacks.get(thread.digest) if thread else None
     if thread is None or known is None or known.reading is None:
         return None
-    if waits_for_device([at_training_thread(dump, thread)]):
+    placed = at_training_thread(dump, thread)
+    if waits_for_device([placed]):
         return True
     traits = known.reading.frame_class.traits
+    if traits.hides_any_call:
+        wait = classify_wait(kernel_wait_of(thread, dump.kernel))
+        return bool(find_hidden_call(placed.native, wait.wait_class))
     if traits.waits_if_asleep:
         return dump.kernel.state in ASLEEP and not thread.active
     return traits.waits_for_ranks

@@ -179,3 +179,50 @@ def test_without_places_of_other_threads_main_decides_as_before():
     """Agents of earlier releases sample the main thread only."""
     built = a_rank(0, JOINING, native=BLOCKED, threads=(("trainer", IN_USER_CODE),))
     assert picture_of([built]).by_rank[0].native == BLOCKED
+
+
+class TestWorkWait:
+    """`work.wait()` has no frame of its own: the library under the user's line shows it."""
+
+    WAIT = a_native(
+        "native",
+        library="libtorch_cpu.so",
+        libraries=("libc.so.6", "libtorch_cpu.so", "libtorch_python.so", "libpython3.11.so.1.0"),
+    )
+    LOCK = a_native(
+        "python", library="libpython3.11.so.1.0", libraries=("libc.so.6", "libpython3.11.so.1.0")
+    )
+
+    def stage(self, rank, line, native=WAIT, **values):
+        stack = f"exchange {JOB}:{line} < train {JOB}:40 < <module> {JOB}:80"
+        return a_rank(rank, stack, native=native, syscall="futex", **values)
+
+    def pipeline(self, *others):
+        lines = (12, 18, 18, 12)
+        return with_rank([self.stage(r, line) for r, line in enumerate(lines)], *others)
+
+    def test_a_lock_in_the_same_function_is_told_from_the_waits_for_messages(self):
+        diagnosis = diagnose(a_case(self.pipeline(self.stage(2, 15, self.LOCK))))
+        assert named(diagnosis) == ("lock_deadlock", [2])
+        assert diagnosis.confidence == 0.96
+
+    def test_one_rank_at_a_lock_is_named_also_if_only_one_other_rank_is_left(self):
+        pair = [self.stage(0, 12), self.stage(1, 15, self.LOCK)]
+        assert named(diagnose(a_case(pair))) == ("lock_deadlock", [1])
+
+    def test_while_all_wait_for_messages_no_line_accuses_a_rank(self):
+        diagnosis = diagnose(a_case(self.pipeline()))
+        assert named(diagnosis) == ("unknown", [])
+
+    @pytest.mark.parametrize(
+        "native",
+        [
+            replace(WAIT, running=True),
+            replace(WAIT, libraries=("libc.so.6", "libtorch_cpu.so", "libpython3.11.so.1.0")),
+            replace(WAIT, library="libgomp.so.1", libraries=("libgomp.so.1", *WAIT.libraries)),
+        ],
+        ids=["it runs", "another caller", "another library"],
+    )
+    def test_other_places_in_torch_are_no_waits_for_ranks(self, native):
+        built = self.pipeline(self.stage(2, 15, native))
+        assert picture_of(built).by_rank[2].place is Place.ELSEWHERE

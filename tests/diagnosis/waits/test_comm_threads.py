@@ -67,7 +67,7 @@ def quoted(case, cause):
     return [each.partition(": ")[2].split(";")[0] for each in found if "a lock" not in each]
 
 
-MAIN_WAITS = "main thread is still at main.py:17 in synchronize"
+MAIN_WAITS = "main thread waits for this at main.py:17 in synchronize"
 
 
 def test_beside_the_communication_thread_main_is_quoted():

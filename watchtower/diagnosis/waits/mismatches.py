@@ -301,8 +301,8 @@ to, whereas two calls with data are more likely made in the wrong order."""
 BLOCKING = ("barrier", "object")
 """Words in the names of calls that block their host until all ranks have come, on devices, too."""
 
-TRANSFERS = ("send", "recv", "receive", "p2p")
-"""Words in the names of calls between two ranks."""
+TRANSFERS = ("send", "recv", "receive", "p2p", "work.wait")
+"""Words in the names of calls between two ranks, or of any work: it may be a message, too."""
 
 
 def _name_stack_cause(order: ProgramOrder, *, is_meeting: bool, same_call: bool) -> Cause:
