@@ -191,6 +191,8 @@ class FramePattern:
     library: bool | None
     by_name: bool
     """The class depends only on a name that the user chose."""
+    meets: bool
+    """The rank looks for the others there."""
     calls_back: bool
     """The frame is in a library whose purpose is to run the user's code."""
 
@@ -222,6 +224,8 @@ class StackReading:
     """The class depends only on names that the user chose."""
     by_library: bool = False
     """The class depends on the file of a known library."""
+    meets: bool = False
+    """Set-up has not reached the store that all ranks share."""
 
     @property
     def where(self) -> str:
@@ -240,6 +244,7 @@ def _read_pattern(entry: dict[str, Any]) -> FramePattern:
         file=read("file", part),
         library=entry.get("library"),
         by_name=entry.get("by_name", False),
+        meets=entry.get("meets", False),
         calls_back=entry.get("calls_back", False),
     )
 
@@ -298,6 +303,7 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
         at=name_line(shown),
         by_name=all(pattern.by_name for frame in alike if (pattern := _pattern_of(frame))),
         by_library=any(frame.library and _is_known_by_file(frame) for frame in alike),
+        meets=classes[index] is FrameClass.INIT and _meets(frames[purposes[0]]),
     )
 
 
@@ -326,6 +332,11 @@ def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list
 def _calls_back(frame: Frame) -> bool:
     pattern = _pattern_of(frame)
     return pattern is not None and pattern.calls_back
+
+
+def _meets(frame: Frame) -> bool:
+    pattern = _pattern_of(frame)
+    return pattern is not None and pattern.meets
 
 
 def _is_known_by_file(frame: Frame) -> bool:

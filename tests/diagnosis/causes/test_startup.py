@@ -14,6 +14,14 @@ from tests.diagnosis.builders import (
 )
 from tests.diagnosis.causes.asking import abstains, answer, ask
 
+IN_TORCH_GROUP = (
+    "_new_process_group_helper @torch/distributed/distributed_c10d.py:2169"
+    " < init_process_group @torch/distributed/distributed_c10d.py:1899"
+    " < _exception_logger.<locals>.wrapper @torch/distributed/c10d_logger.py:81"
+    " < setup /home/ann/job/main.py:14 < <module> /home/ann/job/main.py:80"
+)
+"""The store is there: torch connects its ranks to each other."""
+
 
 def starting(*others, count=8, stack=IN_INIT):
     return with_rank(ranks_in(count, stack, step=None), *others)
@@ -77,6 +85,24 @@ class TestInitStuck:
         built = starting(kept_out(5), stack=IN_TORCH_INIT)
         assert answer(built) == ("init_stuck", [5])
         assert "10.0.0.1:29500" in ask("init_stuck", built).summary
+
+    def test_wins_a_rank_that_has_not_reached_the_store_of_the_others(self):
+        built = ranks_in(8, IN_TORCH_GROUP, step=None)
+        refused = a_rank(5, IN_TORCH_INIT, syscall="clock_nanosleep", step=None)
+        host = a_rank(0, IN_TORCH_INIT, syscall="clock_nanosleep", step=None)
+        assert answer(with_rank(built, refused)) == ("init_stuck", [5])
+        assert answer(with_rank(built, refused, host)) == ("init_stuck", [5])
+        summary = ask("init_stuck", with_rank(built, refused, host)).summary
+        assert "It sleeps between two attempts to connect. 7 ranks wait for rank 5" in summary
+
+    def test_loses_when_only_the_host_of_the_store_is_in_it_or_all_ranks_are(self):
+        built = ranks_in(8, IN_TORCH_GROUP, step=None)
+        assert answer(with_rank(built, a_rank(0, IN_TORCH_INIT, step=None)))[1] == []
+        assert answer(starting(stack=IN_TORCH_INIT))[1] == []
+
+    def test_loses_when_most_ranks_have_not_reached_the_store(self):
+        built = ranks_in(8, IN_TORCH_INIT, step=None)
+        assert abstains("init_stuck", with_rank(built, a_rank(3, IN_TORCH_GROUP, step=None)))
 
     def test_loses_when_nobody_is_answered(self):
         built = [kept_out(rank) for rank in range(8)]

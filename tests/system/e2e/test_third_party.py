@@ -51,6 +51,7 @@ PROGRAMS = {
     "checkpoint_process": Truth(1, (1,), ("checkpoint_stall",)),
     "pipeline_schedule": Truth(1, (1,), ("lock_deadlock",)),
     "posted_receives": Truth(2, (2,), ("lock_deadlock",)),
+    "wrong_port": Truth(2, (2,), ("init_stuck",)),
 }
 
 

@@ -6,7 +6,7 @@ the missing ones must be there, and only unwatched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from watchtower.diagnosis.accusation import (
     CANDIDATE,
@@ -48,7 +48,11 @@ WHOM_OF_INIT_STUCK = (
     ),
 )
 
-MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT = 0.75, 0.5, 0.9
+MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT, APART_WEIGHT = 0.75, 0.5, 0.9, 0.6
+
+HOST = 0
+"""Rank that serves torch's store, if the launcher does not. It waits for all ranks in the very call
+in which the others connect to it."""
 
 MAX_NAMED = 64
 """Suspects listed one by one; the summary has all of them as a rank set."""
@@ -60,6 +64,9 @@ LATECOMER = Doubt(
     "{suspects} may be creating a process group that the other ranks do not create",
 )
 MOST_LATECOMERS = Doubt("most_latecomers", CANDIDATE, "most ranks are still in set-up")
+MOST_APART = Doubt(
+    "most_apart", CANDIDATE, "most ranks have not reached the store, so it may only be slow"
+)
 MOST_OUTSIDE = Doubt("most_outside", CANDIDATE, "most ranks are not in set-up")
 MOST_MISSING = Doubt("most_missing", CANDIDATE, "most ranks were never seen")
 
@@ -77,6 +84,15 @@ TRY_THE_CONNECTION = (
     "fails there and not on other nodes: a firewall, a route, or the wrong interface"
 )
 CHECK_MASTER = "check that MASTER_ADDR, MASTER_PORT and the interface are the same for every rank"
+COMPARE_MASTER = (
+    "compare MASTER_ADDR and MASTER_PORT of rank {rank} with those of another rank: "
+    "`tr '\\0' '\\n' < /proc/{pid}/environ | grep MASTER` on {node}, "
+    "and what the program itself sets"
+)
+LOOK_AT_PORT = (
+    "if they are equal, try the connection to that address on {node}, also from inside the job's "
+    "container: a firewall, or a name that has another address there"
+)
 CREATE_GROUPS_TOGETHER = (
     "read the code around {place}: every rank of the job must create each process group, in the "
     "same order, even if it is not a member"
@@ -122,7 +138,8 @@ def find_never_started(picture: Picture) -> Accusation | None:
 def find_init_stuck(picture: Picture) -> Accusation | None:
     """Accuse the ranks that are not in set-up while the others are, or the reverse.
 
-    Among those in set-up, ranks whose connection is not answered are kept from the others.
+    Among those in set-up, ranks whose connection is not answered are kept from the others, and so
+    are those that have not reached the store of the others.
     """
     in_init = _in_init(picture)
     if not in_init:
@@ -130,6 +147,8 @@ def find_init_stuck(picture: Picture) -> Accusation | None:
     unanswered = [item for item in in_init if item.unanswered]
     if unanswered and len(unanswered) < len(in_init):
         return _accuse_unanswered(picture, unanswered)
+    if apart := _find_apart(in_init):
+        return _accuse_apart(picture, apart, len(in_init))
     if len(in_init) == len(picture.waiting):
         return _accuse_absent(picture, in_init)
     return _accuse_latecomers(picture, in_init)
@@ -155,6 +174,35 @@ def _accuse_unanswered(picture: Picture, unanswered: Sequence[Position]) -> Accu
     )
 
 
+def _find_apart(in_init: Sequence[Position]) -> Sequence[Position]:
+    """Return the ranks that have not reached the store, if some have: it is there.
+
+    Another address or port looks like this, and so does a port that is closed for one node: a
+    connection that is refused is tried again, and leaves no socket between two attempts.
+    """
+    apart = [item for item in in_init if item.reading is not None and item.reading.meets]
+    has_store = len(apart) < len(in_init)
+    return [item for item in apart if item.rank != HOST] if has_store else []
+
+
+def _accuse_apart(picture: Picture, apart: Sequence[Position], count: int) -> Accusation | None:
+    text = "has not reached the store of the job, to which other ranks are connected"
+    return _accuse(
+        picture,
+        apart,
+        reasons=[of_rank("startup", APART_WEIGHT, item, text) for item in apart[:MAX_QUOTED]],
+        why_not=[MOST_APART] if 2 * len(apart) > count else [],
+        besides=_write_attempts,
+        advice=(COMPARE_MASTER, LOOK_AT_PORT),
+    )
+
+
+def _write_attempts(position: Position) -> str:
+    sleeps = position.asleep and position.wait.wait_class == "sleep"
+    retries = "it sleeps between two attempts to connect" if sleeps else ""
+    return join_sentences("it has not reached the store of the other ranks", retries)
+
+
 def _accuse(
     picture: Picture,
     suspects: Sequence[Position],
@@ -162,6 +210,7 @@ def _accuse(
     advice: tuple[str, ...],
     reasons: Sequence[Reason] = (),
     why_not: Sequence[Doubt] = (),
+    besides: Callable[[Position], str] | None = None,
 ) -> Accusation | None:
     return accuse_elsewhere(
         picture,
@@ -170,7 +219,7 @@ def _accuse(
         tier=Tier.NEVER_CAME,
         reasons=reasons,
         why_not=why_not,
-        besides=_write_unanswered,
+        besides=besides or _write_unanswered,
         advice=advice,
     )
 
