@@ -336,8 +336,12 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
 def _read_lock(picture: Picture, first: Position) -> str:
     if first.wait_place:
         return WAIT_PLACE
-    # In the kernel, a wait for a message of another rank is a wait for a lock, too.
-    may_be_message = first.rank in picture.uncertain or _exchanges_messages(picture, first)
+    # In the kernel, a wait for a message of another rank is a wait for a lock, too. A lock of
+    # Python is in the interpreter itself.
+    is_in_python = first.native is not None and first.native.kind is NativeKind.PYTHON
+    may_be_message = not is_in_python and (
+        first.rank in picture.uncertain or _exchanges_messages(picture, first)
+    )
     return READ_LOCK_OR_MESSAGE if may_be_message else READ_LOCK
 
 
