@@ -194,7 +194,7 @@ def as_waiting(batch: DumpBatch, taken: Moment) -> WaitingDump:
         job=batch.job,
         taken=taken,
         body=body,
-        memory_only=batch.glance,
+        memory_only=batch.sample,
         owner=batch.owner,
     )
 

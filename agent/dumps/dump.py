@@ -125,7 +125,7 @@ class Dumping:
             stacks=found.stacks,
             groups=found.groups,
             group_logs=found.group_logs,
-            glance=request.sample,
+            sample=request.sample,
         )
         if not self._stopping.is_set():
             self._deliver(batch, taken)

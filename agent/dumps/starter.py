@@ -11,7 +11,6 @@ from agent.dumps.dump import DumpRequest
 from agent.dumps.triggers import (
     MAX_SAMPLES_PER_MINUTE,
     DumpLedger,
-    jobs_meant,
     round_gap_s,
 )
 from agent.dumps.turns import DumpSlots
@@ -57,19 +56,18 @@ class DumpStarter:
 
     def carry_out(self, order: Order, now: float) -> None:
         """Carry out an order of the tower, if it is about ranks of this node."""
-        jobs = jobs_meant(order, dict.fromkeys(each.job for each in self._watchlist.found()))
-        if not jobs:
+        job = JobKey.named_by(order)
+        if all(each.job != job for each in self._watchlist.found()):
             log.warning("order %s is refused: %s", order.id, UNKNOWN.format(job=order.job))
-        for job in jobs:
-            if order.glance:
-                self._take_sample(job, order, now)
-            elif self._dumps.satisfies(job, now):
-                log.info("order %s is satisfied by a recent dump of that job", order.id)
-            elif self._dumps.is_exhausted(job, now):
-                log.warning("order %s is refused: %s", order.id, EXHAUSTED)
-            else:
-                log.info("order %s: dumping job %s", order.id, job)
-                self._dump(job, order.id, round_gap_s(order))
+        elif order.sample:
+            self._take_sample(job, order, now)
+        elif self._dumps.satisfies(job, now):
+            log.info("order %s is satisfied by a recent dump of that job", order.id)
+        elif self._dumps.is_exhausted(job, now):
+            log.warning("order %s is refused: %s", order.id, EXHAUSTED)
+        else:
+            log.info("order %s: dumping job %s", order.id, job)
+            self._dump(job, order.id, round_gap_s(order))
 
     def _take_sample(self, job: JobKey, order: Order, now: float) -> None:
         """Sample a job without heartbeats, unless a full dump is running or has just ended."""

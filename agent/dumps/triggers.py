@@ -70,19 +70,11 @@ class DeadlineWatch:
         """Replace the deadlines by the tower's newest ones. They stay valid while the tower is
         away.
         """
-        self._deadlines = {
-            (JobKey(each.job, each.owner, each.launch), each.rank): each for each in deadlines
-        }
+        self._deadlines = {(JobKey.named_by(each), each.rank): each for each in deadlines}
 
     def find(self, beat: RankBeat) -> Deadline | None:
         """Return the deadline of this rank in its current phase."""
-        job = beat.job
-        deadline = self._deadlines.get((job, beat.rank))
-        if deadline is None:
-            # A tower of an earlier release names no launch, and one before that no owner.
-            deadline = self._deadlines.get((JobKey(job.name, job.owner), beat.rank))
-        if deadline is None:
-            deadline = self._deadlines.get((JobKey(job.name), beat.rank))
+        deadline = self._deadlines.get((beat.job, beat.rank))
         return deadline if deadline is not None and deadline.phase == beat.phase else None
 
     def due_at(self, beat: RankBeat) -> float | None:
@@ -252,10 +244,3 @@ def round_gap_s(asked: Deadline | Order | None) -> float:
 
 def _within_a_minute(times: list[float], now: float) -> list[float]:
     return [at for at in times if now - at < 60]
-
-
-def jobs_meant(order: Order, known: Iterable[JobKey]) -> list[JobKey]:
-    """Return the launches that an order refers to: one, or all with that name if it names neither
-    owner nor launch. Empty if this agent has found no rank of the job.
-    """
-    return [job for job in known if job.is_meant_by(order.job, order.owner, order.launch)]

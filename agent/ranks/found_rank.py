@@ -8,7 +8,9 @@ from typing import NamedTuple
 from agent.ranks.pages import PageFile
 from agent.ranks.process_table import Process
 from agent.ranks.sources.source import RankClaim
+from watchtower.wire.orders import Deadline, Order
 from watchtower.wire.report import Launch
+from watchtower.wire.series import SeriesOrder
 
 
 class JobKey(NamedTuple):
@@ -19,16 +21,15 @@ class JobKey(NamedTuple):
 
     name: str
     owner: str = ""
-    """Empty only in messages of a tower that does not support owners."""
     launch: str = ""
-    """Empty only in messages of a tower that does not support launches."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.owner})" if self.owner else self.name
 
-    def is_meant_by(self, name: str, owner: str, launch: str) -> bool:
-        """Return whether a tower's message with these words refers to this launch."""
-        return self.name == name and owner in ("", self.owner) and launch in ("", self.launch)
+    @classmethod
+    def named_by(cls, message: Deadline | Order | SeriesOrder) -> JobKey:
+        """Return the launch that a message of the tower is about."""
+        return cls(message.job, message.owner, message.launch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from agent.clocks import Moment, read_moment
 from agent.collectors.collector import Measured
 from agent.delivery.dump_queue import SERIES_PATH, WaitingDump
 from agent.procfs import Proc
-from agent.ranks.found_rank import FoundRank
+from agent.ranks.found_rank import FoundRank, JobKey
 from agent.series.history import History
 from agent.series.output_child import BOTH, STREAMS
 from watchtower.service.sharing import TokenBuckets
@@ -145,8 +145,7 @@ class SeriesReporter:
         meant = [
             each
             for each in found
-            if each.claim.rank in order.ranks
-            and each.job.is_meant_by(order.job, order.owner, order.launch)
+            if each.claim.rank in order.ranks and each.job == JobKey.named_by(order)
         ][:MAX_TRACED]
         series = [
             one for each in meant for one in self._history.series(each.claim.rank, _key_of(each))

@@ -122,8 +122,10 @@ class RecordingTower:
 
     def _reply(self, report: dict[str, Any]) -> dict[str, Any]:
         orders, self.orders = self.orders, []
+        launches = {rank["job"]: _launch_of(rank) for rank in report["ranks"]}
+        orders = [{**launches.get(order["job"], {}), **order} for order in orders]
         deadlines = [
-            {"job": rank["job"], "rank": rank["rank"], "after_s": self.deadline_s}
+            {**_launch_of(rank), "rank": rank["rank"], "after_s": self.deadline_s}
             for rank in report["ranks"]
             if self.deadline_s is not None
         ]
@@ -147,6 +149,10 @@ class RecordingTower:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE_S)
+
+
+def _launch_of(rank: dict[str, Any]) -> dict[str, str]:
+    return {name: rank[name] for name in ("job", "owner", "launch")}
 
 
 def a_dump(body: bytes = b'{"id": "x"}', at: float = 1.8e9, owner: str = "") -> WaitingDump:

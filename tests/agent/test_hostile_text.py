@@ -36,7 +36,7 @@ from agent.dumpers.canonical import BadDump, StackDump, parse_dump
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_address, parse_syscall
 from agent.dumps.contents import GroupSet, StackSet
-from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox, jobs_meant
+from agent.dumps.triggers import REMEMBERED_ORDERS, DeadlineWatch, OrderInbox
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
 from agent.procfs import MAX_VARIABLES, Proc, parse_command, parse_environ, parse_fields, parse_stat
 from agent.ranks.found_rank import JobKey, RankBeat
@@ -312,7 +312,7 @@ ORDERS = st.lists(
 
 
 @given(replies=st.lists(ORDERS, max_size=6))
-def test_each_order_is_taken_at_most_once_and_none_for_an_unknown_job(
+def test_each_order_is_taken_at_most_once(
     replies: list[list[Order]],
 ) -> None:
     book = OrderInbox()
@@ -321,9 +321,6 @@ def test_each_order_is_taken_at_most_once_and_none_for_an_unknown_job(
         book.receive(orders, float(now))
         due, expired = book.take(float(now), DumpSlots([]))
         assert len(due) <= DUMPS_AT_ONCE
-        for order in due:
-            meant = jobs_meant(order, [JobKey("a"), JobKey("b")])
-            assert [job.name for job in meant] == ([order.job] if order.job in ("a", "b") else [])
         taken += [order.id for order in [*due, *expired]]
     assert len(taken) == len(set(taken))
 

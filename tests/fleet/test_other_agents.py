@@ -173,8 +173,7 @@ def test_reports_of_another_boot_hide_no_death_from_a_restarted_agent():
     assert ranks_of(world)[0] == (100, False)
 
 
-def test_an_agent_of_an_earlier_release_follows_when_the_agent_is_silent():
-    """It does not send its boot. An operator may install the earlier release again."""
+def test_an_agent_that_does_not_know_its_boot_follows_when_the_agent_is_silent():
     world = World()
     world.step(8)
     vitals = [r.vitals(world.size, world.now) for r in world.ranks.values() if r.node == "n0"]

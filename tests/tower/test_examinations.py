@@ -51,7 +51,7 @@ def test_a_healthy_job_is_dumped_and_diagnosed(tell):
             "n0": [JOB],
             "n1": [JOB],
         }
-        assert not any(order.glance for each in ordered.values() for order in each)
+        assert not any(order.sample for each in ordered.values() for order in each)
         await sim.dump(behind=2)
         found = await task
         assert (found.verdict.status, found.verdict.incident) == (Status.HEALTHY, None)

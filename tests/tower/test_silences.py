@@ -189,7 +189,7 @@ def suspect(rank: int, node: str) -> Suspect:
     return Suspect(rank=rank, node=node, cause=Cause.UNKNOWN, why="")
 
 
-def test_an_incident_of_an_earlier_release_has_no_node(tell: Tell):
+def test_an_incident_that_named_several_nodes_has_no_node(tell: Tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         assert subject_of(replace(sim.live.incident, only_node="")).node == ""

@@ -36,11 +36,11 @@ class Watching:
             step = min(self.every_s, seconds - passed)
             await self.sim.report(step, every=step)
             for node, (order,) in self.orders().items():
-                self.samples += order.glance
-                self.dumps += not order.glance
-                for number in (1,) if order.glance else (1, 2):
+                self.samples += order.sample
+                self.dumps += not order.sample
+                for number in (1,) if order.sample else (1, 2):
                     batch = self.sim.batch(node, number, behind, stack)
-                    await self.sim.take(replace(batch, glance=order.glance))
+                    await self.sim.take(replace(batch, sample=order.sample))
             await self.sim.settle()
             if self.statuses[-1:] != [self.sim.status]:
                 self.statuses.append(self.sim.status)

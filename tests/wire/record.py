@@ -5,7 +5,8 @@
 runs the release that Python imports (with PYTHONPATH: any checkout; it needs torch) and writes the
 folder `recorded/NUMBER`: every message with its reply, the export of the incident, and the JSON
 Schema of every message. `tests/tower/test_version_skew.py` then holds each later release to it.
-Record a release when a message changes, under the next number.
+Record a release when a message changes, under the next number. Run it in a checkout at
+`/home/ann/watchtower`: stacks contain the path of the program.
 """
 
 from __future__ import annotations

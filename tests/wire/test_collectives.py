@@ -63,4 +63,4 @@ def test_a_log_is_named_by_all_it_says():
     changes = [{"group": "h"}, {"called": 6}, {"entered": -1}, {"completed": 3}]
     digests = {digest(), *(digest(**change) for change in changes), digest(records=(record,))}
     assert len(digests) == 6
-    assert digest(timeout_s=600.0) == digest(), "towers of earlier releases check the digest"
+    assert digest(timeout_s=600.0) == digest(), "ranks with two timeouts share a log"

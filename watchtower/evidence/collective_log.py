@@ -116,7 +116,7 @@ class CallLog:
     @property
     def has_hole(self) -> bool:
         """Whether it is unknown of some call whether it is over."""
-        return bool(self._log.unknown) or self._stops_at_hole
+        return bool(self._log.unknown)
 
     @property
     def may_wait_in_hole(self) -> bool:
@@ -152,7 +152,7 @@ class CallLog:
             return Over.UNKNOWN
         if number <= self._log.completed:
             return Over.YES
-        return Over.UNKNOWN if self._stops_at_hole else Over.NO
+        return Over.NO
 
     def count_over(self, number: int) -> int:
         """Return how many calls are over from call `number` on; 0 if that one is not over."""
@@ -173,7 +173,7 @@ class CallLog:
             return OpenCall(awaited[0], certain=True)
         if opened and not self._begins_at_once:
             return OpenCall(opened[0], certain=True)
-        doubtful = next((number for number in self._doubtful_numbers() if number > reached), None)
+        doubtful = next((number for number in self._log.unknown if number > reached), None)
         if doubtful is not None:
             return OpenCall(doubtful, certain=False)
         return OpenCall(opened[0], certain=True) if opened else None
@@ -183,40 +183,21 @@ class CallLog:
         """Whether a call begins where it is made, so that one does not wait for another."""
         return self._log.entered >= self._log.called
 
-    @property
-    def _stops_at_hole(self) -> bool:
-        """Whether `completed` of an earlier release stops before a call without a record.
-
-        If calls are queued, the records of the oldest open ones are often not sent.
-        """
-        log = self._log
-        if log.unknown is not None or not log.records or not log.called > log.completed >= 0:
-            return False
-        first = log.completed + 1
-        may_be_sent = log.records[0].number <= first or self._begins_at_once
-        return may_be_sent and self.record_of(first) is NO_RECORD
-
     def _may_be_unknown(self, number: int) -> bool:
         """Return whether nothing shows if a call is over. A full list has only the newest of these
         calls, so that each earlier one may be unknown, too, except the first that is open.
         """
-        unknown = self._log.unknown or ()
+        unknown = self._log.unknown
         if number in unknown or len(unknown) < MAX_UNKNOWN_CALLS:
             return number in unknown
         return number < unknown[0] and number != self._log.completed + 1
 
     def _open_numbers(self) -> list[int]:
-        if self._stops_at_hole or not self._log.called > self._log.completed >= 0:
+        if not self._log.called > self._log.completed >= 0:
             return []
         first = self._log.completed + 1
         later = (record.number for record in self.records if record.number > first)
         return [first, *(number for number in later if self.is_over(number) is Over.NO)]
-
-    def _doubtful_numbers(self) -> tuple[int, ...]:
-        if self._stops_at_hole:
-            numbers = (record.number for record in self.records)
-            return tuple(number for number in numbers if self.is_over(number) is Over.UNKNOWN)
-        return self._log.unknown or ()
 
 
 def compared(record: CollectiveRecord, library: str) -> CallKind:

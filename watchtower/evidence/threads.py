@@ -290,10 +290,7 @@ def was_waiting(dump: RankDump, stacks: Mapping[str, KnownStack]) -> bool | None
 
 
 def kernel_wait_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
-    """Return where the thread that trains waits, with the state of its process.
-
-    Agents of older releases ask the kernel about the main thread only.
-    """
+    """Return where the thread that trains waits, with the state of its process."""
     if thread is None or thread.main:
         return main
     own = thread.kernel or KernelWait()

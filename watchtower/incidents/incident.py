@@ -144,8 +144,7 @@ class Incident:
     """Whether no alert is sent, because the tower or the cause is in shadow mode. Once false, it
     stays false."""
     sharer: str = ""
-    """Owner of the job; the job's own name if the owner is not known. Empty in incidents of
-    earlier releases."""
+    """Owner of the job; the job's own name if the owner is not known."""
     facts: JobFacts = NO_FACTS
     """The facts about the job while the incident was open."""
 

@@ -20,7 +20,7 @@ class Reporter:
 
     agent_id: str
     boot: str
-    """Boot of the node's kernel; empty from an agent of an earlier release."""
+    """Boot of the node's kernel; empty from an agent that cannot read it."""
     contained: bool
     """Whether the agent sees only the processes of its own container."""
     seen_at: float

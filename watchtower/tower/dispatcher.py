@@ -68,7 +68,7 @@ class OrderBook:
             waiting = self._waiting.setdefault(agent, {})
             before = waiting.get(launch)
             valid = before.order if before is not None and before.is_due(now) else None
-            if sample and valid is not None and not valid.glance:
+            if sample and valid is not None and not valid.sample:
                 continue
             if before is None and not _has_room(waiting, launch.owner):
                 continue
@@ -78,7 +78,7 @@ class OrderBook:
                 owner=launch.owner,
                 launch=launch.id,
                 expires_s=EXPIRES_S,
-                glance=sample,
+                sample=sample,
                 jitter_s=jitter_s,
             )
             waiting[launch] = _Waiting(now, order)

@@ -204,7 +204,7 @@ class Tower:
         now, batch = self.clock.now(), sent.batch
         self._record(Dumped(at=now, batch=Raw(sent.body)))
         name = self.fleet.placing.find_label_of_dumps(batch)
-        if batch.glance:
+        if batch.sample:
             if name in self.fleet.jobs:
                 self.fleet.jobs[name].take_sample(batch, now - batch.held_s)
             return DumpReceipt(id=batch.id)

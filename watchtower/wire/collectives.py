@@ -29,7 +29,6 @@ from watchtower.wire.bounds import (
     entries,
     every,
     integer,
-    optional,
 )
 
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?:/([1-9]\d{0,8}))?)?", re.ASCII)
@@ -83,7 +82,7 @@ class CollectiveRecord:
     completed=integer(-1),
     records=entries(MAX_GROUP_RECORDS),
     timeout_s=AGE,
-    unknown=optional(both(entries(MAX_UNKNOWN_CALLS), every(INTEGER))),
+    unknown=both(entries(MAX_UNKNOWN_CALLS), every(INTEGER)),
 )
 class GroupLog:
     """The position of a rank in one group, and its most recent calls there."""
@@ -105,13 +104,12 @@ class GroupLog:
     """The most recent collectives, ascending by number. Older ones are not sent."""
     timeout_s: float = 0.0
     """Seconds after which the library gives up the last of them; 0 if it does not record that. It
-    is not part of the digest, which towers of earlier releases check."""
-    unknown: tuple[int, ...] | None = None
+    is not part of the digest: logs of ranks at the same place would differ."""
+    unknown: tuple[int, ...] = ()
     """Numbers of collectives of which the log does not show whether they are over, ascending: the
     library has no record of the call, or left it open although the rank has gone on. If there
     are `MAX_UNKNOWN_CALLS`, they are the newest ones, and all calls before them are unknown, too:
-    `CallLog` reads it so. None in logs of earlier releases: their `completed` stops at the first
-    such call, and whatever comes after it is unknown."""
+    `CallLog` reads it so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +212,9 @@ def make_group_log(
     completed: int,
     records: tuple[CollectiveRecord, ...],
     timeout_s: float = 0.0,
-    unknown: tuple[int, ...] | None = None,
+    unknown: tuple[int, ...] = (),
 ) -> GroupLog:
-    """Return a log whose digest is 16 hex digits of a hash of its fields except the timeout.
-
-    Without unknown calls the digest is that of earlier releases.
-    """
+    """Return a log whose digest is 16 hex digits of a hash of its fields except the timeout."""
     lines = [f"{group} {called} {entered} {completed}"]
     lines += [f"{each.number}\t{each.operation}\t{each.signature}" for each in records]
     lines += [f"unknown {' '.join(map(str, unknown))}"] if unknown else []

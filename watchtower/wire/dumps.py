@@ -264,8 +264,8 @@ class DumpBatch:
     groups: tuple[ProcessGroup, ...] = ()
     """All groups that `group_logs` refer to."""
     group_logs: tuple[GroupLog, ...] = ()
-    glance: bool = False
-    """This is a stack sample, see `Order.glance`. Samples are not stored."""
+    sample: bool = False
+    """This is a stack sample, see `Order.sample`. Samples are not stored."""
     owner: str = ""
     """Owner of the job, as in the report. Empty from an agent that does not send owners."""
     launch: str = ""

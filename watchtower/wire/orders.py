@@ -42,9 +42,9 @@ class Deadline:
     phase: str = ""
     """The deadline applies only while the rank is in this phase: every phase has its own limit."""
     owner: str = ""
-    """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
+    """Owner of the job, as in the report."""
     launch: str = ""
-    """Launch of the job on this node, as in the report. Empty: all launches."""
+    """Launch of the job on this node, as in the report."""
     jitter_s: float = 0.0
     """Seconds over which the agents of the job spread their dumps, each by its own share."""
 
@@ -56,14 +56,13 @@ class Order:
     id: str
     job: str
     expires_s: float
-    glance: bool = False
+    sample: bool = False
     """Take a stack sample: one round, without child processes. The tower orders one every 30 s if
-    no rank has heartbeats. An agent that does not know this field takes an ordinary dump. The name
-    is that of the first release that had it, so that agents and towers of all releases agree."""
+    no rank has heartbeats."""
     owner: str = ""
-    """Owner of the job, as in the report. Empty, from a tower without owners: all owners."""
+    """Owner of the job, as in the report."""
     launch: str = ""
-    """Launch of the job on this node, as in the report. Empty: all launches."""
+    """Launch of the job on this node, as in the report."""
     jitter_s: float = 0.0
     """As in a deadline. The order expires this much later."""
 
@@ -79,7 +78,6 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(
-    tower_id=NAME,
     report_interval_s=AGE,
     deadlines=entries(MAX_DEADLINES),
     orders=entries(MAX_ORDERS),
@@ -89,8 +87,6 @@ class ReportReply:
     """Answer to a report."""
 
     version: int
-    tower_id: str = ""
-    """Not used. Earlier agents accept no reply without this field."""
     deadlines: tuple[Deadline, ...] = ()
     orders: tuple[Order, ...] = ()
     report_interval_s: float = 0.0

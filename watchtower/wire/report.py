@@ -401,7 +401,7 @@ class Report:
     observations: tuple[Observation, ...] = ()
     """All recent observations of the node. A later report replaces them."""
     release: str = ""
-    """Release of the agent; empty from releases that do not report it."""
+    """Release of the agent."""
     launches: tuple[Launch, ...] = ()
     """The launches of `ranks`."""
     unwatched: tuple[Unwatched, ...] = ()

@@ -170,7 +170,7 @@ class SeriesBatch:
     owner: str = ""
     """Owner of the job, as in the report."""
     launch: str = ""
-    """Launch of the job on this node, as in the report. Empty: all launches."""
+    """Launch of the job on this node, as in the report."""
     series: tuple[Series, ...] = ()
     outputs: tuple[RankOutput, ...] = ()
 
@@ -199,4 +199,4 @@ class SeriesOrder:
     owner: str = ""
     """Owner of the job, as in the report."""
     launch: str = ""
-    """Launch of the job on this node, as in the report. Empty: all launches."""
+    """Launch of the job on this node, as in the report."""

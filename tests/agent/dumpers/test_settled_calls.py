@@ -82,7 +82,7 @@ def test_of_many_unknown_calls_none_reads_as_over() -> None:
         *(an_entry(n, over=not is_open, record_id=n - 1) for n, is_open in opened.items())
     )
     log = logs_of("gloo", reply, GROUPS[:1])["world"]
-    assert len(log.unknown or ()) == MAX_UNKNOWN_CALLS
+    assert len(log.unknown) == MAX_UNKNOWN_CALLS
     over = [number for number in opened if CallLog(log).is_over(number) is Over.YES]
     assert over == [16, 18, 20, 22, 24, 26, 28, 30]
 

@@ -18,7 +18,6 @@ from agent.dumps.triggers import (
     DeadlineWatch,
     DumpLedger,
     OrderInbox,
-    jobs_meant,
     round_gap_s,
 )
 from agent.dumps.turns import DUMPS_AT_ONCE, DumpSlots
@@ -193,11 +192,6 @@ def test_an_order_that_waited_too_long_expires() -> None:
     assert book.take(6.0, no_dumps()) == ([an_order("b", 50.0)], [an_order("a", 5.0)])
 
 
-def test_an_order_means_only_a_job_that_was_found_here() -> None:
-    assert jobs_meant(an_order(), [J, OTHER]) == [J]
-    assert jobs_meant(an_order(), [OTHER]) == []
-
-
 def test_two_owners_jobs_of_one_name_have_deadlines_and_dumps_of_their_own() -> None:
     watch = DeadlineWatch()
     watch.replace([Deadline(job="j", owner="uid:1", rank=0, after_s=5.0)])
@@ -210,18 +204,13 @@ def test_two_owners_jobs_of_one_name_have_deadlines_and_dumps_of_their_own() -> 
     assert not ledger.is_exhausted(JobKey("j", "uid:1"), 2.0)
 
 
-def test_a_deadline_of_a_tower_without_owners_holds_for_every_job_of_the_name() -> None:
-    watch = DeadlineWatch()
-    watch.replace([Deadline(job="j", rank=0, after_s=5.0)])
-    assert watch.due_at(a_beat(owner="uid:1")) == watch.due_at(a_beat(owner="uid:2")) == 105.0
-
-
 def test_sixty_jobs_of_one_owner_leave_slots_for_every_other_owner() -> None:
     watch = DeadlineWatch()
     theirs = [a_beat(job=f"bad {number}", owner="uid:1") for number in range(60)]
     mine = [a_beat(job="good", owner="uid:2"), a_beat(job="fine", owner="uid:3")]
     beats = [replace(beat, key=(number, 1)) for number, beat in enumerate([*theirs, *mine])]
-    watch.replace([Deadline(job=each.job.name, rank=0, after_s=5.0) for each in beats])
+    deadlines = [(each.job.name, each.job.owner) for each in beats]
+    watch.replace(Deadline(job=job, owner=by, rank=0, after_s=5.0) for job, by in deadlines)
     first = watch.fire(beats, 105.0, no_dumps())
     owners = [job.owner for job in first]
     assert {"uid:2", "uid:3"} <= set(owners)

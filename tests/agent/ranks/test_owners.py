@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.dumps.triggers import jobs_meant
 from agent.procfs import Proc
 from agent.ranks import owners
-from agent.ranks.found_rank import JobKey
 from agent.ranks.owners import UNKNOWN_POD, Owners, find_pod
-from watchtower.wire.orders import Order
 
 POD = "0b6d4c1e-8f0a-4d53-9f1e-3a52f1b0c7aa"
 SLICE = POD.replace("-", "_")
@@ -182,11 +179,3 @@ def test_folders_and_links_are_told_apart(tmp_path: Path) -> None:
     assert not owners.is_folder_of_root(str(tmp_path / "link"))
     assert not owners.is_folder_of_root(str(tmp_path / "file"))
     assert not owners.is_folder_of_root(str(tmp_path / "missing"))
-
-
-def test_an_order_of_a_tower_without_owners_means_every_job_of_the_name() -> None:
-    known = [JobKey("x", "uid:1"), JobKey("x", "uid:2"), JobKey("y", "uid:1")]
-    order = Order(id="o", job="x", expires_s=1.0)
-    assert jobs_meant(order, known) == [JobKey("x", "uid:1"), JobKey("x", "uid:2")]
-    order = Order(id="o", job="x", owner="uid:2", expires_s=1.0)
-    assert jobs_meant(order, known) == [JobKey("x", "uid:2")]

@@ -175,8 +175,7 @@ def test_a_thread_that_trains_and_computes_is_busy():
     assert [suspect.rank for suspect in diagnose_job(loops, built=hosts).suspects] == [5]
 
 
-def test_without_places_of_other_threads_main_decides_as_before():
-    """Agents of earlier releases sample the main thread only."""
+def test_without_places_of_other_threads_main_decides():
     built = a_rank(0, JOINING, native=BLOCKED, threads=(("trainer", IN_USER_CODE),))
     assert picture_of([built]).by_rank[0].native == BLOCKED
 

@@ -41,16 +41,16 @@ def test_a_sample_is_one_round_without_children_and_delays_no_dump(
     run_agent(tower.url)
     wait_until(lambda: len(tower.ranks()) == 2, "both ranks are reported")
     order = {"job": "llama", "expires_s": 10.0}
-    tower.orders = [{"id": "sample", "glance": True, **order}]
+    tower.orders = [{"id": "sample", "sample": True, **order}]
     wait_until(lambda: tower.dumps, "a sample arrives")
     tower.orders = [{"id": "whole", **order}]
     wait_until(lambda: len(tower.dumps) == 3, "two rounds arrive")
     sample, *whole = tower.dumps
-    assert (sample["glance"], sample["round"], sample["reason"]) == (True, 1, "sample")
+    assert (sample["sample"], sample["round"], sample["reason"]) == (True, 1, "sample")
     assert {dump["rank"]: dump["children"] for dump in sample["ranks"]} == {0: [], 1: []}
     assert all(dump["threads"] for dump in sample["ranks"])
     for batch in whole:
-        assert (batch["glance"], batch["reason"]) == (False, "whole")
+        assert (batch["sample"], batch["reason"]) == (False, "whole")
         assert [len(dump["children"]) for dump in batch["ranks"]] == [1, 0]
         command = batch["ranks"][0]["children"][0]["command"]
         assert command.startswith("py")
