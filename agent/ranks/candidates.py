@@ -24,6 +24,8 @@ from agent.ranks.lineages import Claimant
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.ranks.process_table import Process
+from agent.ranks.ray_workers import VARIABLE as RAY_JOB
+from agent.ranks.ray_workers import lacks_job, read_job
 from agent.ranks.sources import (
     find_claim,
     find_inherited_claim,
@@ -113,6 +115,8 @@ class Candidate:
     """Those that it was started with, if a launcher gave it a rank. They name its job: what it adds
     at run time must not give it another job.
     """
+    _assigned: dict[str, str] = field(default_factory=dict)
+    """Variables that its environment has with a value of before it was given its work."""
     _image: tuple[int, ...] = ()
     _fingerprint: int = 0
     _threads: int = 1
@@ -151,7 +155,8 @@ class Candidate:
         self.command = [w[:MAX_NAME] for w in parse_command(started.command)[:MAX_ARGUMENTS]]
         self.launches = is_launcher(self.command)
         self.program = started.program
-        self._variables, self._given, self.live = None, None, LiveEnviron()
+        self._variables, self._given, self._assigned = None, None, {}
+        self.live = LiveEnviron()
         self.takes_part = self.uses_gpu = False
         self._threads_read = 1
 
@@ -169,15 +174,27 @@ class Candidate:
         self.hidden = ""
         return self._add(proc, {**(self._variables or {}), **parse_environ(found.raw)}, match)
 
+    def read_ray_job(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
+        """Read the job that Ray gave to a worker after its start; return True if it is new."""
+        known = self._variables or {}
+        if not lacks_job(known):
+            return False
+        job = reads.run(self.process.pid, lambda: read_job(proc, self.process.pid))
+        if not job:
+            return False
+        self._assigned = {RAY_JOB: job}
+        return self._add(proc, known, match)
+
     def _add(self, proc: Proc, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
         """Store the relevant variables; return True if one of them is new or has changed."""
+        variables = {**variables, **self._assigned}
         relevant = {name: variables[name] for name in _relevant(match) if name in variables}
         if relevant == self._variables:
             return False
         self._variables = relevant
         self.matches = all(relevant.get(name) == value for name, value in match.items())
         shown = self._find_claims()
-        names = relevant if self._given is None else self._given
+        names = relevant if self._given is None else {**self._given, **self._assigned}
         self.words = {
             name: names[name][:MAX_NAME]
             for name in naming_variables()

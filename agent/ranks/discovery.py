@@ -191,6 +191,7 @@ class Discovery:
         is_new = not candidate.checks and candidate.process.start_time > self._newest_at_begin
         if self._may_become_rank(candidate) and not is_new:  # a new one has changed nothing yet
             self._changed |= candidate.read_live(self._proc, self._reads, self._match)
+            self._changed |= candidate.read_ray_job(self._proc, self._reads, self._match)
             spent += candidate.live.reads
         pid = candidate.process.pid
         if candidate.has_sign() and pid not in self._signs:

@@ -133,6 +133,22 @@ def test_ranks_of_a_parent_that_sets_their_numbers_are_found_and_it_is_not(
     wait_until(lambda: ranks(find()) == expected, "both children are found")
 
 
+def test_actors_on_workers_that_ray_started_before_their_job_are_of_it(
+    start: Start, find: Find, tmp_path: Path
+) -> None:
+    """One worker was started in advance for any job. The other one was started for this job."""
+    later = start(RAY_JOB_ID="01000000", RANK="1", WORLD_SIZE="2", **SILENT)
+    log = tmp_path / "worker-9f5fb21edd1846de-ffffffff-88.out"
+    log.write_text(":job_id:01000000\n:actor_name:Trainer\n")
+    program = (
+        f"import os, sys; os.dup2(os.open({str(log)!r}, os.O_WRONLY), 1); "
+        "os.environ.update(RANK='0', WORLD_SIZE='2'); sys.stdin.read()"
+    )
+    first = start([sys.executable, "-c", program], expect=False, RAY_JOB_ID="ffffffff", **SILENT)
+    expected = {later.pid: ("ray-01000000", 1, 2), first.pid: ("ray-01000000", 0, 2)}
+    wait_until(lambda: ranks(find()) == expected, "both are of one job")
+
+
 def test_a_parent_that_becomes_a_rank_late_is_found_with_its_children(
     start: Start, mark: str
 ) -> None:
