@@ -13,6 +13,7 @@ from watchtower_heartbeat.page import PageError, PageView
 from agent.procfs import Proc, StartedWith, parse_command, parse_environ
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import (
+    find_port,
     find_signs,
     is_launcher,
     is_python,
@@ -24,15 +25,16 @@ from agent.ranks.lineages import Claimant
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, find_page
 from agent.ranks.process_table import Process
-from agent.ranks.ray_workers import VARIABLE as RAY_JOB
-from agent.ranks.ray_workers import lacks_job, read_job
+from agent.ranks.ray_workers import JOB as RAY_JOB
+from agent.ranks.ray_workers import NOT_ASSIGNED, NOTHING, Assigned, read_assigned
 from agent.ranks.sources import (
     find_claim,
     find_inherited_claim,
+    find_member,
     find_mistake,
     variables_of_ranks,
 )
-from agent.ranks.sources.source import RankClaim, Shown
+from agent.ranks.sources.source import Membership, RankClaim, Shown
 from watchtower.wire.bounds import MAX_NAME
 
 FIRST_DESCRIPTORS = 64
@@ -75,6 +77,16 @@ class Candidate:
     """The rank that all sources together show."""
     inherited_claim: RankClaim | None = None
     """The rank that its launcher gave it: wrappers around it and its children show it, too."""
+    member: Membership | None = None
+    """Its place in a group without ranks."""
+    joined_at: float | None = None
+    """When this place was found."""
+    number: int | None = None
+    """Its number in this group."""
+    port: str = ""
+    """The port of a server in its command line."""
+    title: str = ""
+    """The first word of its command line as it is now."""
     mistake: str = ""
     """What is wrong with the rank that it shows; empty if nothing is wrong."""
     owner: str = ""
@@ -115,8 +127,8 @@ class Candidate:
     """Those that it was started with, if a launcher gave it a rank. They name its job: what it adds
     at run time must not give it another job.
     """
-    _assigned: dict[str, str] = field(default_factory=dict)
-    """Variables that its environment has with a value of before it was given its work."""
+    _assigned: Assigned = NOTHING
+    """What Ray has given to it since its start."""
     _image: tuple[int, ...] = ()
     _fingerprint: int = 0
     _threads: int = 1
@@ -140,12 +152,16 @@ class Candidate:
         self._fingerprint, self._image = fingerprint, image
         if is_new:
             self._begin(started)
+        self.title = command.partition(b"\0")[0].decode("utf-8", "replace").strip()[:MAX_NAME]
         found = parse_environ(raw)
         if is_new and find_inherited_claim(Shown(variables=found)) is not None:
             self._given = {name: found[name] for name in naming_variables() if name in found}
         is_overwritten = bool(raw) and not found and not self._variables
         self.hidden = NOT_READ_YET if is_overwritten else ""
-        return self._add(proc, {**found, **(self._variables or {})}, match) or is_new
+        before = self.member
+        is_new |= self._add(proc, {**found, **(self._variables or {})}, match)
+        self._find_claims()  # the title may have changed
+        return is_new or self.member != before
 
     def _begin(self, started: StartedWith) -> None:
         """Forget what was known of the program before."""
@@ -155,7 +171,9 @@ class Candidate:
         self.command = [w[:MAX_NAME] for w in parse_command(started.command)[:MAX_ARGUMENTS]]
         self.launches = is_launcher(self.command)
         self.program = started.program
-        self._variables, self._given, self._assigned = None, None, {}
+        self.port = find_port(parse_command(started.command))
+        self._variables, self._given, self._assigned = None, None, NOTHING
+        self.member = self.joined_at = self.number = None
         self.live = LiveEnviron()
         self.takes_part = self.uses_gpu = False
         self._threads_read = 1
@@ -174,27 +192,30 @@ class Candidate:
         self.hidden = ""
         return self._add(proc, {**(self._variables or {}), **parse_environ(found.raw)}, match)
 
-    def read_ray_job(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
-        """Read the job that Ray gave to a worker after its start; return True if it is new."""
+    def read_assigned(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
+        """Read what Ray has given to a worker since its start; return True if it is new."""
         known = self._variables or {}
-        if not lacks_job(known):
+        if RAY_JOB not in known or (self._assigned.job and self._assigned.actor):
             return False
-        job = reads.run(self.process.pid, lambda: read_job(proc, self.process.pid))
-        if not job:
+        found = reads.run(self.process.pid, lambda: read_assigned(proc, self.process.pid))
+        if found is None or found in (NOTHING, self._assigned):
             return False
-        self._assigned = {RAY_JOB: job}
-        return self._add(proc, known, match)
+        self._assigned = found
+        self._find_claims()
+        self._add(proc, known, match)
+        return True
 
     def _add(self, proc: Proc, variables: Mapping[str, str], match: Mapping[str, str]) -> bool:
         """Store the relevant variables; return True if one of them is new or has changed."""
-        variables = {**variables, **self._assigned}
+        if variables.get(RAY_JOB) == NOT_ASSIGNED and self._assigned.job:
+            variables = {**variables, RAY_JOB: self._assigned.job}
         relevant = {name: variables[name] for name in _relevant(match) if name in variables}
         if relevant == self._variables:
             return False
         self._variables = relevant
         self.matches = all(relevant.get(name) == value for name, value in match.items())
         shown = self._find_claims()
-        names = relevant if self._given is None else {**self._given, **self._assigned}
+        names = relevant if self._given is None else self._given
         self.words = {
             name: names[name][:MAX_NAME]
             for name in naming_variables()
@@ -209,8 +230,15 @@ class Candidate:
     def _find_claims(self) -> Shown:
         """Ask all sources again; return what they got."""
         variables = self._variables if self._variables and self.matches else {}
-        shown = Shown(variables=variables, command=self.command, view=self.view)
+        shown = Shown(
+            variables=variables,
+            command=self.command,
+            view=self.view,
+            title=self.title,
+            actor=self._assigned.actor,
+        )
         self.claim, self.inherited_claim = find_claim(shown), find_inherited_claim(shown)
+        self.member = find_member(shown) or self.member
         return shown
 
     @property

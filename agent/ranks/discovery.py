@@ -13,6 +13,7 @@ from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from agent.ranks.candidates import Candidate
 from agent.ranks.check_schedule import CheckSchedule
 from agent.ranks.found_rank import FoundRank, JobKey
+from agent.ranks.groups import Member, number_members, settles_at
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import (
     describe_launch,
@@ -37,6 +38,7 @@ from agent.ranks.unwatched import (
 from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.report import OVER_LIMIT, JobLabels, Unwatched
+from watchtower.writing.printable import printable
 
 CONSIDER_FOR_S = 0.25
 """Seconds per tick for new processes. All processes of a usual node fit into one tick. Ten thousand
@@ -90,6 +92,8 @@ class Discovery:
         self._ranks: list[FoundRank] = []
         self._rank_pids: set[int] = set()
         self._labels: dict[JobKey, JobLabels] = {}
+        self._settles_at = 0.0
+        """When the last group whose members are not numbered yet settles; 0 without one."""
 
     def tick(self, now: float) -> list[FoundRank]:
         """Check what is due; return all ranks known now."""
@@ -101,7 +105,9 @@ class Discovery:
             self._signs.pop(process.pid, None)
             self.owners.forget(process.pid)
             candidate = self._candidates.pop(process.pid, None)
-            self._changed |= candidate is not None and candidate.is_claimant()
+            self._changed |= candidate is not None and (
+                candidate.is_claimant() or candidate.member is not None
+            )
         self._unseen.update((process.pid, process) for process in new)
         self._consider_unseen(now)
         self._schedule.run(
@@ -110,10 +116,10 @@ class Discovery:
         for candidate in self._candidates.values():
             if candidate.page is not None and candidate.read_identity():
                 self._changed = True
-        if self._changed:
+        if self._changed or 0 < self._settles_at <= now:
             self._changed = False
             before = self._rank_pids
-            self._ranks, self._left_out = keep_within_quota(self._resolve(), before)
+            self._ranks, self._left_out = keep_within_quota(self._resolve(now), before)
             self._rank_pids = {rank.pid for rank in self._ranks}
             self._labels = self._label_jobs(self._ranks)
             self._mark(before)
@@ -129,7 +135,7 @@ class Discovery:
         for _ in range(TICKS_AT_ONCE):
             now += TICK_S
             found = self.tick(now)
-            if not (self._unseen or self._schedule.has_due(now)):
+            if not (self._unseen or self._settles_at or self._schedule.has_due(now)):
                 break
         return found
 
@@ -191,7 +197,7 @@ class Discovery:
         is_new = not candidate.checks and candidate.process.start_time > self._newest_at_begin
         if self._may_become_rank(candidate) and not is_new:  # a new one has changed nothing yet
             self._changed |= candidate.read_live(self._proc, self._reads, self._match)
-            self._changed |= candidate.read_ray_job(self._proc, self._reads, self._match)
+            self._changed |= candidate.read_assigned(self._proc, self._reads, self._match)
             spent += candidate.live.reads
         pid = candidate.process.pid
         if candidate.has_sign() and pid not in self._signs:
@@ -235,12 +241,13 @@ class Discovery:
     def _is_rank(self, candidate: Candidate) -> bool:
         return candidate.process.pid in self._rank_pids
 
-    def _resolve(self) -> list[FoundRank]:
+    def _resolve(self, now: float) -> list[FoundRank]:
         claims = {
             pid: candidate.claim
             for pid, candidate in self._candidates.items()
             if candidate.claim is not None and not candidate.is_left_over()
         }
+        claims |= self._number_members(claims, now)
         for pid in list(claims):
             candidate = self._candidates[pid]
             candidate.owner = candidate.owner or self.owners.find(pid)
@@ -250,6 +257,65 @@ class Discovery:
             [self._candidates[pid].as_claimant(claim) for pid, claim in claims.items()]
         )
         return self._describe({pid: claims[pid] for pid in sorted(chosen)})
+
+    def _number_members(self, claims: Mapping[int, RankClaim], now: float) -> dict[int, RankClaim]:
+        """Return the ranks of the processes that work together and have none of their own."""
+        members = list(self._list_members(claims, now))
+        numbers = number_members(members, now)
+        waits_until = settles_at(members)
+        self._settles_at = waits_until if waits_until > now else 0.0
+        found = {}
+        for each in members:
+            candidate, number = self._candidates[each.pid], numbers.get(each.pid)
+            candidate.number = number
+            if number is not None and candidate.member is not None:
+                found[each.pid] = RankClaim(
+                    rank=number,
+                    role=candidate.member.role,
+                    starts_others=candidate.member.leads,
+                )
+        return found
+
+    def _list_members(self, claims: Mapping[int, RankClaim], now: float) -> Iterator[Member]:
+        for pid, candidate in self._candidates.items():
+            place, process = candidate.member, candidate.process
+            if place is None or not candidate.matches or candidate.is_left_over():
+                continue
+            above = [self._candidates.get(each.pid) for each in process.lineage()]
+            if any(each is not None and each.member == place for each in above):
+                continue  # it was forked, with the title
+            starter = self._starter_of(candidate)
+            if candidate.joined_at is None:
+                candidate.joined_at = now
+            yield Member(
+                pid=pid,
+                group=(starter.pid, starter.start_time, self.owners.find(pid), place.group),
+                order=(*place.position, process.start_time, pid),
+                joined_at=candidate.joined_at,
+                number=candidate.number,
+                has_rank=pid in claims and not self._is_of_starter(candidate, starter),
+            )
+
+    def _starter_of(self, candidate: Candidate) -> Process:
+        """Return the process that has started a group: its first member, if that leads, else the
+        parent of a member.
+        """
+        process, place = candidate.process, candidate.member
+        if place is None or place.leads:
+            return process
+        for ancestor in process.lineage():
+            above = self._candidates.get(ancestor.pid)
+            if above is not None and above.member is not None and above.member.leads:
+                return ancestor
+        return process.parent or process
+
+    def _is_of_starter(self, candidate: Candidate, starter: Process) -> bool:
+        """Return whether the rank of a process is that of the process that started its group: the
+        task of srun in which a cluster of Ray runs.
+        """
+        above = self._candidates.get(starter.pid)
+        own = candidate.claim == candidate.inherited_claim
+        return own and above is not None and above.inherited_claim == candidate.inherited_claim
 
     def _describe(self, claims: dict[int, RankClaim]) -> list[FoundRank]:
         launchers = {pid: self._launcher_of(self._candidates[pid]) for pid in claims}
@@ -341,7 +407,9 @@ class Discovery:
         return labels
 
     def _job_of(self, candidate: Candidate, launcher: Process, launch: str) -> JobKey:
-        if candidate.view is not None and candidate.view.job:
+        if candidate.number is not None and candidate.member is not None:
+            name = self._name_group(candidate, candidate.member.group)
+        elif candidate.view is not None and candidate.view.job:
             name = candidate.view.job[:MAX_NAME]
         else:
             name = name_job(
@@ -352,10 +420,27 @@ class Discovery:
         is_drill = drills.VARIABLE in candidate.words and drills.VARIABLE not in self._match
         return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner, launch)
 
+    def _name_group(self, candidate: Candidate, group: str) -> str:
+        """Return the name of a group's job: it has a part for the group, as other groups may have
+        the same environment.
+        """
+        server = next(
+            (
+                above.port
+                for each in (candidate.process, *candidate.process.lineage())
+                if (above := self._candidates.get(each.pid)) is not None and above.port
+            ),
+            "",
+        )
+        first = find_given_name(candidate.words) or self._host
+        return printable("-".join(filter(None, (f"{first}.{group}", server))), MAX_NAME)
+
     def _launcher_of(self, candidate: Candidate) -> Process:
         """Return the process that started this rank and its siblings. The rank's own wrappers are
         skipped.
         """
+        if candidate.number is not None:
+            return self._starter_of(candidate)
         last = candidate.process
         for ancestor in candidate.process.lineage():
             last, above = ancestor, self._candidates.get(ancestor.pid)

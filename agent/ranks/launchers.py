@@ -37,6 +37,8 @@ class Facts:
     programs: frozenset[str]
     modules: frozenset[str]
     of_actors: frozenset[str]
+    pools: tuple[str, ...]
+    """How names of classes begin whose actors do not work together."""
     wrappers: frozenset[str]
     job: tuple[JobRule, ...]
     rendezvous: tuple[JobRule, ...]
@@ -82,6 +84,7 @@ def load_facts() -> Facts:
         programs=frozenset(table["programs"]),
         modules=frozenset(table["modules"]),
         of_actors=frozenset(table["of_actors"]),
+        pools=tuple(table["pools"]),
         wrappers=frozenset(table["wrappers"]),
         job=rules("job"),
         rendezvous=rules("rendezvous"),
@@ -223,6 +226,20 @@ def is_python_program(program: str) -> bool:
     """Return whether a program, named without its folder, is a Python interpreter."""
     return program.startswith(("python", "pypy"))
 
+
+def find_port(command: Sequence[str]) -> str:
+    """Return the value of `--port` in a command line; empty if it has none."""
+    for at, word in enumerate(command[:MAX_SERVER_WORDS]):
+        name, equals, value = word.partition("=")
+        if name == "--port":
+            value = value if equals else "".join(command[at + 1 : at + 2])
+            return value if value.isascii() and value.isdigit() and len(value) <= 5 else ""
+    return ""
+
+
+MAX_SERVER_WORDS = 256
+"""Words of a command line that are searched for a port. Those of inference servers have up to 100.
+"""
 
 MAX_WORDS = 16
 """Words of a command line that are searched for the name of a module."""

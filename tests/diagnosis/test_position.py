@@ -127,7 +127,7 @@ def test_training_in_another_thread_than_the_main_one_is_found():
     idle = "wait @threading.py:331 < main_loop @ray/_private/worker.py:879"
     position = position_of(idle, threads=(("trainer", IN_ALL_REDUCE),))
     assert position.place is Place.INSIDE
-    assert position_of(idle, threads=(("other", idle),)).frame_class.value == "lock"
+    assert position_of(idle, threads=(("other", idle),)).frame_class.value == "server"
 
 
 def test_the_kernel_wait_of_that_thread_counts():

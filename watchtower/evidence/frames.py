@@ -195,6 +195,8 @@ class FramePattern:
     """The rank looks for the others there."""
     calls_back: bool
     """The frame is in a library whose purpose is to run the user's code."""
+    innermost: bool
+    """It counts only if nothing but a wait for a lock is inside: it runs the work that it gets."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
         """Return whether every condition of the entry holds."""
@@ -246,6 +248,7 @@ def _read_pattern(entry: dict[str, Any]) -> FramePattern:
         by_name=entry.get("by_name", False),
         meets=entry.get("meets", False),
         calls_back=entry.get("calls_back", False),
+        innermost=entry.get("innermost", False),
     )
 
 
@@ -285,11 +288,24 @@ def classify_frame(frame: Frame) -> FrameClass:
     return FrameClass.NONE if frame.library else FrameClass.USER
 
 
+def _classify(frames: tuple[Frame, ...]) -> list[FrameClass]:
+    """Return the classes of the frames of a stack, innermost first."""
+    classes: list[FrameClass] = []
+    for frame in frames:
+        pattern = _pattern_of(frame)
+        runs_work = pattern is not None and pattern.innermost
+        if runs_work and any(item is not FrameClass.LOCK for item in classes):
+            classes.append(FrameClass.NONE)
+        else:
+            classes.append(classify_frame(frame))
+    return classes
+
+
 def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
     """Return the reading of a stack, innermost frame first; None without frames."""
     if not frames:
         return None
-    classes = [classify_frame(frame) for frame in frames]
+    classes = _classify(frames)
     purposes = _find_purposes(frames, classes)
     index = _choose_purpose(classes, purposes) if purposes else _find_known(classes)
     meant = _find_called(frames, classes, purposes, index)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from agent.ranks.sources import environment, page
-from agent.ranks.sources.source import RankClaim, Shown, Source
+from agent.ranks.sources import actor, environment, page, title
+from agent.ranks.sources.source import Membership, RankClaim, Shown, Source
 
-SOURCES: tuple[Source, ...] = (page.SOURCE, environment.SOURCE)
+SOURCES: tuple[Source, ...] = (page.SOURCE, environment.SOURCE, title.SOURCE, actor.SOURCE)
 """The first one that knows a rank decides. A later one adds what the earlier ones do not know, if
-it has the same rank. What the program says of itself comes before what it was given.
+it has the same rank. What the program says of itself comes before what it was given. The first one
+that knows a place in a group counts where no process of the group has a rank.
 """
 
 
@@ -29,6 +30,12 @@ def find_inherited_claim(shown: Shown) -> RankClaim | None:
     """Return the rank that wrappers and children of the process show, too; None without one."""
     claims = (source.find_claim(shown) for source in SOURCES if source.is_inherited)
     return next((claim for claim in claims if claim is not None), None)
+
+
+def find_member(shown: Shown) -> Membership | None:
+    """Return the place of a process in a group that has no ranks; None without a group."""
+    places = (source.find_member(shown) for source in SOURCES)
+    return next((place for place in places if place is not None), None)
 
 
 def find_mistake(shown: Shown) -> str:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from agent.ranks import sources
-from agent.ranks.sources import SOURCES, find_claim, find_inherited_claim, find_mistake
+from agent.ranks.sources import (
+    SOURCES,
+    find_claim,
+    find_inherited_claim,
+    find_member,
+    find_mistake,
+)
 from agent.ranks.sources.environment import claim_rank, find_rank_mistake
 from agent.ranks.sources.source import RankClaim, Shown, Source
 from tests.agent.agent_scene import a_view
@@ -116,13 +122,70 @@ def test_of_a_process_without_a_rank_nothing_is_said() -> None:
 
 
 def test_a_further_source_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_title(shown: Shown) -> RankClaim | None:
-        _, found, number = "".join(shown.command).partition("Worker_TP")
+    def read_argument(shown: Shown) -> RankClaim | None:
+        _, found, number = "".join(shown.command).partition("--rank=")
         return RankClaim(rank=int(number), world_size=4) if found else None
 
-    monkeypatch.setattr(sources, "SOURCES", (*SOURCES, Source(find_claim=read_title)))
-    worker = Shown(variables={}, command=["VLLM::Worker_TP2"])
+    monkeypatch.setattr(sources, "SOURCES", (*SOURCES, Source(find_claim=read_argument)))
+    worker = Shown(variables={}, command=["train", "--rank=2"])
     assert find_claim(worker) == RankClaim(rank=2, world_size=4)
     assert find_inherited_claim(worker) is None
-    first = Shown(variables={"RANK": "1"}, command=["VLLM::Worker_TP2"])
+    first = Shown(variables={"RANK": "1"}, command=["train", "--rank=2"])
     assert find_claim(first) == RankClaim(rank=1)
+
+
+def place_of(title: str) -> tuple[str, str, bool] | None:
+    place = find_member(Shown(variables={}, title=title))
+    return (place.group, place.role, place.leads) if place is not None else None
+
+
+@pytest.mark.parametrize(
+    ("title", "place"),
+    [
+        ("VLLM::EngineCore", ("vllm", "EngineCore", True)),
+        ("VLLM::EngineCore_DP1", ("vllm.DP1", "EngineCore_DP1", True)),
+        ("VLLM::Worker", ("vllm", "Worker", False)),
+        ("VLLM::Worker_TP0", ("vllm", "Worker_TP0", False)),
+        ("VLLM::Worker_PP1_TP0", ("vllm", "Worker_PP1_TP0", False)),
+        ("VLLM::Worker_DP0_TP1", ("vllm.DP0", "Worker_DP0_TP1", False)),
+        ("team-a::VLLM::Worker_TP0", ("vllm", "Worker_TP0", False)),
+        ("sglang::scheduler", ("sglang", "scheduler", False)),
+        ("sglang::scheduler_DP1_TP0_EP2", ("sglang", "scheduler_DP1_TP0_EP2", False)),
+        ("VLLM::APIServer_0", None),
+        ("VLLM::DPCoordinator", None),
+        ("sglang::detokenizer", None),
+        ("VLLM::Worker_TP", None),
+        ("VLLM::Worker_TP0 ", None),
+        ("trainer: step 12", None),
+        ("", None),
+    ],
+)
+def test_a_title_shows_the_place_in_an_inference_server(
+    title: str, place: tuple[str, str, bool] | None
+) -> None:
+    assert place_of(title) == place
+
+
+def test_workers_are_ordered_by_replica_stage_and_tensor_and_the_engine_is_the_last() -> None:
+    names = ["Worker_PP0_TP0", "Worker_PP0_TP1", "Worker_PP1_TP0", "Worker_PP1_TP10", "EngineCore"]
+    places = [find_member(Shown(variables={}, title=f"VLLM::{name}")) for name in names]
+    positions = [place.position for place in places if place is not None]
+    assert positions == sorted(positions)
+    assert len(positions) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("actor", "group"),
+    [
+        ("Trainer", "Trainer"),
+        ("RayWorkerWrapper", "RayWorkerWrapper"),
+        ("", None),
+        ("MapWorker(ReadRange->Map(decode))", None),
+        ("ServeReplica:app:Model", None),
+    ],
+)
+def test_actors_of_one_class_are_a_group_unless_each_serves_a_queue(
+    actor: str, group: str | None
+) -> None:
+    place = find_member(Shown(variables={}, actor=actor))
+    assert (place and place.group) == group

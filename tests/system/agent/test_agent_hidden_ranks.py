@@ -138,10 +138,10 @@ def test_actors_on_workers_that_ray_started_before_their_job_are_of_it(
 ) -> None:
     """One worker was started in advance for any job. The other one was started for this job."""
     later = start(RAY_JOB_ID="01000000", RANK="1", WORLD_SIZE="2", **SILENT)
-    log = tmp_path / "worker-9f5fb21edd1846de-ffffffff-88.out"
-    log.write_text(":job_id:01000000\n:actor_name:Trainer\n")
+    log = f"{tmp_path}/worker-9f5fb21edd1846de-ffffffff-"
     program = (
-        f"import os, sys; os.dup2(os.open({str(log)!r}, os.O_WRONLY), 1); "
+        f"import os, sys; sys.stdout = open(f'{log}{{os.getpid()}}.out', 'w', buffering=1); "
+        "os.dup2(sys.stdout.fileno(), 1); print(':job_id:01000000'); print(':actor_name:Trainer'); "
         "os.environ.update(RANK='0', WORLD_SIZE='2'); sys.stdin.read()"
     )
     first = start([sys.executable, "-c", program], expect=False, RAY_JOB_ID="ffffffff", **SILENT)
