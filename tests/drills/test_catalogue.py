@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
 from watchtower.drills.errors import DrillError
 from watchtower.drills.launching import PROGRAM, PROGRAMS
-from watchtower.drills.runner import Request
+from watchtower.drills.runner import Request, choose_step
 from watchtower.drills.settings import Config, DrillSettings
 from watchtower.drills.setup import BACKENDS, Variables
 from watchtower.wire.verdict import Cause, Status
@@ -83,6 +84,17 @@ FAULTS = {
     "link_cut": "symmetric_hang",
     "rank0_reads_loss_hung": "dataloader_stall",
     "fewer_micro_batches": "mismatched_collective",
+    **{
+        f"early_hang_{name}_{step}": cause
+        for step in (0, 2, 12)
+        for name, cause in {
+            "dataloader_sleep": "dataloader_stall",
+            "busy_loop": "busy_loop",
+            "lock_deadlock": "lock_deadlock",
+            "conditional_collective": "conditional_collective",
+            "checkpoint_fifo": "checkpoint_stall",
+        }.items()
+    },
 }
 HEALTHY = [
     "long_checkpoint",
@@ -90,6 +102,10 @@ HEALTHY = [
     "eval_loop",
     "unmarked_eval",
     "compile_first_step",
+    "long_imports",
+    "late_node",
+    "late_rank",
+    "first_download",
     "rank0_download",
     "subprocess_upload",
     "grad_accumulation",
@@ -167,7 +183,7 @@ def test_the_training_program_understands_the_plan(drill, programs, tmp_path):
     plan = programs["plan"].read_plan(str(path))
     for event in plan.events:
         assert event["act"] in programs["faults"].ACTS
-        assert event["when"] in ("setup", "optimizer_end", "step_end")
+        assert event["when"] in ("setup", "optimizer_end", "before_step")
         assert event["rank"] in (*range(VARIABLES.ranks), None)
     for name in plan.exchanges:
         for backend in drill.backends:
@@ -186,6 +202,35 @@ def test_a_job_without_heartbeats_has_the_answer_of_the_one_with_them(drill):
     assert drill.expected == with_heartbeats.expected
     assert drill.plan(VARIABLES) == {**with_heartbeats.plan(VARIABLES), "beats": False}
     assert drill.backends == with_heartbeats.backends
+
+
+EARLY = [drill for drill in DRILLS if drill.name.startswith("early_hang_")]
+
+
+@pytest.mark.parametrize("drill", EARLY, ids=lambda drill: drill.name)
+def test_an_early_hang_has_the_answer_of_its_fault_and_a_deadline(drill, programs, tmp_path):
+    name, _, step = drill.name.removeprefix("early_hang_").rpartition("_")
+    later = find_drill(name)
+    assert drill.expected == replace(later.expected, within_s=20.0)
+    assert drill.step == int(step)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(drill.plan(replace(VARIABLES, step=drill.step))))
+    plan = programs["plan"].read_plan(str(path))
+    assert [event["step"] for event in plan.events] == [drill.step]
+    if plan.checkpoint is not None:
+        due = [step for step in range(20) if programs["plan"].is_due(plan.checkpoint, step)]
+        assert due[0] == drill.step
+
+
+def test_the_step_of_the_fault_is_given_or_drawn_after_the_warm_up():
+    late, early = find_drill("dataloader_sleep"), find_drill("early_hang_dataloader_sleep_2")
+    assert choose_step(Request(drill=early, config=Config())) == 2
+    assert choose_step(Request(drill=early, step=7, config=Config())) == 7
+    assert choose_step(Request(drill=late, step=0, config=Config())) == 0
+    drawn = {choose_step(Request(drill=late, config=Config())) for _ in range(50)}
+    assert drawn <= set(range(12, 17))
+    with pytest.raises(DrillError, match="--step -1: allowed is 0 or more"):
+        Request(drill=late, step=-1, config=Config())
 
 
 def test_who_is_to_blame_where_it_is_not_one_rank():

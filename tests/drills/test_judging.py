@@ -1,5 +1,7 @@
 """Right or wrong: a verdict against what was injected."""
 
+from dataclasses import replace
+
 import pytest
 
 from watchtower.drills.judging import Answer, is_final, judge, names_cause, suspect_ranks
@@ -14,12 +16,13 @@ def a_verdict(cause="dataloader_stall", ranks=(3,), status="hung", **more):
     return {"cause": cause, "domain": "data", "status": status, "suspects": suspects, **more}
 
 
-def an_answer(verdict=None, seen=("healthy",), incidents=(), complaints=()):
+def an_answer(verdict=None, seen=("healthy",), incidents=(), complaints=(), after_s=None):
     return Answer(
         verdict=verdict,
         statuses_seen=tuple(seen),
         incidents=tuple(incidents),
         complaints=tuple(complaints),
+        fault_to_verdict_s=after_s,
     )
 
 
@@ -56,6 +59,12 @@ def test_another_domain_is_wrong_if_the_drill_expects_one():
     assert judged(a_verdict(domain="storage")) == (True, False)
     slow = a_verdict(cause="straggler", status="slow", domain="storage")
     assert judged(slow, STRAGGLER) == (True, True)
+
+
+def test_a_verdict_may_have_a_deadline():
+    early = replace(STALL, within_s=20.0)
+    assert judged(a_verdict(), early, after_s=19.9) == (True, True)
+    assert judged(a_verdict(), early, after_s=20.1) == (True, False)
 
 
 def test_a_suspicion_that_never_became_an_incident_is_not_right():

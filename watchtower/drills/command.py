@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, default=2, help="nodes, each with an agent (2)")
     parser.add_argument("--rank", type=int, help="the rank with the fault (random)")
     parser.add_argument(
+        "--step", type=int, help="the step before which the fault comes (one after a warm-up)"
+    )
+    parser.add_argument(
         "--backend",
         choices=("auto", *BACKENDS),
         default="auto",
@@ -119,6 +122,7 @@ def _run(args: argparse.Namespace) -> Result:
         ranks=args.ranks,
         nodes=args.nodes,
         rank=args.rank,
+        step=args.step,
         backend=args.backend,
         notify=notify,
         record=args.record,

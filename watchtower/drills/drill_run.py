@@ -102,8 +102,12 @@ class DrillRun:
         return watch.observed
 
     def warm_up(self) -> None:
-        """Wait until the job has trained long enough that its pace is known."""
-        self.wait_for_step(self.variables.step)
+        """Wait until the step of the fault begins: until all ranks have started for step 0."""
+        step = self.variables.step
+        if step:
+            self.wait_for_step(step - 1)
+        else:
+            self.wait_until(self.job.has_started, self.settings.start_deadline_s, "start")
 
     # Disturbing
 
@@ -203,7 +207,11 @@ class DrillRun:
 
     def wait_for_step(self, step: int, extra_s: float = 0.0) -> None:
         """Wait until the job has done this step. `extra_s`: the duration of pauses before it."""
-        self._wait_for_pace(lambda: (self.job.log.step or 0) >= step, step, f"step {step}", extra_s)
+
+        def met() -> bool:
+            return self.job.log.step is not None and self.job.log.step >= step
+
+        self._wait_for_pace(met, step, f"step {step}", extra_s)
 
     def wait_for_final(self) -> None:
         """Wait for a verdict that stays final, at most as long as the settings allow."""

@@ -17,6 +17,7 @@ from watchtower.drills.launching import (
     JOB_MARK,
     Launch,
     Layout,
+    free_port,
     job_mark,
     start_ranks,
     start_torchruns,
@@ -59,6 +60,7 @@ class TrainingJob:
         self._named = named
         self._environment = environment or {}
         self._children: list[Child] = []
+        self._launch: Launch | None = None
         self._sweeper: Child | None = None
         self._starts = 0
 
@@ -83,6 +85,7 @@ class TrainingJob:
             folder=self.folder,
             environment_folder=self.environment_folder,
             plan_path=plan_path,
+            port=free_port(),
             parallelism=self._parallelism,
             label=label,
             named=self._named,
@@ -93,9 +96,15 @@ class TrainingJob:
         )
         words = [f"{JOB_MARK}={job_mark(self.folder, self.mark)}"]
         self._sweeper = start_fixture("sweeper.py", words, self.folder, label=label)
-        self._children = []
-        for child in start_ranks(launch, missing) if self._bare else start_torchruns(launch):
+        self._children, self._launch = [], launch
+        present = [rank for rank in range(self.layout.ranks) if rank not in missing]
+        for child in start_ranks(launch, present) if self._bare else start_torchruns(launch):
             self._children.append(child)
+
+    def launch_late(self, ranks: Iterable[int]) -> None:
+        """Start ranks that were missing in the last launch, as when their node comes up late."""
+        if self._launch:
+            self._children += start_ranks(self._launch, ranks)
 
     def _libraries(self) -> dict[str, str]:
         return compile_queued(self.folder) if self.backend == "queued" else {}
@@ -169,6 +178,10 @@ class TrainingJob:
         chosen = list(self.log.pids if ranks is None else ranks)
         self.signal_all(Signals.SIGSTOP, chosen)
         self.signal_all(Signals.SIGKILL, chosen)
+
+    def has_started(self) -> bool:
+        """Return whether the program of every rank runs."""
+        return len(self.log.pids) == self.layout.ranks
 
     def has_ended(self) -> bool:
         """Return whether every process of the job has ended."""

@@ -23,6 +23,7 @@ class Answer:
     statuses_seen: tuple[str, ...]
     incidents: tuple[str, ...]
     """Summaries of the opened incidents."""
+    fault_to_verdict_s: float | None = None
     complaints: tuple[str, ...] = ()
     """Problems that the drill itself found, such as a forgotten incident."""
 
@@ -92,6 +93,9 @@ def _wrong_with_cause(expected: Expected, answer: Answer) -> Iterator[str]:
     elif verdict.get("status") not in expected.statuses:
         right = " or ".join(expected.statuses)
         yield f"the status stayed {verdict.get('status')}, expected {right}"
+    took_s = answer.fault_to_verdict_s
+    if expected.within_s is not None and took_s is not None and took_s > expected.within_s:
+        yield f"the first verdict took {took_s:.1f} s, allowed are {expected.within_s:g} s"
     if not expected.is_incident:
         yield from (f"unexpected incident: {one}" for one in answer.incidents)
     yield from answer.complaints

@@ -8,7 +8,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +78,8 @@ class Launch:
     environment_folder: Path
     """The folder of the environment whose agents watch the job."""
     plan_path: Path
+    port: int
+    """Where the ranks meet."""
     parallelism: str = "data"
     """Kind of parallelism: a key of `PROGRAM`."""
     label: str
@@ -181,12 +183,10 @@ LACKS: dict[str, Callable[[], str | None]] = {
 """By backend: returns what this machine lacks for it; None if nothing."""
 
 
-def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
-    """Start every rank but the missing ones, each as a child of the drill."""
-    layout, network, port = launch.layout, launch.network, free_port()
-    for rank in range(layout.ranks):
-        if rank in missing:
-            continue
+def start_ranks(launch: Launch, ranks: Iterable[int]) -> Iterator[Child]:
+    """Start these ranks, each as a child of the drill."""
+    layout, network = launch.layout, launch.network
+    for rank in ranks:
         node = layout.node_of(rank)
         local = layout.local_ranks(node)
         identity = {
@@ -205,7 +205,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
                 **({} if launch.renamed else identity),
                 "LOCAL_WORLD_SIZE": str(len(local)),
                 "MASTER_ADDR": HOST,
-                "MASTER_PORT": str(port),
+                "MASTER_PORT": str(launch.port),
                 **(network.environment if network else {}),
             },
         )
@@ -213,7 +213,7 @@ def start_ranks(launch: Launch, missing: frozenset[int]) -> Iterator[Child]:
 
 def start_torchruns(launch: Launch) -> Iterator[Child]:
     """Start torchrun once for every node, with static rendezvous."""
-    layout, port = launch.layout, free_port()
+    layout = launch.layout
     for node in range(layout.nodes):
         yield Child(
             f"{launch.label}-torchrun-{node_name(node)}",
@@ -221,7 +221,7 @@ def start_torchruns(launch: Launch) -> Iterator[Child]:
                 *(sys.executable, "-m", "torch.distributed.run"),
                 *("--nnodes", str(layout.nodes), "--node-rank", str(node)),
                 *("--nproc-per-node", str(len(layout.local_ranks(node)))),
-                *("--master-addr", HOST, "--master-port", str(port)),
+                *("--master-addr", HOST, "--master-port", str(launch.port)),
                 *launch.command,
             ],
             launch.folder,

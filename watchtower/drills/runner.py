@@ -53,6 +53,8 @@ class Request:
     nodes: int = 2
     rank: int | None = None
     """The rank with the fault; None means a random one."""
+    step: int | None = None
+    """The step before which the fault comes; None means that of the drill."""
     backend: str = "auto"
     notify: Notify | None = None
     """The destination that receives the alert of the drill."""
@@ -72,6 +74,8 @@ class Request:
             raise DrillError(f"--nodes {self.nodes}: allowed is 1 to --ranks {self.ranks}")
         if self.rank is not None and not 0 <= self.rank < self.ranks:
             raise DrillError(f"--rank {self.rank}: allowed is 0 to {self.ranks - 1}")
+        if self.step is not None and self.step < 0:
+            raise DrillError(f"--step {self.step}: allowed is 0 or more")
         if self.notify and not self.drill.expected.is_incident:
             raise DrillError(f"--notify: {self.drill.name} opens no incident, so it has no alert")
 
@@ -173,7 +177,7 @@ def _prepare_run(
 ) -> tuple[DrillRun, Watch]:
     drill, settings = request.drill, request.config.drill
     rank = random.randrange(request.ranks) if request.rank is None else request.rank
-    step = _count_first_steps(request) + random.randrange(CHANCE_STEPS + 1)
+    step = choose_step(request)
     name = f"drill-{secrets.token_hex(4)}"
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
     job = TrainingJob(
@@ -194,17 +198,20 @@ def _prepare_run(
     return DrillRun(drill, variables, environment, job, watch, display), watch
 
 
-def _count_first_steps(request: Request) -> int:
-    """Return how many steps the job makes before the fault.
+def choose_step(request: Request) -> int:
+    """Return the step before which the fault comes.
 
-    A job without heartbeats has then passed its startup grace, so that the delay of the verdict is
-    that of the detection.
+    Unless it is given, it is a random one after the warm-up. A job without heartbeats has then
+    passed its startup grace, so that the delay of the verdict is that of the detection.
     """
     drill, settings = request.drill, request.config.drill
+    given = drill.step if request.step is None else request.step
+    if given is not None:
+        return given
     steps = settings.warmup_steps * drill.warmups
-    if not drill.sampled:
-        return steps
-    return max(steps, ceil(settings.sampled_s / settings.step_s))
+    if drill.sampled:
+        steps = max(steps, ceil(settings.sampled_s / settings.step_s))
+    return steps + random.randrange(CHANCE_STEPS + 1)
 
 
 def _act(request: Request, run: DrillRun, before_end: Callable[[DrillRun], None] | None) -> None:
@@ -228,6 +235,7 @@ def _judged(request: Request, backend: str, run: DrillRun, changed: dict[str, ob
         verdict=observed.verdict,
         statuses_seen=tuple(observed.statuses),
         incidents=tuple(str(one.get("summary")) for one in observed.incidents),
+        fault_to_verdict_s=observed.fault_to_verdict_s,
         complaints=tuple(observed.complaints),
     )
     return Result(

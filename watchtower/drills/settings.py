@@ -102,6 +102,8 @@ class DrillSettings:
     """Seconds of a step in device_bound_steps."""
     device_steps: int = 4
     """Steps of device_bound_steps."""
+    late_s: float = 60.0
+    """How long modules are imported, or a rank or a node is late, before the first step."""
     idle_s: float = 1800.0
     """How long the server of idle_server gets no request."""
 

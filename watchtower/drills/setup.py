@@ -27,6 +27,8 @@ class Expected:
     """Words that the verdict must contain, such as the type of an exception."""
     statuses: tuple[str, ...] = CALM
     """The statuses that are right in the end."""
+    within_s: float | None = None
+    """The most seconds from the fault to the first verdict with a cause. None: any."""
     passes: str | None = None
     """Without a cause: a status that must have occurred before the end."""
 
@@ -115,6 +117,8 @@ class DrillSetup:
     """
     least_ranks: int = 2
     """How many ranks the fault needs."""
+    step: int | None = None
+    """The step before which the fault comes. None: a random one after the warm-up."""
     warmups: int = 1
     """How many warm-ups come before the fault: a slower pace is detected from an earlier one."""
     sampled: bool = False

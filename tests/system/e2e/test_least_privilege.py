@@ -74,7 +74,7 @@ class World:
         return self.start(f"agent-{name}", [*rights, *command])
 
     def start_job(self) -> list[Child]:
-        event = {"act": "slow_storage", "rank": CULPRIT, "when": "step_end", "step": FAULT_STEP}
+        event = {"act": "slow_storage", "rank": CULPRIT, "when": "before_step", "step": FAULT_STEP}
         plan = {"step_s": 0.2, "jitter": 0.15, "patient": True, "events": [event]}
         (self.folder / "plan.json").write_text(json.dumps(plan))
         with socket.socket() as probe:

@@ -44,7 +44,7 @@ def _lose_all_for_one(variables: Variables) -> Plan:
 def _nccl_error(variables: Variables, rank: int | None, what: str, after_s: float = 0.0) -> Plan:
     arguments = {"what": what, "after_s": after_s}
     act = {"act": "raise_nccl_error", "arguments": arguments}
-    return {**act, "rank": rank, "when": "step_end", "step": variables.step}
+    return {**act, "rank": rank, "when": "before_step", "step": variables.step}
 
 
 def _end_with_alert(run: DrillRun) -> None:

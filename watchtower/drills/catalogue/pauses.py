@@ -111,7 +111,7 @@ def _plan_pause(variables: Variables) -> Plan:
 
 def _plan_slow(variables: Variables) -> Plan:
     arguments = {"factor": variables.settings.slow_factor}
-    step = {"when": "step_end", "step": variables.step, "arguments": arguments}
+    step = {"when": "before_step", "step": variables.step, "arguments": arguments}
     return {"events": [{"act": "slow_down", "rank": None, **step}]}
 
 

@@ -27,7 +27,7 @@ def _plan_reader(_: Variables) -> Plan:
 def _plan_reader_hung(variables: Variables) -> Plan:
     plan = event("slow_storage")(variables)
     rank = _not_reader(variables.rank)
-    events = [{"act": "slow_storage", "rank": rank, "when": "step_end", "step": variables.step}]
+    events = [{"act": "slow_storage", "rank": rank, "when": "before_step", "step": variables.step}]
     return {**plan, "reader": READER, "events": events}
 
 

@@ -13,7 +13,7 @@ from watchtower.drills.setup import Plan, Variables, names
 
 def event(
     name: str,
-    when: str = "step_end",
+    when: str = "before_step",
     arguments: Mapping[str, object] | None = None,
     **plan: object,
 ) -> Callable[[Variables], Plan]:
@@ -35,7 +35,8 @@ def write(name: str) -> Callable[[Variables], Plan]:
     """Return a plan with a checkpoint of the chosen rank, and an event just before it."""
 
     def make_plan(variables: Variables) -> Plan:
-        rhythm = {"every": variables.step, "seconds": 1.0, "rank": variables.rank}
+        step = variables.step
+        rhythm = {"every": step + 1, "first": step, "seconds": 1.0, "rank": variables.rank}
         return event(name, when="optimizer_end", checkpoint=rhythm)(variables)
 
     return make_plan

@@ -8,6 +8,7 @@ import fcntl
 import os
 import time
 
+import starting
 from compiler import compile_kernels
 from report import emit
 
@@ -134,6 +135,18 @@ def recompile(trainer, seconds):
     compile_kernels(seconds)
 
 
+def import_modules(trainer, seconds):
+    starting.import_modules(seconds * (trainer.rank + 1) / trainer.world_size)
+
+
+def reach_service(trainer, seconds):
+    starting.reach_service(seconds)
+
+
+def download(trainer, seconds):
+    trainer.download(seconds)
+
+
 def slow_down(trainer, factor):
     trainer.device.step_s *= factor
     trainer.storage.latency_s *= factor
@@ -164,6 +177,9 @@ ACTS = {
         skip_micro_batch,
         stick_device,
         recompile,
+        import_modules,
+        reach_service,
+        download,
         slow_down,
     )
 }
@@ -173,7 +189,7 @@ class Events:
     """A callback of the trainer: runs this rank's share of the planned events.
 
     An event is {"act", "rank" (null: every rank), "when", "step"} and arguments of the act. `when`
-    is "setup", "optimizer_end" or "step_end". An event of step N comes before N's own work.
+    is "setup" (before the rank joins), "before_step" (before the step's batch) or "optimizer_end".
     """
 
     def __init__(self, rank, events):
@@ -186,8 +202,8 @@ class Events:
     def optimizer_end(self, trainer, step):
         self._run(trainer, "optimizer_end", step)
 
-    def step_end(self, trainer, step):
-        self._run(trainer, "step_end", step + 1)
+    def before_step(self, trainer, step):
+        self._run(trainer, "before_step", step)
 
     def _run(self, trainer, when, step):
         for event in self.events:

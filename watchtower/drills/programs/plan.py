@@ -9,10 +9,11 @@ from identity import take_identity
 
 @dataclass(frozen=True)
 class Rhythm:
-    """Something that happens every `every` steps and takes `seconds`."""
+    """Something that happens after step `first` and every `every` steps; it takes `seconds`."""
 
     every: int
     seconds: float
+    first: int | None = None  # null: `every`
     marked: bool = False
     rank: int | None = None
 
@@ -74,4 +75,7 @@ def read_plan(path: str) -> Plan:
 
 
 def is_due(rhythm: Rhythm | None, step: int) -> bool:
-    return rhythm is not None and step > 0 and step % rhythm.every == 0
+    if rhythm is None:
+        return False
+    first = rhythm.every if rhythm.first is None else rhythm.first
+    return step >= first and (step - first) % rhythm.every == 0

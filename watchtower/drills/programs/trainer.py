@@ -52,6 +52,7 @@ class Trainer:
             emit("worker", rank=self.rank, pid=worker.pid)
         if self.plan.compile_s:
             compile_kernels(self.plan.compile_s * (self.rank + 1) / self.world_size)
+        self.callback.before_step(self, 0)
         for index, batch in enumerate(batches):
             step, micro_step = divmod(index, self.plan.micro_steps)
             is_last = micro_step + 1 == self.plan.micro_steps
@@ -66,7 +67,7 @@ class Trainer:
             self.look_after(step)
             if loss > DIVERGED:
                 self.back_off()
-            self.callback.step_end(self, step)
+            self.callback.before_step(self, step + 1)
             self.take_quota()
             if self.should_stop or step + 1 >= self.plan.steps:
                 return

@@ -1,0 +1,123 @@
+"""Hangs in the first steps, and healthy jobs that only need long until their first step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watchtower.drills.catalogue import collectives, stalls
+from watchtower.drills.catalogue.pauses import AFTERWARDS_STEPS, SETTLE_S
+from watchtower.drills.drill_run import Drill, DrillRun
+from watchtower.drills.setup import CALM, Expected, Plan, Variables
+
+WITHIN_S = 20.0
+"""A hang in the first steps is no reason to wait: a person at a debug run has given up by then."""
+FIRST_STEPS = (0, 2, 12)
+"""Before anything, with hardly a pace, and with the pace that later steps have."""
+TRYING_RANK = 3
+"""The rank whose service comes up late, as far as the job has so many."""
+
+
+def early_hang(drill: Drill, step: int) -> Drill:
+    """Return the drill with its fault at this step, and with a deadline for the verdict."""
+    return replace(
+        drill,
+        name=f"early_hang_{drill.name}_{step}",
+        shows=f"{drill.shows}; at step {step}",
+        expected=replace(drill.expected, within_s=WITHIN_S),
+        step=step,
+    )
+
+
+EARLY_HANGS = tuple(
+    early_hang(drill, step)
+    for step in FIRST_STEPS
+    for drill in (
+        stalls.DATALOADER_SLEEP,
+        stalls.BUSY_LOOP,
+        stalls.LOCK_DEADLOCK,
+        collectives.CONDITIONAL_COLLECTIVE,
+        stalls.CHECKPOINT_FIFO,
+    )
+)
+
+
+def _begin(run: DrillRun) -> None:
+    run.launch()
+    _see_first_steps(run, run.settings.late_s)
+
+
+def _see_first_steps(run: DrillRun, late_s: float) -> None:
+    run.wait_for_step(AFTERWARDS_STEPS, extra_s=2 * late_s)
+    run.wait_for_status(CALM, SETTLE_S)
+
+
+def _begin_with_late_node(run: DrillRun) -> None:
+    late = run.job.layout.local_ranks(run.node)
+    run.launch(missing=frozenset(late))
+    run.watch_for(run.settings.late_s)
+    run.note(f"the node of ranks {', '.join(map(str, late))} is up")
+    run.job.launch_late(late)
+    _see_first_steps(run, 0.0)
+
+
+def _download_first(run: DrillRun) -> None:
+    run.launch(outlet=run.set_up("file_server.py")["url"])
+    _see_first_steps(run, run.settings.transfer_s)
+
+
+def _at_setup(act: str, rank: int | None, seconds: float) -> Plan:
+    return _first(act, "setup", rank, seconds)
+
+
+def _first(act: str, when: str, rank: int | None, seconds: float) -> Plan:
+    event = {"act": act, "rank": rank, "when": when, "step": 0, "arguments": {"seconds": seconds}}
+    return {"events": [event]}
+
+
+def _plan_imports(variables: Variables) -> Plan:
+    return _at_setup("import_modules", None, variables.settings.late_s)
+
+
+def _plan_late_rank(variables: Variables) -> Plan:
+    rank = min(TRYING_RANK, variables.ranks - 1)
+    return _at_setup("reach_service", rank, variables.settings.late_s)
+
+
+def _plan_first_download(variables: Variables) -> Plan:
+    return _first("download", "before_step", None, variables.settings.transfer_s)
+
+
+LONG_IMPORTS = Drill(
+    name="long_imports",
+    shows="every rank imports modules before it joins, the last one for a minute",
+    expected=Expected(),
+    plan=_plan_imports,
+    act=_begin,
+)
+
+LATE_NODE = Drill(
+    name="late_node",
+    shows="the ranks of one node start a minute late, and the others wait for them to join",
+    expected=Expected(),
+    # torchrun starts no rank until every node is there.
+    bare_launch=True,
+    act=_begin_with_late_node,
+)
+
+LATE_RANK = Drill(
+    name="late_rank",
+    shows="one rank tries for a minute to reach a service, less and less often, before it joins",
+    expected=Expected(),
+    plan=_plan_late_rank,
+    act=_begin,
+)
+
+FIRST_DOWNLOAD = Drill(
+    name="first_download",
+    shows="before the first step rank 0 downloads, the others wait at a barrier",
+    expected=Expected(),
+    plan=_plan_first_download,
+    act=_download_first,
+)
+
+EARLY_HEALTHY = (LONG_IMPORTS, LATE_NODE, LATE_RANK, FIRST_DOWNLOAD)
