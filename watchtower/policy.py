@@ -76,6 +76,48 @@ class Policy:
         "A suspect in a marked phase that does not move is hung this many seconds after "
         "suspicion, or after it last worked in the phase.",
     )
+    look_s: float = setting(
+        10,
+        0.1,
+        3600,
+        "A job whose step times are not known is looked at (dumped and diagnosed, not yet suspect) "
+        "when no rank made a step for this many seconds and a rank is still.",
+    )
+    blocked_suspect_s: float = setting(
+        15,
+        0.1,
+        3600,
+        "A rank that is blocked while others wait for it is suspect after this many seconds where "
+        "no step time is known: in first steps, in marked phases, without heartbeats. Twice as "
+        "many if it waits for something outside its node.",
+    )
+    blocked_hung_s: float = setting(
+        20,
+        0.1,
+        86400,
+        "Where no step time is known, a rank that a lock or a pipe blocks is "
+        "hung this many seconds after suspicion.",
+    )
+    storage_hung_s: float = setting(
+        90,
+        0.1,
+        86400,
+        "Where no step time is known, a rank that waits for storage is hung "
+        "this many seconds after suspicion.",
+    )
+    service_hung_s: float = setting(
+        300,
+        0.1,
+        86400,
+        "Where no step time is known, a rank that waits for a service, or "
+        "sleeps, is hung this many seconds after suspicion.",
+    )
+    set_up_rank_s: float = setting(
+        0.05,
+        0,
+        10,
+        "Set-up may take `startup_grace_s` and this many seconds more for each rank.",
+    )
     startup_grace_s: float = setting(
         120,
         0.1,

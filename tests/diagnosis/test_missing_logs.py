@@ -15,7 +15,7 @@ from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case
 from watchtower.jobs.dump_timing import LOGS_AGAIN_S, MAX_LOGS_AGAIN
 from watchtower.jobs.effects import DumpsWanted
-from watchtower.jobs.patience import LOGS_WAIT_S
+from watchtower.jobs.stillness import LOGS_WAIT_S
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.verdict import Cause, Status
 

@@ -35,6 +35,12 @@ def stalled(since: float = 100.0, why: Why = Why.OVERDUE) -> Condition:
     return Condition(kind=ConditionKind.STALLED, reason="rank 2 has not stepped", stall=stall)
 
 
+def early(since: float = 100.0, kind: ConditionKind = ConditionKind.STARTING) -> Condition:
+    """A stall whose time is not over."""
+    stall = Stall(why=Why.STARTUP, since=since, ranks=frozenset({2}))
+    return Condition(kind=kind, reason="rank 2 is still", stall=stall)
+
+
 def plain(kind: ConditionKind) -> Condition:
     return Condition(kind=kind, reason=kind.value)
 

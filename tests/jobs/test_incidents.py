@@ -15,10 +15,7 @@ from watchtower.jobs.effects import (
     StatusChanged,
 )
 from watchtower.jobs.incidents import NEXT, AttemptWatch
-from watchtower.jobs.pace import Pauses
-from watchtower.jobs.patience import patience_for
 from watchtower.jobs.stall_context import StallContext
-from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status
 
 
@@ -228,121 +225,6 @@ def test_a_new_attempt_closes_what_was_open():
     story.see(stalled(), seconds=12)
     assert story.watch.end("attempt 2 began") == [IncidentClosed()]
     assert story.watch.end("again") == []
-
-
-ALONE = {"cause": Cause.BEHIND_COLLECTIVE, "is_shown_by_gpus": True, "suspects_moving": True}
-ALONE |= {"suspect_class": "user", "suspects_rest": True}
-"""All hosts wait for their GPUs, and one GPU works alone."""
-
-IDLE = {"cause": Cause.GPU_FAULT, "is_shown_by_gpus": True, "suspect_class": "user"}
-IDLE |= {"suspects_rest": True}
-"""The same with one GPU that alone has no work."""
-
-BUSY = {"suspects_rest": False}
-"""The host of the suspect is at another place in each dump, or moves data: it may give its GPU more
-work."""
-
-PATIENCE = [
-    # diagnosis, context, seconds, part of the reason
-    ({}, {}, 10, "does not move"),
-    ({}, {"typical_s": 4.0}, 20, "does not move"),
-    ({"suspects_moving": True}, {}, 30, "moves but makes no step"),
-    ({"suspects_moving": True, "suspect_class": "checkpoint"}, {}, 900, "checkpoint"),
-    ({"suspects_moving": True, "suspect_class": "child"}, {}, 900, "child"),
-    (
-        {"suspects_moving": True, "suspects_transfer": True, "suspect_class": "user"},
-        {},
-        900,
-        "network",
-    ),
-    (
-        {"suspects_moving": True, "suspects_transfer": True, "suspect_class": "dataloader"},
-        {},
-        30,
-        "moves but makes no step",
-    ),
-    ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
-    ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
-    ({"peers_waiting": False}, {}, 900, "no rank is waiting for another"),
-    ({"peers_waiting": False}, {"all_still": True}, 30, "nothing moves"),
-    ({"cause": Cause.INIT_STUCK}, {"starting": True}, 10, "does not move"),
-    ({"cause": Cause.INIT_STUCK, "suspects_moving": True}, {"starting": True}, 1800, "works"),
-    ({"suspects": ()}, {"starting": True, "all_still": True}, 30, "nothing moves"),
-    ({"suspects": (), "places": {"device": 4}}, {"starting": True}, 900, "all ranks wait"),
-    (
-        {"suspects": (), "places": {"device": 3, "elsewhere": 1}},
-        {"starting": True},
-        1800,
-        "works on the first steps",
-    ),
-    ({"suspects": (), "places": {}}, {"starting": True}, 1800, "works on the first steps"),
-    ({"cause": Cause.PROCESS_STOPPED, "peers_waiting": False}, {}, 10, "cannot go on"),
-    ({}, {"no_heartbeat": True}, 10, "does not move"),
-    ({"suspects_moving": True}, {"no_heartbeat": True}, 900, "no step is known"),
-    ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 60}, 60, "rarely agree"),
-    ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 20}, 30, "rarely agree"),
-    (
-        {"suspects_moving": True, "suspect_class": "compile"},
-        {"no_heartbeat": True, "rare_s": 60},
-        900,
-        "no step is known",
-    ),
-    (
-        {"peers_waiting": False},
-        {"no_heartbeat": True, "all_still": True},
-        900,
-        "no rank is waiting",
-    ),
-    ({"suspects": ()}, {"no_heartbeat": True, "all_still": True}, 900, "no rank is known"),
-    (ALONE, {}, 10, "the GPU of the suspect differs"),
-    (ALONE, {"typical_s": 4.0}, 20, "the GPU of the suspect differs"),
-    (ALONE, {"no_heartbeat": True, "typical_s": 0.0}, 30, "no step is known"),
-    (ALONE, {"no_heartbeat": True, "longest_run_s": 240.0}, 240, "no step is known"),
-    (ALONE, {"typical_s": 0.0}, 30, "no step is known"),
-    (ALONE | BUSY, {}, 30, "moves but makes no step"),
-    (ALONE | BUSY | {"suspects_transfer": True}, {}, 900, "transfers data"),
-    (ALONE | BUSY, {"no_heartbeat": True}, 900, "no step is known"),
-    (IDLE | BUSY | {"suspects_moving": True}, {}, 30, "moves but makes no step"),
-    (ALONE, {"starting": True}, 1800, "first steps"),
-    (ALONE, {"phase": "eval"}, 900, "works in phase eval"),
-    (ALONE | {"suspect_class": "checkpoint"}, {}, 900, "checkpoint work takes long"),
-    (IDLE, {}, 10, "the GPU of the suspect differs"),
-    (IDLE | {"suspect_class": "checkpoint"}, {}, 900, "checkpoint work takes long"),
-]
-
-
-@pytest.mark.parametrize(("diagnosis", "context", "seconds", "reason"), PATIENCE)
-def test_patience_depends_on_the_evidence(diagnosis, context, seconds, reason):
-    context = StallContext(**({"typical_s": 1.0} | context))
-    patience = patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy())
-    assert patience.length_s == seconds
-    assert reason in patience.reason
-
-
-REASONS = [
-    (
-        {"waiting_text": "3 ranks seem to wait for it"},
-        "the suspect does not move and 3 ranks seem to wait for it",
-    ),
-    (
-        {"waiting_text": "3 ranks wait for them", "suspects": 2 * a_diagnosis().suspects},
-        "the suspects do not move and 3 ranks wait for them",
-    ),
-    (
-        {"waiting_text": "8 ranks wait for other ranks", "suspects": ()},
-        "8 ranks wait for other ranks",
-    ),
-    (
-        {"waiting_text": "3 ranks seem to wait for it", "peers_waiting": False},
-        "3 ranks seem to wait for it, but they may be working there",
-    ),
-]
-
-
-@pytest.mark.parametrize(("diagnosis", "reason"), REASONS)
-def test_the_reason_of_a_patience_agrees_with_the_summary(diagnosis, reason):
-    context = StallContext(typical_s=1.0)
-    assert patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy()).reason == reason
 
 
 def test_a_real_timeline_becomes_hung_through_fleet_and_detector():

@@ -29,8 +29,8 @@ from watchtower.jobs.pace import (
     Pauses,
     Throughput,
 )
-from watchtower.jobs.patience import LOGS_WAIT_S, patience_for
 from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.stillness import LOGS_WAIT_S, patience_for
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status
 

@@ -63,7 +63,7 @@ def test_a_hung_job_without_heartbeats_is_never_called_healthy(tell_no_heartbeat
 def test_a_suspicion_comes_at_the_promised_time_at_the_latest(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         watch.be_still()
-        await watch.go(70)
+        await watch.go(30)
         left = seconds_left(sim)
         assert await watch.until("suspect") == pytest.approx(left, abs=3)
 

@@ -67,7 +67,7 @@ def test_replies_name_a_job_as_its_agent_does(tell):
             await sim.step(1)
         (deadline,) = attack(sim, step=30).deadlines
         assert (deadline.job, deadline.owner) == (JOB, OTHER)
-        await sim.report(6)
+        await sim.report(4)
         orders = sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now)
         assert [(order.job, order.owner) for order in orders] == [(JOB, USER)]
 

@@ -168,7 +168,7 @@ def test_dumps_that_cannot_be_stored_are_refused_but_used(tell):
 def test_orders_reach_every_node_that_has_not_dumped(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        await sim.report(6)
+        await sim.report(4)
         assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now)
         assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now) == ()
         (order,) = sim.tower.effects.orders.collect(("n1", "n1"), sim.world.now)

@@ -59,6 +59,13 @@ class Diagnosis:
     """The reason why the case was not diagnosed; empty if it was."""
     suspect_class: str = ""
     """Frame class of the top suspect or candidate: "dataloader", "checkpoint", "compile", ..."""
+    suspect_wait: str = ""
+    """Class of what the top suspect waits for in the kernel ("lock", "pipe", "file", "nfs",
+    "network", "sleep", ...). A wait for its own thread or child is the wait of that one. Empty if
+    it is not known, or if it is a wait for other ranks."""
+    suspect_wait_s: float | None = None
+    """Seconds after which that wait ends by itself, by the latest dump; None if it is not known, or
+    if it does not end."""
     domain: Domain = Domain.UNKNOWN
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None

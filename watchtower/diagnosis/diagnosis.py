@@ -43,6 +43,7 @@ from watchtower.diagnosis.writer import (
 from watchtower.evidence.case import Case
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.gpus import WORKING
+from watchtower.evidence.kernel import PROCESSES, STORAGE, classify_wait
 from watchtower.wire.verdict import Alternative, Cause
 from watchtower.writing.ranksets import format_ranks
 
@@ -242,6 +243,8 @@ def _make_diagnosis(
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, timed_by),
+        suspect_wait=_name_wait(timed_by),
+        suspect_wait_s=_time_wait(timed_by),
         collective_timeout_s=find_own_timeout(picture.collective_logs),
         shared_cause=find_shared_cause(picture, entry_of(cause).whom, nodes, accused),
         unlogged=tuple(item.rank for item in picture.unlogged),
@@ -316,6 +319,29 @@ def _list_alternatives(
         for each, ranks in others
     )
     return tuple(sorted(alternatives, key=lambda item: -item.confidence)[:MAX_ALTERNATIVES])
+
+
+def _name_wait(accused: Sequence[Position]) -> str:
+    """Return the class of what the first of these ranks waits for.
+
+    If that may be an own thread or child, it is what these wait for. Which of them it is, is not
+    known: something outside the node counts first, then storage, because both may take longest.
+    """
+    first = accused[0] if accused else None
+    if first is None or first.waits or first.last_dump is None:
+        return ""
+    dump, own = first.last_dump, first.wait.wait_class
+    if own not in PROCESSES:
+        return own
+    others = [*(thread.kernel for thread in dump.threads), *(each.kernel for each in dump.children)]
+    waits = {classify_wait(each).wait_class for each in others if each is not None}
+    foreign = sorted(waits - PROCESSES - {""}, key=lambda each: (each in STORAGE, each))
+    return foreign[0] if foreign else own
+
+
+def _time_wait(accused: Sequence[Position]) -> float | None:
+    native = accused[0].native if accused and not accused[0].waits else None
+    return None if native is None or native.thread else native.ends_in_s
 
 
 def _name_class(cause: Cause, accused: Sequence[Position]) -> str:

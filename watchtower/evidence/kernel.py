@@ -149,6 +149,12 @@ FROM_OWN_NODE = frozenset({"pipe", "local", "child", "poll"})
 MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
 """Kernel waits of a rank that may be in a call for other ranks as well."""
 
+STORAGE = frozenset({"file", "io", "nfs", "fuse"})
+"""Kernel waits for storage, on this node or behind a server."""
+
+PROCESSES = frozenset({"lock", "pipe", "local", "poll", "child"})
+"""Kernel waits that may be for a thread or a child of the same process."""
+
 _NARROWED = frozenset({"file", "pipe", "network", "poll"})
 """Classes of calls that accept any descriptor. The target of the descriptor decides the class."""
 

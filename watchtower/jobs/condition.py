@@ -70,6 +70,8 @@ class Condition:
     kind: ConditionKind
     reason: str
     stall: Stall | None = None
+    """If the kind is not STALLED: a stall that is too short to make the job suspect by its length.
+    Its evidence may do that (see `stillness`)."""
     is_end_unseen: bool = False
     """Whether the job ended, and nothing shows that a rank failed (see `JobEnd.is_unseen`)."""
 

@@ -7,7 +7,7 @@ about the consequences: a suspicion, an incident, an alert.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchtower.evidence.gpus import FAULTS, find_gpu_errors
 from watchtower.evidence.observed import Observed
@@ -31,7 +31,7 @@ from watchtower.jobs.no_heartbeat import (
     works_without_heartbeats,
 )
 from watchtower.jobs.pace import Pauses
-from watchtower.jobs.ranks import RankRecord, Reporter, has_died
+from watchtower.jobs.ranks import STILL_AFTER_S, RankRecord, Reporter, has_died
 from watchtower.jobs.samples import Samples
 from watchtower.policy import Policy
 from watchtower.wire.report import ProcessState
@@ -41,6 +41,23 @@ from watchtower.writing.text import format_duration, write_slower
 FATAL = FAULTS
 """Families of observations that stop a rank at once. The end of a process is a death, which the
 detector sees by itself."""
+
+
+MAY_BE_STILL = frozenset(
+    {
+        ConditionKind.STEPPING,
+        ConditionKind.STARTING,
+        ConditionKind.STEPLESS,
+        ConditionKind.UNWATCHED,
+    }
+)
+"""Conditions in which evidence may show a stall before the time of a step is over."""
+
+EARLY = 0.6
+"""Part of the time of a step after which the ranks are looked at."""
+
+ALL_MOVE = 1.5
+"""Factor on `look_s` while every rank moves: those that wait may use CPU, too."""
 
 
 def find_fatal_errors(
@@ -86,13 +103,16 @@ class Detector:
             return self._judge_unreported(attempt, live, nodes, now)
         if all(r.vitals.state is ProcessState.STOPPED for r in reporting):
             return Condition(kind=ConditionKind.SUSPENDED, reason="every rank is stopped (SIGSTOP)")
+        early = self._find_early(attempt, reporting, nodes, pauses, now)
         stall = (
             self._find_death(attempt, reporting, now)
             or self._find_fatal_error(attempt, reporting, nodes, now)
             or self._find_startup_stall(attempt, reporting, samples, now)
-            or self._find_overdue(attempt, reporting, nodes, pauses, now)
-            or self._find_unchanged(attempt, reporting, samples, now)
+            or (early and self._find_overdue(attempt, reporting, nodes, pauses, now))
         )
+        if stall is None and (same := self._find_unchanged(attempt, reporting, samples, now)):
+            is_new = now - max(attempt.began_at, attempt.resumed_at) <= self.policy.startup_grace_s
+            early, stall = (same, None) if is_new else (early, same)
         if stall is not None:
             return Condition(
                 kind=ConditionKind.STALLED,
@@ -104,7 +124,8 @@ class Detector:
             lost = [record for record in live if record.vitals.rank not in reported]
             reason = explain_loss(lost, self._find_silent(lost, nodes, now))
             return Condition(kind=ConditionKind.LOST, reason=reason)
-        return self._judge_progress(attempt, reporting, samples, now)
+        condition = self._judge_progress(attempt, reporting, samples, now)
+        return replace(condition, stall=early) if condition.kind in MAY_BE_STILL else condition
 
     def is_silent(self, reporter: Reporter | None, now: float) -> bool:
         """Return whether an agent has not reported in time, or is not known."""
@@ -358,7 +379,7 @@ class Detector:
             late = {r.vitals.rank for r in watched}
         return Stall(why=Why.STARTUP, since=since, ranks=frozenset(late))
 
-    def _find_overdue(
+    def _find_early(
         self,
         attempt: Attempt,
         reporting: list[RankRecord],
@@ -366,15 +387,44 @@ class Detector:
         pauses: Pauses,
         now: float,
     ) -> Stall | None:
+        """Return a stall that is too short to make a job suspect, but worth a look."""
+        if attempt.is_paced:
+            return self._find_overdue(attempt, reporting, nodes, pauses, now, early=True)
+        watched = [record for record in reporting if record.vitals.beat is not None]
+        if len(watched) < 2 or now - attempt.began_at <= self.policy.settle_s:
+            return None  # some nodes may not have reported yet
+        since = max(attempt.resumed_at, *(record.progressed_at() for record in watched))
+        limit_s = self.policy.look_s
+        if min(record.moved_at() for record in watched) > now - STILL_AFTER_S:
+            limit_s *= ALL_MOVE
+        if now - since <= limit_s:
+            return None
+        ranks = frozenset(record.vitals.rank for record in watched)
+        return Stall(why=Why.STARTUP, since=since, ranks=ranks)
+
+    def _find_overdue(
+        self,
+        attempt: Attempt,
+        reporting: list[RankRecord],
+        nodes: Mapping[str, NodeReport],
+        pauses: Pauses,
+        now: float,
+        *,
+        early: bool = False,
+    ) -> Stall | None:
+        """Return a stall of the ranks whose time is over; `early`: of which a part is over."""
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
-        since_resumed_s, still_s = now - attempt.resumed_at, self.policy.phase_still_s
+        since_resumed_s = now - attempt.resumed_at
+        still_s = self.policy.look_s if early else self.policy.phase_still_s
         for record in reporting:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:
                 continue
             if beat.phase not in deadlines:
-                deadlines[beat.phase] = self.deadline_s(attempt, beat.phase, pauses)
+                deadline = self.deadline_s(attempt, beat.phase, pauses)
+                part = EARLY if early else 1.0
+                deadlines[beat.phase] = None if deadline is None else part * deadline
             deadline = deadlines[beat.phase]
             # Fast path without a call: it skips nearly all of thousands of stepping ranks.
             if deadline is None or beat.age_s + now - record.seen_at <= min(deadline, still_s):
@@ -384,7 +434,8 @@ class Detector:
                 self._since_phase_s(record, now),
                 since_resumed_s,
             )
-            if age > deadline or (beat.phase and self._is_still(record, age, now)):
+            is_still = beat.phase and min(now - record.moved_at(), age) > still_s
+            if age > deadline or is_still:
                 late[record.vitals.rank] = now - age
         if not late:
             return None
@@ -398,10 +449,6 @@ class Detector:
         """
         since_s, outside_s = now - record.phase_changed_at, record.outside_s
         return max(since_s, outside_s) if outside_s > self.policy.phase_patience_s else since_s
-
-    def _is_still(self, record: RankRecord, age: float, now: float) -> bool:
-        """Return whether a rank in a phase has not moved for too long."""
-        return min(now - record.moved_at(), age) > self.policy.phase_still_s
 
     @staticmethod
     def _last_beat(record: RankRecord) -> float:

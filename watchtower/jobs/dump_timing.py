@@ -60,11 +60,40 @@ def dumps_apart_s(jitter: float) -> float:
     return DUMPS_APART_S + DUMPS_APART_JITTERS * jitter
 
 
+LOOK_GAP_S = 5.0
+MAX_DOUBLINGS = 5
+"""After a look that found nothing the next one comes at the earliest after `LOOK_GAP_S`, which each
+such look doubles, `MAX_DOUBLINGS` times at most: 160 s."""
+
+LOOKS_FORGOTTEN_S = 600.0
+"""Seconds without a look after which earlier ones do not count."""
+
+
+@dataclass(slots=True)
+class Looks:
+    """Limits the looks at a job that found nothing: it continued by itself."""
+
+    _in_vain: int = 0
+    _again_at: float = -math.inf
+
+    def may_begin(self, now: float) -> bool:
+        """Return whether the ranks may be looked at now."""
+        return now >= self._again_at
+
+    def end(self, now: float) -> None:
+        """Record that a look ended, and found nothing."""
+        if now - self._again_at > LOOKS_FORGOTTEN_S:
+            self._in_vain = 0
+        self._again_at = now + LOOK_GAP_S * 2 ** min(self._in_vain, MAX_DOUBLINGS)
+        self._in_vain += 1
+
+
 @dataclass(slots=True)
 class DiagnosisTiming:
     """Decides when a diagnosis of one stall is due: the first one and each later one."""
 
-    suspect_since: float
+    since: float
+    """When the ranks were first dumped because of the stall."""
     _asked_at: float = -math.inf
     _asked_for: tuple[float, ...] | None = None
     """Evidence at the time of the latest request for a diagnosis."""
@@ -91,7 +120,7 @@ class DiagnosisTiming:
         `missing` of `want` ranks were not dumped yet. If this returns False, new dumps need no
         check of their job: with thousands of ranks a check takes as long as many batches of dumps.
         """
-        is_late = now - self.suspect_since >= DUMP_WAIT_S + jitter_s(want)
+        is_late = now - self.since >= DUMP_WAIT_S + jitter_s(want)
         gap_s = DIAGNOSE_GAP_S + DIAGNOSE_GAP_PER_RANK_S * want
         return (missing <= 0 or is_death or is_late) and now - self._asked_at >= gap_s
 

@@ -15,7 +15,7 @@ from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
 from watchtower.jobs.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
-from watchtower.jobs.dump_timing import DiagnosisTiming, RepeatedDumps
+from watchtower.jobs.dump_timing import DiagnosisTiming, Looks, RepeatedDumps
 from watchtower.jobs.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -27,9 +27,9 @@ from watchtower.jobs.effects import (
     StatusChanged,
 )
 from watchtower.jobs.pace import Pause, Pauses
-from watchtower.jobs.patience import Patience, PhaseTime, cannot_go_on, patience_for
 from watchtower.jobs.samples import Samples
 from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.stillness import Patience, PhaseTime, cannot_go_on, patience_for
 from watchtower.jobs.wait_counts import WaitCounts
 from watchtower.policy import Policy
 from watchtower.wire.dumps import RankDump
@@ -94,6 +94,9 @@ NEXT: dict[Status, dict[ConditionKind, Status]] = {
 STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
 """Statuses in which a job has a stall, or had one when it ended."""
 
+CALM = (Status.HEALTHY, Status.RECOVERED)
+"""Statuses in which a stall is looked at before it makes the job suspect."""
+
 DIAGNOSIS_WAIT_S = 30.0
 """Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
 
@@ -111,7 +114,10 @@ class AttemptWatch:
     reason: str = "just found"
     stall: Stall | None = None
     """The current stall, or the one during which the job ended."""
-    suspect_since: float = 0.0
+    looked_since: float = 0.0
+    """Since when the ranks are dumped and diagnosed because of this stall."""
+    suspect_since: float = math.inf
+    """Since when the job is suspect because of this stall. Infinity before that."""
     diagnosis: Diagnosis | None = None
     """The diagnosis of the current stall, or of the end of the job."""
     patience: Patience | None = None
@@ -135,14 +141,16 @@ class AttemptWatch:
     _phases: PhaseTime = field(default_factory=PhaseTime)
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
+    _looks: Looks = field(default_factory=Looks)
     _is_resumed: bool = False
 
     def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
         """Update the status for one condition. The caller must perform the effects in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
-        if condition.stall is not None and status in (Status.SUSPECT, Status.HUNG):
-            status = self._follow_stall(condition.stall, status, context, effects, now)
+        stall = self._find_followed(condition, status, now)
+        if stall is not None:
+            status = self._follow_stall(stall, condition.kind, status, context, effects, now)
         elif status is Status.RECOVERED and condition.kind in (
             ConditionKind.STEPPING,
             ConditionKind.CHANGING,
@@ -163,19 +171,48 @@ class AttemptWatch:
         self.reason = reason
         return effects
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a stall is looked at that has not made the job suspect."""
+        return self.stall is not None and self.status in CALM
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a stall is followed: it is looked at, suspect or hung."""
+        return self.stall is not None and self.status in (*CALM, Status.SUSPECT, Status.HUNG)
+
+    def _find_followed(self, condition: Condition, status: Status, now: float) -> Stall | None:
+        """Return the stall to follow. If there is none, a look is over, and found nothing."""
+        stall, kind = condition.stall, condition.kind
+        if stall is not None:
+            if kind is ConditionKind.STALLED or self.is_following or status is Status.SUSPECT:
+                return stall
+            if self.status in CALM and status in CALM and self._looks.may_begin(now):
+                return stall
+        elif self.is_looking:
+            self.stall = self.diagnosis = self.patience = None
+            self._looks.end(now)
+        return None
+
     def _follow_stall(
-        self, stall: Stall, status: Status, context: StallContext, effects: list[Effect], now: float
+        self,
+        stall: Stall,
+        kind: ConditionKind,
+        status: Status,
+        context: StallContext,
+        effects: list[Effect],
+        now: float,
     ) -> Status:
-        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
-            effects += self._begin_suspicion(now)
+        if not self.is_following:
+            effects += self._begin_look(now)
         self.stall = self.prolong(stall)
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
         effects += self._ask_for_diagnosis(context, now)
-        if status is Status.SUSPECT:
-            return self._weigh_suspicion(self.stall, context, effects, now)
-        return status
+        if self.status is Status.HUNG:
+            return Status.HUNG
+        return self._weigh_stall(self.stall, kind, status, context, effects, now)
 
     def _explain_lost(self, reason: str) -> str:
         """Return the reason for lost monitoring, with the reason of a suspicion before it."""
@@ -203,7 +240,7 @@ class AttemptWatch:
         `missing` of the `want` ranks that can be dumped were not dumped yet, or fewer. Every tick
         checks the job, too.
         """
-        if self.stall is None or self.status not in (Status.SUSPECT, Status.HUNG):
+        if self.stall is None or not self.is_following:
             return True
         is_death = self.stall.why is Why.DEATH
         return self._timing.may_be_due(want, missing, is_death=is_death, now=now)
@@ -227,7 +264,7 @@ class AttemptWatch:
         if self.status is Status.HUNG and self.losses:
             self._candidate = diagnosis
             return []
-        if self.status not in (Status.SUSPECT, Status.HUNG, Status.SLOW):
+        if self.status is not Status.SLOW and not self.is_following:
             return []
         self._adopt(diagnosis)
         if self.wait_counts is not None and diagnosis.suspects:
@@ -270,7 +307,8 @@ class AttemptWatch:
             Status.HUNG,
             "its incident was already open when the tower started",
         )
-        self.stall, self.suspect_since, self._is_resumed = stall, now, True
+        self.stall, self.looked_since, self.suspect_since = stall, now, now
+        self._is_resumed = True
         self.opening, self._timing = opening, DiagnosisTiming(now)
 
     def recover(self, now: float) -> list[Effect]:
@@ -283,7 +321,8 @@ class AttemptWatch:
 
     def hung_in_s(self, now: float) -> float | None:
         """Return the seconds until a suspicion becomes an incident; None without a suspicion."""
-        if self.status is not Status.SUSPECT or self.patience is None:
+        is_counting = self.status is Status.SUSPECT and math.isfinite(self.suspect_since)
+        if self.patience is None or not is_counting:
             return None
         return max(0.0, self.patience.length_s - (now - self.suspect_since))
 
@@ -293,8 +332,8 @@ class AttemptWatch:
         self.wait_counts = None
         return [IncidentClosed()] if before is Status.HUNG else []
 
-    def _begin_suspicion(self, now: float) -> list[Effect]:
-        self.suspect_since = now
+    def _begin_look(self, now: float) -> list[Effect]:
+        self.looked_since, self.suspect_since = now, math.inf
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
         self._phases = PhaseTime()
@@ -309,23 +348,43 @@ class AttemptWatch:
         )
         return [DiagnosisWanted()] if is_due else []
 
-    def _weigh_suspicion(
-        self, stall: Stall, context: StallContext, effects: list[Effect], now: float
+    def _weigh_stall(
+        self,
+        stall: Stall,
+        kind: ConditionKind,
+        status: Status,
+        context: StallContext,
+        effects: list[Effect],
+        now: float,
     ) -> Status:
-        waited = now - self.suspect_since
+        """Return whether a stall makes the job suspect or hung: by its length, or by evidence."""
+        is_late = kind is ConditionKind.STALLED
+        if is_late:
+            self._suspect(now)
         if self.diagnosis is None:
-            if waited < DIAGNOSIS_WAIT_S:
-                return Status.SUSPECT
+            if not is_late or now - self.suspect_since < DIAGNOSIS_WAIT_S:
+                return Status.SUSPECT if is_late else status
             self.diagnosis = not_diagnosed(
                 now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self._phases.take(context.phase, self.diagnosis.suspects_moving, now)
         in_phase_s = max(0.0, self._phases.until - self.suspect_since)
         self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy, in_phase_s)
-        effects += self._repeated.take_due(
-            self.diagnosis, context.dumps_want, waited, self.patience.length_s
-        )
-        return Status.HUNG if waited >= self.patience.length_s else Status.SUSPECT
+        moves = self.diagnosis.suspects_moving
+        if (context.stalled_s if moves else context.still_s) >= self.patience.suspect_s:
+            self._suspect(now)
+        is_suspect = math.isfinite(self.suspect_since)
+        waited = now - (self.suspect_since if is_suspect else self.looked_since)
+        limit_s = self.patience.length_s if is_suspect else self.patience.suspect_s
+        effects += self._repeated.take_due(self.diagnosis, context.dumps_want, waited, limit_s)
+        if not is_suspect:
+            return status
+        return Status.HUNG if waited >= limit_s else Status.SUSPECT
+
+    def _suspect(self, now: float) -> None:
+        if math.isinf(self.suspect_since):
+            self.suspect_since = now
+            self._repeated = RepeatedDumps()
 
     def _weigh_recovery(self, context: StallContext, now: float) -> Status:
         """Return HEALTHY if the job has recovered for as long as a rank may need for a step."""

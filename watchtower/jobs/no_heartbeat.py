@@ -53,7 +53,7 @@ def wants_sample(attempt: Attempt, samples: Samples, policy: Policy, now: float)
         _sample_interval_s(attempt, policy), now
     ):
         return False
-    if now - attempt.began_at < policy.no_heartbeat_sample_s:
+    if now - attempt.began_at < BRIEF_SHARE * policy.no_heartbeat_sample_s:
         return False
     return any(record.vitals.state is not ProcessState.STOPPED for record in attempt.live())
 
@@ -65,8 +65,7 @@ def unchanged_since(
 
     `reporting` are the live ranks whose agents report.
     """
-    began_at = max(attempt.began_at, attempt.resumed_at)
-    if len(reporting) < MIN_RANKS or now - began_at <= policy.startup_grace_s:
+    if len(reporting) < MIN_RANKS:
         return None
     agreed_s = samples.agreed_s({record.vitals.rank for record in reporting})
     least_s = _least_s(reporting, samples, policy)

@@ -45,6 +45,9 @@ class Reporter:
 RANK_BYTES = 2048
 """A rank's record with its vitals, and the stack sample of a rank without heartbeats."""
 
+STILL_AFTER_S = 3.0
+"""Ranks count as still after this many seconds without movement: three reports in a row."""
+
 CHARACTER_BYTES = 4
 """The most that one character of a Python string needs."""
 

@@ -12,11 +12,8 @@ from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import Stall, Why
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.no_heartbeat import longest_run_s, rare_code_run_s
-from watchtower.jobs.ranks import RankRecord, is_exiting
+from watchtower.jobs.ranks import STILL_AFTER_S, RankRecord, is_exiting
 from watchtower.jobs.samples import Samples
-
-STILL_AFTER_S = 3.0
-"""Ranks count as still after this many seconds without movement: three reports in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +39,15 @@ class StallContext:
     """Number of live ranks with at least one dump of this stall."""
     dumps_want: int = 0
     """Number of live ranks whose agents report."""
+    ranks: int = 0
+    """Number of ranks of the job."""
+    stalled_s: float = 0.0
+    """Length of the stall in seconds."""
+    has_stepped: bool = False
+    """Every rank has made a step."""
+    still_s: float = 0.0
+    """For how many seconds the top suspect has not moved and made no step, as far as it was
+    watched. Without a suspect: the length of the stall."""
     evidence: tuple[float, ...] = ()
     """A value that changes whenever new evidence could change a diagnosis."""
 
@@ -66,7 +72,8 @@ def stall_context_of(
     dumped_at = [at for at in dumped_at if at >= stall.since]
     training_moved_at = [record.moved_at() for record in live if not is_exiting(record)]
     ended = sum(1 for record in attempt.ranks.values() if not record.is_live)
-    phase, typical_s = _pace_of(attempt, diagnosis)
+    suspect = _find_suspect(attempt, diagnosis)
+    phase, typical_s = _pace_of(attempt, suspect)
     return StallContext(
         phase=phase,
         typical_s=typical_s,
@@ -75,18 +82,25 @@ def stall_context_of(
         rare_s=rare_code_run_s(samples, detector.policy) if samples else math.inf,
         longest_run_s=longest_run_s(samples) if samples else 0.0,
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
+        ranks=attempt.world_size,
+        stalled_s=now - stall.since,
+        has_stepped=attempt.step() >= 0,
+        still_s=now - max(stall.since, suspect.moved_at() if suspect else stall.since),
         dumps_have=len(dumped_at),
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(attempt.ranks)),
     )
 
 
-def _pace_of(attempt: Attempt, diagnosis: Diagnosis | None) -> tuple[str, float]:
+def _find_suspect(attempt: Attempt, diagnosis: Diagnosis | None) -> RankRecord | None:
+    if diagnosis is None or not diagnosis.suspects:
+        return None
+    return attempt.ranks.get(diagnosis.suspects[0].rank)
+
+
+def _pace_of(attempt: Attempt, suspect: RankRecord | None) -> tuple[str, float]:
     """Return the phase of the top suspect and the seconds of its typical step."""
-    record: RankRecord | None = None
-    if diagnosis is not None and diagnosis.suspects:
-        record = attempt.ranks.get(diagnosis.suspects[0].rank)
-    beat = record.vitals.beat if record else None
+    beat = suspect.vitals.beat if suspect else None
     pace = attempt.paces.get(beat.phase) if beat else None
     if pace is not None and pace.is_learned:
         return "", pace.typical_s
