@@ -54,27 +54,19 @@ def fit_batch(batch: DumpBatch, limit: int) -> FittedBatch:
     return FittedBatch(body, is_cut=len(body) < len(whole))
 
 
-_KNOWN = frozenset(
-    {
-        "rank",
-        "pid",
-        "start_time",
-        "step",
-        "kernel",
-        "threads",
-        "children",
-        "failure",
-        "collectives",
-        "native",
-    }
-)
-"""Fields of a dump that are dropped by a cut of their own, or never."""
+_CUT_LATER = ("failure", "native", "collectives")
+"""What may be missing in a dump, but is dropped by a cut of its own, or never."""
 
-_OTHER_EVIDENCE: dict[str, Any] = dict.fromkeys({each.name for each in fields(RankDump)} - _KNOWN)
+_OTHER_EVIDENCE: dict[str, Any] = {
+    each.name: None
+    for each in fields(RankDump)
+    if each.default is None and each.name not in _CUT_LATER
+}
+"""A form of evidence may be missing: each new one is here, until it has a cut of its own."""
 
 
 def _without_other_evidence(rank: RankDump) -> RankDump:
-    """Drop what no cut below knows: a form of evidence that was added later."""
+    """Drop the forms of evidence that no cut below knows."""
     return replace(rank, **_OTHER_EVIDENCE)
 
 
