@@ -9,7 +9,7 @@ from watchtower.alerts.message import AlertFacts, AlertState, write_message
 from watchtower.incidents.incident import Incident, IncidentKind
 from watchtower.incidents.kill_text import KillFacts, gather_kill_facts
 from watchtower.tower.incident_events import Change, IncidentEvent
-from watchtower.views.moment import copy_fields
+from watchtower.views import copy_fields
 from watchtower.views.people import Subject, subject_of
 from watchtower.wire.verdict import Aftermath, Status, Verdict
 from watchtower.writing.printable import label

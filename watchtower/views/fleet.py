@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from watchtower.incidents.incident import Incident
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
+from watchtower.views import copy_fields
 from watchtower.views.headline import write_headline, write_not_judged
-from watchtower.views.moment import Moment, copy_fields, known_step
+from watchtower.views.moment import Moment, known_step
 from watchtower.views.people import subject_of
 from watchtower.wire.drills import is_drill
 from watchtower.wire.verdict import NotJudged, Progress, Status

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from watchtower.incidents.incident import Incident, IncidentKind, StackGroup
 from watchtower.incidents.similar import Likeness
 from watchtower.jobs.keeper import Keeper
-from watchtower.views.moment import Moment, copy_fields
+from watchtower.views import copy_fields
+from watchtower.views.moment import Moment
 from watchtower.views.people import (
     AckView,
     FeedbackView,

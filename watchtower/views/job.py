@@ -14,9 +14,10 @@ from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.measures import COARSE_S, FINE_S, StepPoint
 from watchtower.jobs.ranks import ProcessKey
+from watchtower.views import copy_fields
 from watchtower.views.fleet import FleetJob, JobHead, find_fleet_job, view_head
 from watchtower.views.measures import find_evidence
-from watchtower.views.moment import Moment, copy_fields, known_step
+from watchtower.views.moment import Moment, known_step
 from watchtower.views.node import UnwatchedList, list_unwatched
 from watchtower.views.people import SilenceView, view_silence
 from watchtower.views.verdict import VerdictView, verdict_now, view_verdict

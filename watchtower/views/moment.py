@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.incidents.incident import Silence
@@ -67,8 +66,3 @@ class Moment:
 def known_step(step: int) -> int | None:
     """Return a step; None before the first one."""
     return None if step < 0 else step
-
-
-def copy_fields(value: object, kind: type[Any]) -> dict[str, Any]:
-    """Return those fields of a value that a dataclass has, by name: for a value that extends it."""
-    return {each.name: getattr(value, each.name) for each in fields(kind)}

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from watchtower.jobs.agents import UnwatchedRanks
 from watchtower.service.sharing import by_turns
-from watchtower.views.moment import Moment, copy_fields
+from watchtower.views import copy_fields
+from watchtower.views.moment import Moment
 from watchtower.wire.drills import is_drill
 from watchtower.wire.report import OTHER_REASONS
 

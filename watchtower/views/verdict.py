@@ -10,7 +10,8 @@ from watchtower.incidents.incident import Incident
 from watchtower.incidents.kill_text import find_kill_loss, gather_kill_facts
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.verdicts import unjudged_verdict
-from watchtower.views.moment import Moment, copy_fields, known_step
+from watchtower.views import copy_fields
+from watchtower.views.moment import Moment, known_step
 from watchtower.wire.verdict import Cause, KillLoss, SharedCause, Verdict
 from watchtower.writing.ranksets import format_ranks
 
