@@ -290,3 +290,14 @@ def test_a_number_without_a_record_leads_to_one() -> None:
     for gone, number in re.findall(r"^\| ([\d, ]+) \| (\d{3}) \|$", INDEX, re.MULTILINE):
         assert number in NUMBERS
         assert not set(gone.split(", ")) & NUMBERS
+
+
+@pytest.mark.parametrize("patch", sorted(ROOT.glob("docs/recipes/*.patch")), ids=lambda p: p.stem)
+def test_a_recipe_fits_the_sources(patch: Path):
+    """What it does when it is applied is tested in tests/system/contract."""
+    for part in re.split(r"^--- ", patch.read_text("utf-8"), flags=re.M)[1:]:
+        name = part.partition("\n")[0].removeprefix("a/")
+        source = "" if name == "/dev/null" else (ROOT / name).read_text("utf-8")
+        for hunk in re.split(r"^@@ .*\n", part, flags=re.M)[1:]:
+            before = [line[1:] for line in hunk.splitlines(keepends=True) if line[0] in " -"]
+            assert "".join(before) in source, f"{name}: write this part of the recipe anew"
