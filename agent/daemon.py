@@ -20,7 +20,7 @@ from agent.children import ChildRunner
 from agent.collectors.node import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
-from agent.delivery.spool import SpoolKeeper
+from agent.delivery.spool import SpoolThread
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumps.dump import Dumping, DumpRequest
 from agent.dumps.round import make_taker
@@ -121,8 +121,8 @@ class Agent:
             output_lines=settings.output_lines,
             runner=self._children,
         )
-        self._keeper = (
-            SpoolKeeper(settings.spool_dir, queue, self._metrics.count_loss)
+        self._spooler = (
+            SpoolThread(settings.spool_dir, queue, self._metrics.count_loss)
             if settings.spool_dir
             else None
         )
@@ -162,16 +162,16 @@ class Agent:
         print(make_first_line(self._settings, self._gaps, url), flush=True)
         self._reports.start()
         self._dumps.start()
-        if self._keeper is not None:
-            self._keeper.start(self._dumps.ring)
+        if self._spooler is not None:
+            self._spooler.start(self._dumps.ring)
         threading.Thread(target=self._enforce_end, name="end", daemon=True).start()
         self._loop()
         self._notifier.stopping()
         self._dumping.stop()
         self._children.stop()
         self._observer.stop()
-        if self._keeper is not None:
-            self._keeper.flush(STOP_FLUSH_S)
+        if self._spooler is not None:
+            self._spooler.flush(STOP_FLUSH_S)
         self._guard(self._report_last)
         log.info("stopped")
 
@@ -260,7 +260,7 @@ class Agent:
             limits=replace(
                 self._gaps,
                 python_stacks=self._gaps.python_stacks or self._stacks.trouble(),
-                spool=self._keeper.trouble() if self._keeper else "",
+                spool=self._spooler.trouble() if self._spooler else "",
                 owners=self._discovery.owners.trouble(),
                 collectors=self._observer.gap(),
             ),

@@ -204,7 +204,7 @@ def oldest_of_most(dumps: Mapping[str, tuple[str, int]], *, many: bool) -> str:
     return next(dump_id for dump_id, (owner, _) in dumps.items() if owner == most)
 
 
-class Keeper(Protocol):
+class Spooler(Protocol):
     """Stores dumps beyond the life of this process. Its methods never block."""
 
     def ids(self) -> frozenset[str]:
@@ -229,11 +229,11 @@ class DumpQueue:
         """By owner: the number of its last turn, or the current number when its first dump came."""
         self._turn = 0
         self._lock = threading.Lock()
-        self._keeper: Keeper | None = None
+        self._spooler: Spooler | None = None
 
-    def attach(self, keeper: Keeper) -> None:
-        """Set the keeper that stores the waiting dumps. Call it before the first dump."""
-        self._keeper = keeper
+    def attach(self, spooler: Spooler) -> None:
+        """Set the spooler that stores the waiting dumps. Call it before the first dump."""
+        self._spooler = spooler
 
     def put(self, dump: WaitingDump) -> None:
         """Add a dump. A dump that is here already is ignored."""
@@ -277,13 +277,13 @@ class DumpQueue:
 
     def count(self) -> int:
         """Return how many dumps wait, in memory or on disk."""
-        kept = self._keeper.ids() if self._keeper is not None else frozenset()
+        kept = self._spooler.ids() if self._spooler is not None else frozenset()
         with self._lock:
             return len(kept | self._dumps.keys())
 
     def _notice(self, removed: str = "") -> None:
-        if self._keeper is not None:
-            self._keeper.notice(removed)
+        if self._spooler is not None:
+            self._spooler.notice(removed)
 
     def _note_turn(self, owner: str) -> None:
         waiting = {each.owner for each in self._dumps.values()}
@@ -302,7 +302,7 @@ class DumpQueue:
     def _drop(self, dump: WaitingDump) -> None:
         del self._dumps[dump.id]
         self._bytes -= len(dump.body)
-        if self._keeper is None or dump.id not in self._keeper.ids():
+        if self._spooler is None or dump.id not in self._spooler.ids():
             self._count_loss(DumpLoss.FULL)
             log.warning(
                 "dump %s of job %s is dropped: too many dumps are waiting", dump.id, dump.job

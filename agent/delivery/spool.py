@@ -304,7 +304,7 @@ MAX_REMOVED = 4096
 FLUSH_POLL_S = 0.01
 
 
-class SpoolKeeper:
+class SpoolThread:
     """Writes new dumps, unlinks removed ones, and queues the dumps that an earlier run left."""
 
     def __init__(self, directory: str, queue: DumpQueue, count_loss: CountDumpLoss) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.clocks import Moment, age_s, read_moment
 from agent.delivery.dump_queue import MAX_WAITING_BATCHES, MAX_WAITING_BYTES, DumpLoss, DumpQueue
-from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool, SpoolKeeper
+from agent.delivery.spool import MAX_SPOOL_BATCHES, MAX_SPOOL_BYTES, Spool, SpoolThread
 from tests.agent.agent_scene import Losses, a_dump, spool_files
 from tests.properties import examples
 from tests.waiting import wait_until
@@ -237,24 +237,24 @@ def test_bounds_are_in_order() -> None:
 
 
 class Kept:
-    """A queue with its keeper."""
+    """A queue with its spooler."""
 
     def __init__(self, directory: Path) -> None:
         self.losses = Losses()
         self.queue = DumpQueue(self.losses.count)
-        self.keeper = SpoolKeeper(str(directory), self.queue, self.losses.count)
+        self.spooler = SpoolThread(str(directory), self.queue, self.losses.count)
         self.rings = threading.Semaphore(0)
-        self.keeper.start(self.rings.release)
+        self.spooler.start(self.rings.release)
 
 
 def test_what_waits_is_on_disk_until_it_is_delivered(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     dump = a_dump()
     kept.queue.put(dump)
-    wait_until(lambda: kept.keeper.ids() == {dump.id}, "it is written")
+    wait_until(lambda: kept.spooler.ids() == {dump.id}, "it is written")
     assert kept.queue.count() == 1
     kept.queue.remove(dump.id)
-    wait_until(lambda: not kept.keeper.ids(), "it is unlinked")
+    wait_until(lambda: not kept.spooler.ids(), "it is unlinked")
     assert os.listdir(tmp_path / "dumps") == ["lock"]
 
 
@@ -281,7 +281,7 @@ def test_what_memory_has_no_room_for_comes_back_from_disk(
     dumps = [a_dump(at=1.8e9 + number) for number in range(6)]
     for count, dump in enumerate(dumps, 1):
         kept.queue.put(dump)
-        wait_until(lambda c=count: len(kept.keeper.ids()) == c, "it is written")  # type: ignore[misc]
+        wait_until(lambda c=count: len(kept.spooler.ids()) == c, "it is written")  # type: ignore[misc]
     assert len(kept.queue.all()) == 2
     assert kept.queue.count() == 6
     delivered = set()
@@ -301,10 +301,10 @@ def test_a_full_spool_does_not_write_and_drop_the_same_dump_for_ever(
     dumps = [a_dump(at=1.8e9 + number) for number in range(5)]
     for dump in dumps:
         kept.queue.put(dump)
-    wait_until(lambda: kept.keeper.ids() == {d.id for d in dumps[3:]}, "the newest are kept")
+    wait_until(lambda: kept.spooler.ids() == {d.id for d in dumps[3:]}, "the newest are kept")
     before = os.stat(tmp_path / "dumps").st_mtime_ns
-    kept.keeper.flush(10.0)
-    kept.keeper.flush(10.0)
+    kept.spooler.flush(10.0)
+    kept.spooler.flush(10.0)
     assert os.stat(tmp_path / "dumps").st_mtime_ns == before
     assert len(kept.queue.all()) == 5  # in memory all of them wait
     assert kept.losses == {}
@@ -317,28 +317,28 @@ def test_a_folder_that_cannot_be_used_is_said_once_and_memory_does(
     kept = Kept(tmp_path)
     for number in range(3):
         kept.queue.put(a_dump(at=number))
-        kept.keeper.flush(10.0)
-    assert "dumps wait in memory only" in kept.keeper.trouble()
+        kept.spooler.flush(10.0)
+    assert "dumps wait in memory only" in kept.spooler.trouble()
     assert caplog.text.count("dumps wait in memory only") == 1
     assert len(kept.queue.all()) == 3
     (tmp_path / "dumps").unlink()
     kept.queue.put(a_dump())
-    wait_until(lambda: len(kept.keeper.ids()) == 4, "all are written now")
-    assert kept.keeper.trouble() == ""
+    wait_until(lambda: len(kept.spooler.ids()) == 4, "all are written now")
+    assert kept.spooler.trouble() == ""
 
 
 def test_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     first, second = a_dump(at=1.0), a_dump(at=2.0)
     kept.queue.put(first)
-    wait_until(lambda: kept.keeper.ids() == {first.id}, "it is written")
+    wait_until(lambda: kept.spooler.ids() == {first.id}, "it is written")
     for name in os.listdir(tmp_path / "dumps"):
         (tmp_path / "dumps" / name).unlink()
     (tmp_path / "dumps").rmdir()
     kept.queue.put(second)
-    kept.keeper.flush(10.0)
-    kept.keeper.flush(10.0)
-    assert kept.keeper.ids() == {first.id, second.id}
+    kept.spooler.flush(10.0)
+    kept.spooler.flush(10.0)
+    assert kept.spooler.ids() == {first.id, second.id}
 
 
 def test_a_disk_that_hangs_delays_nobody_and_is_said(
@@ -351,10 +351,10 @@ def test_a_disk_that_hangs_delays_nobody_and_is_said(
     kept = Kept(tmp_path)
     dump = a_dump()
     kept.queue.put(dump)
-    wait_until(lambda: "has not answered" in kept.keeper.trouble(), "it is said")
+    wait_until(lambda: "has not answered" in kept.spooler.trouble(), "it is said")
     assert kept.queue.first() == dump
     began = time.monotonic()
-    kept.keeper.flush(0.1)
+    kept.spooler.flush(0.1)
     assert time.monotonic() - began < 5
     kept.queue.remove(dump.id)
     monkeypatch.undo()
@@ -367,13 +367,13 @@ def test_what_was_delivered_is_unlinked_although_the_disk_is_full(
     kept = Kept(tmp_path)
     delivered = a_dump()
     kept.queue.put(delivered)
-    wait_until(lambda: kept.keeper.ids() == {delivered.id}, "it is written")
+    wait_until(lambda: kept.spooler.ids() == {delivered.id}, "it is written")
 
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("agent.delivery.spool._write", no_room)
     kept.queue.put(a_dump())
-    wait_until(kept.keeper.trouble, "the disk is full")
+    wait_until(kept.spooler.trouble, "the disk is full")
     kept.queue.remove(delivered.id)
     wait_until(lambda: os.listdir(tmp_path / "dumps") == ["lock"], "it is unlinked")

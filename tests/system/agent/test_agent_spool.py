@@ -65,21 +65,21 @@ def test_a_full_disk_is_said_and_dumps_wait_in_memory(tmp_path: Path) -> None:
 import sys, threading
 from agent.delivery.dump_queue import DumpQueue, WaitingDump
 from agent.clocks import Moment
-from agent.delivery.spool import SpoolKeeper
+from agent.delivery.spool import SpoolThread
 queue = DumpQueue(print)
-keeper = SpoolKeeper(sys.argv[1], queue, print)
-keeper.start(lambda: None)
+spooler = SpoolThread(sys.argv[1], queue, print)
+spooler.start(lambda: None)
 taken = Moment(boot_id="b", boottime_s=5.0, wall_s=1.8e9)
 for number in range(4):
     queue.put(WaitingDump(id=f"{number:032d}", job="j", taken=taken, body=b"x" * 400_000))
-    keeper.flush(20)
-print(len(keeper.ids()), len(queue.all()), keeper.trouble(), flush=True)
+    spooler.flush(20)
+print(len(spooler.ids()), len(queue.all()), spooler.trouble(), flush=True)
 for number in range(4):
     queue.remove(f"{number:032d}")
-keeper.flush(20)
+spooler.flush(20)
 queue.put(WaitingDump(id="f" * 32, job="j", taken=taken, body=b"x" * 400_000))
-keeper.flush(20)
-print(len(keeper.ids()), repr(keeper.trouble()), flush=True)
+spooler.flush(20)
+print(len(spooler.ids()), repr(spooler.trouble()), flush=True)
 """
     command = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
