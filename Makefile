@@ -108,8 +108,9 @@ bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, ha
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/harm.py
 
-accuracy: $(VENV)/.ready-peers ## the score: faults 5 times with the peers, 2 h healthy, docs/accuracy.md (hours, resumes)
+accuracy: $(VENV)/.ready-peers ## the score: faults 5 times with the peers, 2 job-hours healthy, docs/accuracy.md (hours, resumes)
 	$(BIN)/python -m benchmarks.accuracy.run
+	$(BIN)/python -m benchmarks.accuracy.matrix
 	-$(BIN)/python -m benchmarks.accuracy.healthy
 	$(BIN)/python -m benchmarks.accuracy.live
 	$(BIN)/python -m benchmarks.accuracy.report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from watchtower.service.interpreter import module_command
@@ -19,10 +20,12 @@ def run_drill(
     backend: str = "stdlib",
     config: str | None = None,
     evidence: Path | None = None,
+    options: Sequence[str] = (),
 ) -> dict:
     """Run a drill with default settings or a config file. Raises SystemExit if it could not run.
 
-    `evidence` is an empty folder for the evidence of a hung job. The result then has `incidents`.
+    `evidence` is an empty folder for the evidence of a hung job. The result then has `incidents`,
+    and `options` may have further ones of `benchmarks.accuracy.one`.
     """
     words = [name, "--ranks", str(ranks), "--backend", backend]
     words += ["--config", config] if config else []
@@ -30,7 +33,7 @@ def run_drill(
         command = module_command("watchtower", "drill", *words, "--json")
     else:
         command = [sys.executable, "-m", "benchmarks.accuracy.one", *words]
-        command += ["--evidence", str(evidence)]
+        command += ["--evidence", str(evidence), *options]
     done = subprocess.run(
         command,
         capture_output=True,

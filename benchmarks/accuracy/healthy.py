@@ -1,6 +1,9 @@
-"""Healthy drills mixed, with default settings: how many incidents in two hours? The goal is none.
+"""Healthy drills mixed, with default settings: how many incidents in two job-hours? None is right.
 
-Backend and ranks are random; the drill is one of those with the fewest runs. Minutes that are
+    python -m benchmarks.accuracy.healthy --job-hours 24 --beside 6 --ranks 2-4
+
+Backend and ranks are random; the drill is one of those with the fewest runs. `--beside` jobs run at
+once, each with a tower and agents of its own, and the time of each counts. Job-hours that are
 already in the results file for the commit and the settings count. Exits 1 if a run was wrong.
 """
 
@@ -12,19 +15,25 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
+from threading import Lock
 
 from benchmarks.accuracy.circumstances import name_settings, read_commit, read_versions
 from benchmarks.accuracy.results import Row, append_row, read_rows
 from benchmarks.accuracy.score import accused
+from benchmarks.accuracy.timeline import find_passing
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import DRILLS
 from watchtower.drills.drill_run import Drill
 from watchtower.drills.launching import why_not
+from watchtower.drills.settings import DrillSettings
 
 HEALTHY = Path("benchmarks/results/healthy.jsonl")
 RANKS = (4, 8)
+STEP_S = DrillSettings().step_s
+"""An accusation that is shown for longer counts: a person could have read it."""
 FAILURES_IN_A_ROW = 5
 """After this many drills that could not run, the machine is the problem: more runs are useless."""
 
@@ -33,23 +42,56 @@ def main() -> int:
     args = _parse_arguments()
     commit, settings = read_commit(), name_settings(args.config)
     there = [row for row in read_rows(HEALTHY) if is_of(row, commit, settings)]
-    minutes = sum(float(str(row["minutes"])) for row in there)
-    runs = Counter(str(row["drill"]) for row in there)
-    lot = random.Random(args.seed)
-    failures = 0
-    while minutes < args.minutes and failures < FAILURES_IN_A_ROW:
-        drill = choose_drill(runs, lot)
-        row = _run(drill, lot, args.config)
-        runs[drill.name] += 1
-        failures = 0 if row else failures + 1
-        if row:
-            row |= {"commit": commit, "settings": settings}
-            append_row(row, HEALTHY)
-            there.append(row)
-            minutes += float(str(row["minutes"]))
-    wrong = sum(not row["right"] for row in there)
-    print(f"{len(there)} healthy drills in {minutes:.0f} minutes, {wrong} wrong")
-    return 1 if wrong or failures else 0
+    course = Course(there, {"commit": commit, "settings": settings}, args)
+    with ThreadPoolExecutor(args.beside) as pool:
+        for one in [pool.submit(course.run) for _ in range(args.beside)]:
+            one.result()
+    wrong = sum(not row["right"] for row in course.rows)
+    passed = sum(len(shown_long(row)) for row in course.rows)
+    print(
+        f"{len(course.rows)} healthy drills in {course.hours:.1f} job-hours, {wrong} wrong; "
+        f"{passed} ranks or groups of ranks were accused for longer than a step"
+    )
+    return 1 if wrong or course.failures else 0
+
+
+class Course:
+    """The runs of one commit with one setting, made by several threads."""
+
+    def __init__(self, rows: list[Row], marks: Row, args: argparse.Namespace) -> None:
+        self.rows = rows
+        self.failures = 0
+        """Drills in a row that could not run."""
+        self._marks = marks
+        self._args = args
+        self._runs = Counter(str(row["drill"]) for row in rows)
+        self._lot = random.Random(args.seed)
+        self._lock = Lock()
+
+    @property
+    def hours(self) -> float:
+        """Return the job-hours so far."""
+        return sum(float(str(row["minutes"])) for row in self.rows) / 60
+
+    def run(self) -> None:
+        """Run drills until there are enough job-hours, or the machine cannot run them."""
+        while (drawn := self._draw()) is not None:
+            row = _run(*drawn, self._args)
+            with self._lock:
+                self.failures = 0 if row else self.failures + 1
+                if row:
+                    row |= self._marks
+                    append_row(row, HEALTHY)
+                    self.rows.append(row)
+
+    def _draw(self) -> tuple[Drill, str, int] | None:
+        with self._lock:
+            if self.hours >= self._args.job_hours or self.failures >= FAILURES_IN_A_ROW:
+                return None
+            drill = choose_drill(self._runs, self._lot)
+            self._runs[drill.name] += 1
+            here = [name for name in drill.backends if why_not(name) is None]
+            return drill, self._lot.choice(here), draw_ranks(drill, self._lot, self._args.ranks)
 
 
 def is_of(row: Row, commit: str, settings: str) -> bool:
@@ -64,29 +106,36 @@ def choose_drill(runs: Counter[str], lot: random.Random) -> Drill:
     return lot.choice([drill for drill in healthy if runs[drill.name] == fewest])
 
 
-def draw_ranks(drill: Drill, lot: random.Random) -> int:
+def draw_ranks(drill: Drill, lot: random.Random, bounds: tuple[int, int] = RANKS) -> int:
     """Return a number of ranks that the drill allows."""
-    low, high = RANKS
+    low, high = bounds
+    least = max(low, drill.least_ranks)
     step = 2 if drill.whole_pairs else 1
-    return lot.randrange(max(low, drill.least_ranks), high + 1, step)
+    return lot.randrange(least, max(least, high) + 1, step)
 
 
-def _run(drill: Drill, lot: random.Random, config: str | None) -> Row | None:
-    here = [name for name in drill.backends if why_not(name) is None]
-    backend, ranks = lot.choice(here), draw_ranks(drill, lot)
+def shown_long(row: Row) -> list[Row]:
+    """Return the accusations of a healthy job that were shown for longer than one step."""
+    passing = row.get("passing", [])
+    assert isinstance(passing, list)
+    return [one for one in passing if one["for_s"] > STEP_S]
+
+
+def _run(drill: Drill, backend: str, ranks: int, args: argparse.Namespace) -> Row | None:
     date, started = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
-    print(f"{drill.name:<24} {backend:<7} {ranks} ranks ", end="", flush=True)
+    told = f"{drill.name:<24} {backend:<7} {ranks} ranks"
     with tempfile.TemporaryDirectory(prefix="watchtower-evidence-") as folder:
         try:
             result = run_drill(
-                drill.name, ranks=ranks, backend=backend, config=config, evidence=Path(folder)
+                drill.name, ranks=ranks, backend=backend, config=args.config, evidence=Path(folder)
             )
         except (SystemExit, subprocess.TimeoutExpired) as reason:
-            print(reason, flush=True)
+            print(f"{told} {reason}", flush=True)
             return None
     verdict = result["verdict"] or {}
     right = result["right_rank"] and result["right_cause"]
-    print("ok" if right else f"WRONG: {verdict.get('summary')}", flush=True)
+    passing = find_passing(result["history"], [])
+    print(told, "ok" if right else f"WRONG: {verdict.get('summary')}", passing or "", flush=True)
     return {
         "drill": drill.name,
         "backend": backend,
@@ -95,15 +144,26 @@ def _run(drill: Drill, lot: random.Random, config: str | None) -> Row | None:
         "minutes": round((time.monotonic() - started) / 60, 2),
         "incidents": result["incidents"],
         "accused": sorted(accused(result)),
+        "passing": passing,
+        "beside": args.beside,
         "status": verdict.get("status"),
         "right": right,
         "versions": read_versions(),
     }
 
 
+def _read_range(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    return int(low), int(high or low)
+
+
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=120.0, help="for the commit (120)")
+    parser.add_argument("--job-hours", type=float, default=2.0, help="for the commit (2)")
+    parser.add_argument("--beside", type=int, default=1, help="jobs at the same time (1)")
+    parser.add_argument(
+        "--ranks", type=_read_range, default=RANKS, metavar="LOW-HIGH", help="of a job (4-8)"
+    )
     parser.add_argument("--seed", type=int, help="of the lot")
     parser.add_argument("--config", metavar="FILE", help="settings (the defaults)")
     return parser.parse_args()

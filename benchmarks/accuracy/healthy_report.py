@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.accuracy.healthy import STEP_S, shown_long
+
 Row = dict[str, Any]
-HEAD = "| drill | runs | minutes | incidents | false accusations | not as wanted |"
+HEAD = "| drill | runs | minutes | incidents | false accusations | for a time | not as wanted |"
 
 ENOUGH_MINUTES = 60.0
 
@@ -27,10 +29,11 @@ def render_healthy(rows: list[Row]) -> str:
         [
             "## Healthy jobs",
             "",
-            f"{minutes:.0f} minutes of drills with nothing wrong, in random order, with 4 to 8 "
-            "ranks and both backends,",
+            f"{minutes / 60:.1f} job-hours of drills with nothing wrong, in random order, with "
+            f"{_name_ranks(shown)} ranks,",
             f"settings {last['settings']}, at commit `{last['commit']}`. No incident may be",
             "opened and no rank accused; not as wanted: also where the last status was wrong.",
+            f"For a time: accusations that passed, shown for more than a step of {STEP_S:g} s.",
             "",
             HEAD,
             "|---" * HEAD.count(" | ") + "|---|",
@@ -66,7 +69,14 @@ def _line(name: str, rows: list[Row]) -> str:
     incidents = sum(len(row["incidents"]) for row in rows)
     accusations = sum(bool(row["accused"]) for row in rows)
     wrong = sum(not row["right"] for row in rows)
-    return f"| {name} | {len(rows)} | {minutes:.1f} | {incidents} | {accusations} | {wrong} |"
+    passed = sum(len(shown_long(row)) for row in rows)
+    counts = f"{incidents} | {accusations} | {passed} | {wrong}"
+    return f"| {name} | {len(rows)} | {minutes:.1f} | {counts} |"
+
+
+def _name_ranks(rows: list[Row]) -> str:
+    ranks = [row["ranks"] for row in rows]
+    return f"{min(ranks)} to {max(ranks)}"
 
 
 def _wrong(rows: list[Row]) -> list[str]:
@@ -75,5 +85,11 @@ def _wrong(rows: list[Row]) -> list[str]:
         f"{row['status']}, accused {row['accused']}, incidents {len(row['incidents'])}"
         for row in rows
         if not row["right"] or row["accused"]
+    ]
+    lines += [
+        f"- {row['drill']}, {row['backend']}, {row['ranks']} ranks, {row['date']}: accused "
+        f"{one['ranks']} of {one['cause']} after {one['at_s']:.0f} s for {one['for_s']:.1f} s"
+        for row in rows
+        for one in shown_long(row)
     ]
     return ["", *lines] if lines else []

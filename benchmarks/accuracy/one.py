@@ -1,6 +1,7 @@
 """Runs one drill as `watchtower drill --json` does, and stores the evidence of its hung job.
 
-The printed object has the additional field `incidents`: the summaries of all opened incidents.
+The printed object has additional fields: `incidents` with the summaries of all opened incidents,
+`reasons` why the verdict is wrong, and `history` with every change of the verdict.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import argparse
 import json
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.accuracy.collecting import collect
+from benchmarks.accuracy.timeline import write_history
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
+from watchtower.drills.moments import find_moment
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, run_drill
 from watchtower.drills.settings import read_config
@@ -31,18 +35,26 @@ def main() -> int:
             traceback.print_exc()
 
     try:
+        config = read_config(args.config)
+        switches = {"heartbeats": not args.no_heartbeats, "collective_log": not args.no_log}
         request = Request(
             drill=find_drill(args.name),
             ranks=args.ranks,
             backend=args.backend,
-            config=read_config(args.config),
+            moment=find_moment(args.moment) if args.moment else None,
+            config=replace(config, drill=replace(config.drill, **switches)),
         )
         result = run_drill(request, PlainDisplay(sys.stderr), before_end)
     except DrillError as error:
         print(f"{error}\n{error.help_text}", file=sys.stderr)
         return 2
-    incidents = [str(one.get("summary")) for one in result.observed.incidents]
-    print(json.dumps({**result.to_json(), "incidents": incidents}), flush=True)
+    observed = result.observed
+    more = {
+        "incidents": [str(one.get("summary")) for one in observed.incidents],
+        "reasons": result.judgement.reasons,
+        "history": write_history(observed),
+    }
+    print(json.dumps({**result.to_json(), **more}), flush=True)
     return 0
 
 
@@ -51,6 +63,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("name")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--backend", required=True)
+    parser.add_argument("--moment")
+    parser.add_argument("--no-heartbeats", action="store_true")
+    parser.add_argument("--no-log", action="store_true", help="no log of collectives")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--evidence", type=Path, metavar="FOLDER", help="an empty folder")
     return parser.parse_args()

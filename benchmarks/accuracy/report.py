@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.calibration import points_of, render_calibration
 from benchmarks.accuracy.comparison import (
     ENOUGH_RUNS,
     WIDTH,
@@ -22,8 +23,10 @@ from benchmarks.accuracy.comparison import (
 )
 from benchmarks.accuracy.healthy import HEALTHY
 from benchmarks.accuracy.healthy_report import render_healthy
+from benchmarks.accuracy.matrix import MATRIX
+from benchmarks.accuracy.matrix_report import render_sample
 from benchmarks.accuracy.results import RESULTS, read_rows
-from benchmarks.accuracy.score import WATCHTOWER, accused, brier, calibrate, score
+from benchmarks.accuracy.score import WATCHTOWER, accused, score
 from watchtower.drills.catalogue import DRILLS
 
 REPORT = Path("docs/accuracy.md")
@@ -36,11 +39,12 @@ def main() -> None:
     rows = read_rows()
     if not rows:
         raise SystemExit(f"{RESULTS} has no runs: python -m benchmarks.accuracy.run makes them")
-    REPORT.write_text(render(rows, read_rows(HEALTHY)), encoding="utf-8")
+    text = render(rows, read_rows(HEALTHY), read_rows(MATRIX))
+    REPORT.write_text(text, encoding="utf-8")
     print(f"wrote {REPORT} from {len(rows)} runs")
 
 
-def render(rows: list[Row], healthy: list[Row]) -> str:
+def render(rows: list[Row], healthy: list[Row], sample: list[Row]) -> str:
     """Render the report of these runs."""
     shown = choose_rows(rows)
     own = [row for row in shown if "tool" not in row]
@@ -50,9 +54,9 @@ def render(rows: list[Row], healthy: list[Row]) -> str:
         _table(own, later),
         render_comparison(shown),
         _failures(own),
-        _calibration(own),
+        f"## Calibration\n\n{render_calibration(points_of(own))}",
     ]
-    parts += _since(later, own)
+    parts += [*_since(later, own), render_sample(sample, healthy)]
     return "\n\n".join([*parts, render_healthy(healthy), _notes(shown)]) + "\n"
 
 
@@ -181,16 +185,6 @@ def _failure(row: Row) -> str:
         f"{injected['cause']}; said {sorted(accused(row))} {verdict.get('cause')}, "
         f"status {verdict.get('status')}, confidence {verdict.get('confidence')}"
     )
-
-
-def _calibration(rows: list[Row]) -> str:
-    lines = ["## Calibration", "", "| confidence | runs | right |", "|---|---|---|"]
-    for low, high, runs, right in calibrate(rows):
-        share = f"{right / runs:.0%}" if runs else "-"
-        lines.append(f"| {low:.2f} to {min(high, 1.0):.2f} | {runs} | {share} |")
-    score_ = brier(rows)
-    told = "no run has a cause" if score_ is None else f"{score_:.3f}"
-    return "\n".join([*lines, "", f"Brier score (0 is perfect): {told}."])
 
 
 def _notes(rows: list[Row]) -> str:

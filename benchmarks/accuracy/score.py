@@ -6,9 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-BUCKETS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01))
-"""Ranges of confidence: from, and below. The last one includes 1.0."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -113,33 +110,3 @@ def quantile(values: list[float], share: float) -> float | None:
     if not values:
         return None
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
-def calibrate(rows: list[dict[str, Any]]) -> list[tuple[float, float, int, int]]:
-    """Return for each range of confidence: from, below, runs, runs with rank and cause right."""
-    points = _points(rows)
-    return [
-        (low, high, len(inside), sum(inside))
-        for low, high in BUCKETS
-        for inside in [[right for confidence, right in points if low <= confidence < high]]
-    ]
-
-
-def brier(rows: list[dict[str, Any]]) -> float | None:
-    """Return the mean square of confidence minus rightness; None without runs.
-
-    0 is perfect, 0.25 is a coin toss.
-    """
-    points = _points(rows)
-    if not points:
-        return None
-    return sum((confidence - right) ** 2 for confidence, right in points) / len(points)
-
-
-def _points(rows: list[dict[str, Any]]) -> list[tuple[float, bool]]:
-    """Return confidence and rightness of the runs with a diagnosis."""
-    return [
-        (row["verdict"]["confidence"], bool(row["right_rank"] and row["right_cause"]))
-        for row in rows
-        if row["verdict"] and row["verdict"].get("cause")
-    ]

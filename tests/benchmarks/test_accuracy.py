@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy.calibration import (
+    Point,
+    brier,
+    calibrate,
+    points_of,
+    render_calibration,
+)
 from benchmarks.accuracy.collecting import ask_rank
 from benchmarks.accuracy.comparison import LEGEND, render_comparison
 from benchmarks.accuracy.report import render
 from benchmarks.accuracy.results import append_row, count_runs, key_of, read_rows
 from benchmarks.accuracy.run import choose_drills, plan
-from benchmarks.accuracy.score import brier, calibrate, quantile, score
+from benchmarks.accuracy.score import quantile, score
 
 
 def make_row(*, named: tuple[int, ...] = (3,), right: bool = True, **other: Any) -> dict[str, Any]:
@@ -68,10 +75,26 @@ def test_quantiles_are_values_that_were_measured() -> None:
 
 
 def test_calibration_sets_confidence_against_rightness() -> None:
-    rows = [make_row(), make_row(right=False)]
-    assert (0.85, 0.95, 2, 1) in calibrate(rows)
-    assert brier(rows) == pytest.approx((0.01 + 0.81) / 2)
+    points = points_of([make_row(), make_row(right=False)])
+    band = next(band for band in calibrate(points) if band.points)
+    assert (band.low, band.points, band.right, band.mean) == (0.9, 2, 1, 0.9)
+    assert brier(points) == pytest.approx((0.01 + 0.81) / 2)
     assert brier([]) is None
+
+
+def test_a_band_is_judged_only_with_enough_points() -> None:
+    sure = [Point(confidence=0.96, is_right=number > 4) for number in range(40)]
+    timid = [Point(confidence=0.55, is_right=True)] * 20
+    few = [Point(confidence=0.72, is_right=False)]
+    text = render_calibration([*sure, *timid, *few])
+    assert "| 0.95 to 1.00 | 40 | 88% | 96% | too sure |" in text
+    assert "| 0.50 to 0.60 | 20 | 100% | 55% | too timid |" in text
+    assert "| 0.70 to 0.80 | 1 | 0% | 72% | few |" in text
+    assert "0.60 to 0.70" not in text
+    exact = [Point(confidence=0.9, is_right=number > 1) for number in range(20)]
+    assert "| 0.90 to 0.95 | 20 | 90% | 90% | calibrated |" in render_calibration(exact)
+    bar = next(line for line in render_calibration(exact).splitlines() if line.endswith("#|"))
+    assert bar.count("#") == 45
 
 
 def test_runs_already_there_are_not_planned_again() -> None:
@@ -106,18 +129,18 @@ def test_an_unknown_drill_is_refused() -> None:
 
 def test_the_report_shows_each_row_and_each_failure_of_the_newest_commit() -> None:
     old = make_row(commit="old", date="2025-01-01T00:00:00+00:00", drill="sigstop")
-    text = render([old, make_row(), make_row(named=(1,), right=False)], [])
+    text = render([old, make_row(), make_row(named=(1,), right=False)], [], [])
     few = "| busy_loop **(2 runs only)** | stdlib |"
     assert f"{few} 1/2 | 1/2 | 1.0 | 0 | 5.0 | 5.0 |" in text
     assert "injected [3] busy_loop; said [1] busy_loop" in text
     assert "| sigstop" not in text
     assert "sigstop (stdlib)" in text.partition("Without a run: ")[2]
-    assert "| 0.85 to 0.95 | 2 | 50% |" in text
+    assert "| 0.90 to 0.95 | 2 | 50% | 90% | few |" in text
 
 
 def test_a_commit_at_which_more_faults_were_run_often_is_shown_and_newer_runs_are_counted() -> None:
     often = [make_row(commit="old", date="2025-01-01T00:00:00+00:00")] * 5
-    text = render([*often, make_row(drill="sigstop"), make_row(named=(1,), right=False)], [])
+    text = render([*often, make_row(drill="sigstop"), make_row(named=(1,), right=False)], [], [])
     assert "5 runs of real hung jobs, product at commit `old`" in text
     assert "| busy_loop | stdlib | 5/5 |" in text
     assert "- `abc`: 2 runs of 2 faults: rank right 1/2, cause right 1/2." in text
@@ -160,7 +183,7 @@ def test_where_nobody_is_to_blame_silence_is_right_and_failing_is_not() -> None:
 
 def test_a_tool_shows_the_runs_of_the_commit_it_was_last_run_at() -> None:
     live = make_live_row(3, commit="older", date="2025-01-01T00:00:00+00:00")
-    text = render([make_row(), live], [])
+    text = render([make_row(), live], [], [])
     assert "Runs of monitored_barrier at commit `older`" in text
     assert "1 run of real hung jobs, product at commit `abc`" in text
 

@@ -17,6 +17,7 @@ from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.display import Display
 from watchtower.drills.drill_run import Drill
 from watchtower.drills.errors import DrillError
+from watchtower.drills.moments import MOMENTS, find_moment
 from watchtower.drills.notifying import make_notify
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.result import Result
@@ -47,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, help="the rank with the fault (random)")
     parser.add_argument(
         "--step", type=int, help="the step before which the fault comes (one after a warm-up)"
+    )
+    parser.add_argument(
+        "--moment",
+        choices=[moment.name for moment in MOMENTS],
+        help="the moment at which the fault comes",
     )
     parser.add_argument(
         "--backend",
@@ -123,6 +129,7 @@ def _run(args: argparse.Namespace) -> Result:
         nodes=args.nodes,
         rank=args.rank,
         step=args.step,
+        moment=find_moment(args.moment) if args.moment else None,
         backend=args.backend,
         notify=notify,
         record=args.record,

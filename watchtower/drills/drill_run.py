@@ -17,6 +17,7 @@ from watchtower.drills.display import Display
 from watchtower.drills.environment import Environment
 from watchtower.drills.errors import DrillError
 from watchtower.drills.job import TrainingJob
+from watchtower.drills.moments import Moment
 from watchtower.drills.network import Network
 from watchtower.drills.setup import CALM, DrillSetup, Plan, Variables, plan_of_backend
 from watchtower.drills.watch import Observed, Watch
@@ -45,6 +46,8 @@ class DrillRun:
         self.drill = drill
         self.expected = drill.expected
         """The right answer. Facts that are known only while the job runs are added to it."""
+        self.moment: Moment | None = None
+        """A moment of the fault that the drill itself does not choose."""
         self.variables = variables
         self.settings = variables.settings
         self.rank = variables.rank
@@ -386,7 +389,10 @@ class DrillRun:
         settings = self.settings
         pace: Plan = {"step_s": settings.step_s, "jitter": settings.jitter}
         pace |= plan_of_backend(self.job.backend, settings)
-        return pace | self.drill.plan(self.variables)
+        if not settings.heartbeats:
+            pace |= {"beats": False, "imports_client": settings.collective_log}
+        plan = pace | self.drill.plan(self.variables)
+        return self.moment.move(plan) if self.moment else plan
 
 
 def _blamed(drill: DrillSetup, job: TrainingJob, rank: int) -> tuple[int, ...]:

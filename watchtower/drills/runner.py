@@ -29,6 +29,7 @@ from watchtower.drills.job import TrainingJob
 from watchtower.drills.judging import Answer, judge
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import Layout, choose_backend
+from watchtower.drills.moments import Moment
 from watchtower.drills.notifying import Notify, wait_for_alert, wait_for_end
 from watchtower.drills.result import Result
 from watchtower.drills.settings import Config, changed_settings
@@ -39,6 +40,9 @@ from watchtower.drills.watch import Watch
 
 CHANCE_STEPS = 4
 """The fault comes up to this many steps after the warm-up, at random."""
+
+NO_LOG = {"WATCHTOWER_RECORDS": "off"}
+"""Environment of a job whose log of collectives agents cannot read."""
 
 CHECK_S = 0.5
 """Seconds between two checks of the tower and the agents while a person looks at the pages."""
@@ -55,6 +59,8 @@ class Request:
     """The rank with the fault; None means a random one."""
     step: int | None = None
     """The step before which the fault comes; None means that of the drill."""
+    moment: Moment | None = None
+    """The moment of the fault; None means that of the drill, or the step."""
     backend: str = "auto"
     notify: Notify | None = None
     """The destination that receives the alert of the drill."""
@@ -76,6 +82,8 @@ class Request:
             raise DrillError(f"--rank {self.rank}: allowed is 0 to {self.ranks - 1}")
         if self.step is not None and self.step < 0:
             raise DrillError(f"--step {self.step}: allowed is 0 or more")
+        if self.step is not None and self.moment:
+            raise DrillError("--step and --moment both say when the fault comes: give one")
         if self.notify and not self.drill.expected.is_incident:
             raise DrillError(f"--notify: {self.drill.name} opens no incident, so it has no alert")
 
@@ -180,6 +188,7 @@ def _prepare_run(
     step = choose_step(request)
     name = f"drill-{secrets.token_hex(4)}"
     layout = Layout(ranks=request.ranks, nodes=request.nodes)
+    silenced = {} if settings.collective_log else NO_LOG
     job = TrainingJob(
         name,
         backend,
@@ -188,14 +197,17 @@ def _prepare_run(
         parallelism=drill.parallelism,
         bare=drill.bare_launch or backend in drill.networked,
         named=drill.named,
-        environment=environment.clock.environment if environment.clock else None,
+        environment={**(environment.clock.environment if environment.clock else {}), **silenced},
     )
     job.environment_folder, job.renamed = environment.folder, drill.renamed
     client = PatientClient(environment.tower_url)
     alone = not environment.shared and not drill.attacked
     watch = Watch(client, name, drill.expected.statuses, alone=alone)
     variables = Variables(settings=settings, rank=rank, ranks=request.ranks, step=step)
-    return DrillRun(drill, variables, environment, job, watch, display), watch
+    run = DrillRun(drill, variables, environment, job, watch, display)
+    if request.moment:
+        run.moment, run.expected = request.moment, request.moment.expect(drill.expected)
+    return run, watch
 
 
 def choose_step(request: Request) -> int:
@@ -206,6 +218,8 @@ def choose_step(request: Request) -> int:
     """
     drill, settings = request.drill, request.config.drill
     given = drill.step if request.step is None else request.step
+    if request.moment:
+        given = request.moment.step
     if given is not None:
         return given
     steps = settings.warmup_steps * drill.warmups

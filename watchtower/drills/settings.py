@@ -94,6 +94,10 @@ class DrillSettings:
     """The collective log of the backend queued: nccl, absent, or frozen as by a graph's replay."""
     queued_engine: bool = False
     """Whether a thread pt_autograd_0 waits in backward instead of the main thread, on queued."""
+    heartbeats: bool = True
+    """Whether the job sends heartbeats. Without them it may import the client for its log."""
+    collective_log: bool = True
+    """Whether the client lets agents read the log of collectives that torch keeps."""
     recompile_s: float = 60.0
     """Seconds for which one rank compiles again in recompile."""
     first_collective_s: float = 90.0

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watchtower.drills.client import Json, PatientClient, json_list
-from watchtower.drills.judging import is_final, names_cause
+from watchtower.drills.judging import is_final, names_cause, suspect_ranks
 from watchtower.drills.setup import FINAL
 
 INCIDENTS_EVERY_S = 0.5
 JOB_EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the tower said from one moment until it said something else."""
+
+    at: float
+    status: str
+    cause: str | None
+    domain: str | None
+    ranks: tuple[int, ...]
+    """The accused ranks."""
+    confidence: float | None
 
 
 @dataclass(slots=True)
@@ -26,6 +39,8 @@ class Observed:
     view: Json | None = None
     incidents: list[Json] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
+    history: list[Shown] = field(default_factory=list)
+    """Every change of the verdict."""
     named_at: float | None = None
     hung_at: float | None = None
     final_since: float | None = None
@@ -154,6 +169,9 @@ def note_verdict(observed: Observed, verdict: Json, now: float) -> None:
     status = str(verdict.get("status"))
     if not observed.statuses or observed.statuses[-1] != status:
         observed.statuses.append(status)
+    shown = _read(verdict, now)
+    if not observed.history or replace(observed.history[-1], at=now) != shown:
+        observed.history.append(shown)
     if observed.fault_at is None:
         return
     if observed.named_at is None and names_cause(verdict):
@@ -164,6 +182,22 @@ def note_verdict(observed: Observed, verdict: Json, now: float) -> None:
         observed.final_since = None
     elif observed.final_since is None:
         observed.final_since = now
+
+
+def _read(verdict: Json, now: float) -> Shown:
+    def text(name: str) -> str | None:
+        value = verdict.get(name)
+        return None if value is None else str(value)
+
+    confidence = verdict.get("confidence")
+    return Shown(
+        at=now,
+        status=str(verdict.get("status")),
+        cause=text("cause"),
+        domain=text("domain"),
+        ranks=suspect_ranks(verdict),
+        confidence=confidence if isinstance(confidence, float) else None,
+    )
 
 
 def _between(start: float | None, end: float | None) -> float | None:

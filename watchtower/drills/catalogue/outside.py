@@ -11,7 +11,8 @@ LAUNCHER_DELAY_S = 0.5
 """Seconds after the first death until the launcher of a drill kills the other ranks."""
 
 
-def _stop(run: DrillRun) -> None:
+def stop(run: DrillRun) -> None:
+    """Stop a rank at the step of the fault."""
     run.launch()
     run.warm_up()
     run.fault(f"rank {run.rank} gets SIGSTOP")
@@ -47,7 +48,8 @@ def _kill_rest(run: DrillRun) -> None:
     run.wait_for_final()
 
 
-def _trace(run: DrillRun) -> None:
+def trace(run: DrillRun) -> None:
+    """Let another process trace a rank at the step of the fault."""
     run.launch()
     run.warm_up()
     run.trace(run.rank)
@@ -58,7 +60,7 @@ SIGSTOP = Drill(
     name="sigstop",
     shows="one rank is stopped by a signal from outside",
     expected=names("process_stopped", domain="operator"),
-    act=_stop,
+    act=stop,
 )
 
 SIGKILL = Drill(
@@ -74,7 +76,7 @@ DEBUGGER = Drill(
     name="debugger",
     shows="another process traces one rank and holds it",
     expected=names("process_traced", domain="operator"),
-    act=_trace,
+    act=trace,
 )
 
 TERMINATED_RANK = Drill(

@@ -189,7 +189,8 @@ class Events:
     """A callback of the trainer: runs this rank's share of the planned events.
 
     An event is {"act", "rank" (null: every rank), "when", "step"} and arguments of the act. `when`
-    is "setup" (before the rank joins), "before_step" (before the step's batch) or "optimizer_end".
+    is "setup" (before the rank joins), "joined" (before the first collective), "before_step"
+    (before the step's batch), "optimizer_end", or "exit" (before the last barrier).
     """
 
     def __init__(self, rank, events):
@@ -198,6 +199,12 @@ class Events:
 
     def setup(self, trainer):
         self._run(trainer, "setup", 0)
+
+    def joined(self, trainer):
+        self._run(trainer, "joined", 0)
+
+    def exit(self, trainer):
+        self._run(trainer, "exit", 0)
 
     def optimizer_end(self, trainer, step):
         self._run(trainer, "optimizer_end", step)

@@ -1,4 +1,4 @@
-"""Sends heartbeats. A program without heartbeats does not even import the client."""
+"""Sends heartbeats. A program without heartbeats rarely imports the client."""
 
 import contextlib
 
@@ -13,9 +13,10 @@ class Silence:
         return contextlib.nullcontext()
 
 
-def choose_heartbeats(are_wanted):
-    if not are_wanted:
+def choose_heartbeats(are_wanted, is_imported):
+    """Return what sends heartbeats. The client may be imported, for its other uses, without any."""
+    if not are_wanted and not is_imported:
         return Silence()
     import watchtower_heartbeat
 
-    return watchtower_heartbeat
+    return watchtower_heartbeat if are_wanted else Silence()

@@ -25,6 +25,8 @@ class Plan:
     jitter: float = 0.15
     host_work_s: float = 0.0  # CPU time of each step
     beats: bool = True
+    imports_client: bool = False  # although it sends no heartbeats
+    phase_at: int | None = None  # the step with which a phase begins
     batches: int | None = None
     exchanges: list[str] = field(default_factory=list)
     checks_ranks: bool = False  # all ranks pass a monitored barrier before training

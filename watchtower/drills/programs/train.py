@@ -29,6 +29,7 @@ class RingTrainer(Trainer):
             self.rank, self.world_size, *address, patient=self.plan.patient
         )
         self.checkpointer = Checkpointer(self.rank, os.getcwd(), self.group.barrier, self.writer)
+        self.prepare()
 
     def batches(self):
         return Prefetcher(self.loader) if self.plan.workers else self.loader

@@ -66,6 +66,7 @@ class TorchTrainer(Trainer):
         dist.init_process_group(self.backend)
         self.checkpointer = Checkpointer(self.rank, os.getcwd(), dist.barrier, self.writer)
         self.words = WORDS_PER_RANK * self.world_size
+        self.prepare()
 
     def batches(self):
         shards = ShardDataset(self.loader)

@@ -1,5 +1,6 @@
 """The training loop of all programs. Each program defines its own step."""
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -27,13 +28,14 @@ class Trainer:
         self.world_size = int(os.environ["WORLD_SIZE"])
         self.should_stop = False
         self.quota_s = 0.0  # until the service that limits steps lets this rank go on
-        self.heartbeats = choose_heartbeats(plan.beats)
+        self.heartbeats = choose_heartbeats(plan.beats, plan.imports_client)
         self.device = Device(self.rank, plan.step_s, plan.jitter, plan.host_work_s)
         self.storage = Storage(plan.step_s * READ_SHARE)
         self.loader = Loader(self.storage, *self.share_of_data(), plan.batches)
         self.metrics = Metrics(self.rank)
         self.callback = Events(self.rank, plan.events)
         self.checkpointer = None
+        self.phases = contextlib.ExitStack()
         self.exchanges = [getattr(self, name) for name in plan.exchanges]
         self.writer = (plan.checkpoint and plan.checkpoint.rank) or 0
 
@@ -52,7 +54,7 @@ class Trainer:
             emit("worker", rank=self.rank, pid=worker.pid)
         if self.plan.compile_s:
             compile_kernels(self.plan.compile_s * (self.rank + 1) / self.world_size)
-        self.callback.before_step(self, 0)
+        self.begin_step(0)
         for index, batch in enumerate(batches):
             step, micro_step = divmod(index, self.plan.micro_steps)
             is_last = micro_step + 1 == self.plan.micro_steps
@@ -67,10 +69,20 @@ class Trainer:
             self.look_after(step)
             if loss > DIVERGED:
                 self.back_off()
-            self.callback.before_step(self, step + 1)
+            self.begin_step(step + 1)
             self.take_quota()
             if self.should_stop or step + 1 >= self.plan.steps:
                 return
+
+    def prepare(self):
+        """Read the vocabulary, when the rank has joined and before it builds the model."""
+        self.callback.joined(self)
+        self.storage.stage()
+
+    def begin_step(self, step):
+        if step == self.plan.phase_at:
+            self.phases.enter_context(self.heartbeats.phase("finetune"))
+        self.callback.before_step(self, step)
 
     def take_quota(self):
         """Wait until this rank may make its next step."""
@@ -123,6 +135,8 @@ class Trainer:
 
     def finish(self):
         """End, some ranks later than others, because exports and uploads take time."""
+        self.callback.exit(self)
+        self.storage.stage()
         self.checkpointer.barrier()
         time.sleep(self.plan.leave_gap_s * self.rank)
         if self.rank == 0 and self.plan.export_s:
