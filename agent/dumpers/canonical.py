@@ -27,6 +27,10 @@ _STANDARD_LIBRARY = re.compile(
 _OWN_CLIENT = re.compile(r"^.*/(?=watchtower_heartbeat/[^/]+$)")
 """Our client is a library also where it is installed from a checkout, outside of site-packages."""
 
+SPAWNING = "multiprocessing/"
+"""Where the program of a process begins that multiprocessing has spawned: `python -c`, in the file
+<string>, is not code of the user."""
+
 _ROOTS = {
     ("<module>", ""),
     ("_run_module_as_main", ""),
@@ -175,7 +179,10 @@ def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
         half = (MAX_FRAMES - 1) // 2
         cut = _Frame(name=f"... {len(all_frames) - 2 * half} frames cut ...")
         all_frames = [*all_frames[:half], cut, *all_frames[-half:]]
-    return tuple(_canonical_frame(frame) for frame in all_frames)
+    made = [_canonical_frame(frame) for frame in all_frames]
+    if len(made) > 1 and made[-1].file == "<string>" and made[-2].file.startswith(SPAWNING):
+        made[-1] = replace(made[-1], library=True)
+    return tuple(made)
 
 
 def canonical_file(path: str) -> tuple[str, bool]:

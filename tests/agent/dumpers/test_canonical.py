@@ -69,6 +69,14 @@ def test_a_stack_is_whole_when_it_begins_where_programs_begin(
     assert parse(a_thread(7, a_frame(), root)).whole is whole
 
 
+def test_the_program_of_a_spawned_process_is_not_code_of_the_user() -> None:
+    root = a_frame("<module>", "<string>")
+    spawned = a_frame("spawn_main", "/usr/lib/python3.11/multiprocessing/spawn.py")
+    for inside, library in ((spawned, True), (a_frame("fit", "/job/fit.py"), False)):
+        (stack,) = parse(a_thread(7, a_frame(), inside, root)).stacks
+        assert stack.frames[-1].library is library
+
+
 def test_equal_stacks_cross_once() -> None:
     dump = parse(a_thread(7, a_frame(), ROOT), a_thread(8, a_frame(), ROOT))
     assert len(dump.stacks) == 1
