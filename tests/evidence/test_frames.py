@@ -475,22 +475,3 @@ def test_callers_come_before_what_they_call():
 def test_a_stack_is_one_line_and_long_ones_are_cut():
     assert describe_frames(frames("A.b x.py:2 < a /y/z.py:1")) == "b x.py:2 < a z.py:1"
     assert describe_frames(frames("c x.py:3 < b x.py:2 < a x.py:1"), limit=1) == "c x.py:3 < …"
-
-
-IDLE_ACTOR = (
-    "main_loop @ray/_private/worker.py:879 < <module> @ray/_private/workers/default_worker.py:321"
-)
-
-
-@pytest.mark.parametrize(
-    ("inside", "frame_class"),
-    [
-        ("", FrameClass.SERVER),
-        ("wait @threading.py:331 < ", FrameClass.SERVER),
-        ("synchronize @torch/cuda/__init__.py:800 < ", FrameClass.DEVICE),
-        ("execute_model @vllm/worker/worker.py:40 < ", FrameClass.NONE),
-        ("wait @threading.py:331 < fit train.py:9 < ", FrameClass.LOCK),
-    ],
-)
-def test_a_loop_that_runs_work_waits_for_it_only_if_no_work_is_inside(inside, frame_class):
-    assert read_stack(frames(inside + IDLE_ACTOR)).frame_class is frame_class

@@ -12,6 +12,7 @@ ranks have only a few.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -196,7 +197,7 @@ class FramePattern:
     calls_back: bool
     """The frame is in a library whose purpose is to run the user's code."""
     innermost: bool
-    """It counts only if nothing but a wait for a lock is inside: it runs the work that it gets."""
+    """It counts only if nothing but a wait in Python's library is inside: it also runs work."""
 
     def matches(self, owner: str, function: str, file: str, library: bool) -> bool:
         """Return whether every condition of the entry holds."""
@@ -218,8 +219,8 @@ class StackReading:
     what_at: str
     """Its position, such as "ring.py:120"."""
     function: str
-    """Innermost function of the user's own code. In a stack without one: the function that
-    determines the class."""
+    """Innermost function of the user's own code. In a stack without one: that of the package that
+    called what determines the class, or of Python itself."""
     at: str
     """Its position, such as "data.py:88"."""
     by_name: bool = False
@@ -291,13 +292,14 @@ def classify_frame(frame: Frame) -> FrameClass:
 def _classify(frames: tuple[Frame, ...]) -> list[FrameClass]:
     """Return the classes of the frames of a stack, innermost first."""
     classes: list[FrameClass] = []
+    waits = True
     for frame in frames:
-        pattern = _pattern_of(frame)
-        runs_work = pattern is not None and pattern.innermost
-        if runs_work and any(item is not FrameClass.LOCK for item in classes):
-            classes.append(FrameClass.NONE)
-        else:
-            classes.append(classify_frame(frame))
+        pattern, found = _pattern_of(frame), classify_frame(frame)
+        if pattern is not None and pattern.innermost and not waits:
+            found = FrameClass.NONE
+        classes.append(found)
+        in_python = frame.library and is_of_python(frame.file)
+        waits = waits and in_python and found in (FrameClass.LOCK, FrameClass.NONE)
     return classes
 
 
@@ -309,7 +311,7 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
     purposes = _find_purposes(frames, classes)
     index = _choose_purpose(classes, purposes) if purposes else _find_known(classes)
     meant = _find_called(frames, classes, purposes, index)
-    shown = next((frame for frame in frames if not frame.library), frames[index])
+    shown = _find_shown(frames, index)
     alike = [frame for frame, item in zip(frames, classes, strict=True) if item is classes[index]]
     return StackReading(
         frame_class=classes[index],
@@ -321,6 +323,20 @@ def read_stack(frames: tuple[Frame, ...]) -> StackReading | None:
         by_library=any(frame.library and _is_known_by_file(frame) for frame in alike),
         meets=classes[index] is FrameClass.INIT and _meets(frames[purposes[0]]),
     )
+
+
+def _find_shown(frames: tuple[Frame, ...], index: int) -> Frame:
+    """Return the frame whose place people are shown."""
+    own = next((frame for frame in frames if not frame.library), None)
+    packages = (frame for frame in frames[index:] if not is_of_python(frame.file))
+    return own or next(packages, frames[index])
+
+
+def is_of_python(file: str) -> bool:
+    """Return whether a file of a library is of Python's standard library."""
+    first, _, rest = file.partition("/")
+    name = first if rest else first.removesuffix(".py")
+    return file.startswith("<") or name in sys.stdlib_module_names
 
 
 def _find_purposes(frames: tuple[Frame, ...], classes: list[FrameClass]) -> list[int]:

@@ -1,8 +1,8 @@
-"""A child is named by its program and module, without the arguments."""
+"""A child is named by its program and module, without the arguments; a server by its port."""
 
 import pytest
 
-from agent.ranks.launchers import name_program
+from agent.ranks.launchers import find_port, name_program
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,18 @@ def test_a_command_line_is_known_by_its_program_and_module(command, name):
 def test_a_title_in_the_first_word_is_no_way_for_arguments():
     assert name_program(["/usr/sbin/uploader: --api-key=hunter2"]) == "uploader:"
     assert name_program(["   "]) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "port"),
+    [
+        ("vllm serve big/model --tensor-parallel-size 4 --port 8011", "8011"),
+        ("python -m sglang.launch_server --port=30000 --tp 4", "30000"),
+        ("vllm serve big/model", ""),
+        ("vllm serve --port", ""),
+        ("vllm serve --port secret", ""),
+        ("vllm serve --port 800000", ""),
+    ],
+)
+def test_the_port_of_a_server_is_an_option(command, port):
+    assert find_port(command.split()) == port

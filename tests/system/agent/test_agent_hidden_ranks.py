@@ -149,6 +149,29 @@ def test_actors_on_workers_that_ray_started_before_their_job_are_of_it(
     wait_until(lambda: ranks(find()) == expected, "both are of one job")
 
 
+def test_the_workers_and_the_engine_of_an_inference_server_are_numbered(
+    start: Start, find: Find
+) -> None:
+    """The engine is the last one. A process that a worker has forked has its title, too."""
+    engine = start(**SILENT)
+    engine.do("set_title('team-a::VLLM::EngineCore'); children = []")
+    for place in ("TP1", "TP0"):
+        program = (
+            "import os, time; from watchtower.drills.programs.identity import set_title; "
+            f"set_title('team-a::VLLM::Worker_{place}'); os.fork() and print('up', flush=True); "
+            "time.sleep(600)"
+        )
+        command = f"[sys.executable, '-c', {program!r}]"
+        engine.do(f"children.append(subprocess.Popen({command}, stdout=-1))")
+    engine.do("for child in children: child.stdout.read(2)")
+    second, first = (int(word) for word in engine.do("print(*[c.pid for c in children])").split())
+    job = "gpu-1.vllm"
+    numbers = {first: (job, 0, None), second: (job, 1, None), engine.pid: (job, 2, None)}
+    wait_until(lambda: ranks(find()) == numbers, "the three are found")
+    roles = {each.pid: each.claim.role for each in find()}
+    assert roles == {first: "Worker_TP0", second: "Worker_TP1", engine.pid: "EngineCore"}
+
+
 def test_a_parent_that_becomes_a_rank_late_is_found_with_its_children(
     start: Start, mark: str
 ) -> None:
