@@ -4,8 +4,13 @@ import pytest
 
 from tests.diagnosis.builders import a_case, a_rank, picture_of, ranks_in, with_rank
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.wire.verdict import Cause, Domain
 
 USER = " < refresh /job/main.py:31 < <module> /job/main.py:80"
+RAY_GET = (
+    "Worker.get_objects @ray/_private/worker.py:1007 < get @ray/_private/worker.py:3009"
+    " < client_mode_hook.<locals>.decorator.<locals>.wrapper @ray/_private/client_mode_hook.py:134"
+)
 WAIT = "Condition.wait @threading.py:327"
 
 
@@ -33,6 +38,8 @@ def position_of(stack, **values):
         ("_ModuleLock.acquire @importlib/_bootstrap.py:120", "another thread imports", "imports"),
         ("Handler.acquire @logging/__init__.py:927", "a logging handler", "writes a log line"),
         (f"{WAIT} < Event.wait @threading.py:629", "to be notified", "should call set()"),
+        (f"{WAIT} < Future.result @concurrent/futures/_base.py:451", "a task of a pool", "task"),
+        (RAY_GET, "the result of a task or an actor of Ray", "ray list tasks"),
     ],
 )
 def test_a_wait_inside_the_process_says_for_what(stack, text, advice):
@@ -86,3 +93,8 @@ def test_a_unix_socket_is_not_the_network():
     verdict = diagnose(a_case(with_second("ask /job/helper.py:4", **at)))
     assert verdict.cause.value == "behind_collective"
     assert "`ss -xp`" in verdict.next_steps[0]
+
+
+def test_a_result_of_ray_is_no_lock_and_nobody_is_called_for_it_without_a_known_address():
+    verdict = diagnose(a_case(with_second(RAY_GET, syscall="futex")))
+    assert (verdict.cause, verdict.domain) == (Cause.NETWORK_WAIT, Domain.UNKNOWN)

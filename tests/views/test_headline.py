@@ -75,9 +75,17 @@ def test_every_cause_has_plain_words():
 
 
 def test_a_candidate_names_its_ranks_if_it_has_some():
-    assert write_candidate(CANDIDATE) == "waiting for a lock (rank 5, 45 %)"
+    assert write_candidate(CANDIDATE, is_awaited=True) == "waiting for a lock (rank 5, 45 %)"
     fabric = Alternative(cause=Cause.FABRIC_FAULT, suspects=(), confidence=0.3)
-    assert write_candidate(fabric) == "a fault of the network between the ranks (30 %)"
+    words = "a fault of the network between the ranks (30 %)"
+    assert write_candidate(fabric, is_awaited=True) == words
+
+
+def test_a_candidate_that_no_rank_waits_for_has_not_missed_a_call():
+    behind = Alternative(cause=Cause.BEHIND_COLLECTIVE, suspects=(5,), confidence=0.45)
+    awaited = write_candidate(behind, is_awaited=True)
+    assert awaited == "has not come to the call of the others (rank 5, 45 %)"
+    assert write_candidate(behind, is_awaited=False) == "stays where it is (rank 5, 45 %)"
 
 
 @pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2, 5, 7, 8)])

@@ -108,7 +108,9 @@ def _choose_closer(picture: Picture, advice: str, first: Position | None) -> str
         return LOOK_AT_CHILD
     if advice != WAIT_PLACE:
         return ""
-    if find_busy_thread(picture, first):
+    busy = find_busy_thread(picture, first)
+    # A main thread that waits for the thread which trains leads back to where the rank is.
+    if busy is not None and not busy.leads_back:
         return LOOK_AT_THREAD
     return first.wait_place.advice if first.wait_place else READ_CODE
 

@@ -78,6 +78,11 @@ class Bystander:
         """Whether a summary can do without it. One that holds the GIL is a cause of its own."""
         return self.thread.owns_gil or self.known.frame_class.traits.is_often_idle
 
+    @property
+    def leads_back(self) -> bool:
+        """Whether it is the main thread, which waits for the thread that trains."""
+        return self.thread.main and self.known.frame_class.traits.waits_for_thread
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -222,7 +227,7 @@ def find_busy_thread(picture: Picture, position: Position) -> Bystander | None:
 def describe_thread(bystander: Bystander) -> str:
     """Return "thread sender is still at log.py:12 in _send; it waits for the network in recv()"."""
     thread, known = bystander.thread, bystander.known
-    if thread.main and known.reading and known.frame_class.traits.waits_for_thread:
+    if known.reading and bystander.leads_back:
         return f"main thread waits for this at {clean(known.reading.where)}"
     name = "main thread" if thread.main else f"thread {clean(thread.name, 64)}"
     stays = "is still" if bystander.stays else "is"

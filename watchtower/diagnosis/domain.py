@@ -30,6 +30,7 @@ from watchtower.evidence.kernel import (
     is_storage,
     name_storage,
 )
+from watchtower.evidence.threads import find_called
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
@@ -175,7 +176,13 @@ class BlockedRank:
 
     @property
     def in_client_call(self) -> bool:
-        """Return whether it calls a client of outside services, and no address is known."""
+        """Return whether it calls a client of outside services, and no address is known.
+
+        A call whose purpose is known, such as `ray.get()`, may be of this node.
+        """
+        stack = self.position.stack
+        if stack is not None and find_called(stack.frames):
+            return False
         unknown = self.wait_class not in BETWEEN_PROCESSES and not any(
             read_ends(kernel.target) for kernel, _ in self.waits
         )

@@ -15,7 +15,7 @@ from watchtower.diagnosis.observed import COLLECTORS, find_events
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
-from watchtower.diagnosis.words import name_waits, node_of
+from watchtower.diagnosis.words import name_waits, node_of, where_of
 from watchtower.evidence.exits import DeathKind
 from watchtower.evidence.frames import describe_frames
 from watchtower.wire.observations import Observation
@@ -55,7 +55,10 @@ def _is_finished(picture: Picture) -> bool:
 def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> str:
     """Return what is seen when no accusation is sure enough, with the likeliest candidates."""
     seen = _write_seen(picture)
-    candidates = [write_candidate(each) for each in alternatives[:MAX_CANDIDATES]]
+    is_awaited = bool(picture.waiting or picture.gave_up)
+    candidates = [
+        write_candidate(each, is_awaited=is_awaited) for each in alternatives[:MAX_CANDIDATES]
+    ]
     if not candidates:
         return f"{capitalise(seen)}."
     likely = f"most likely: {' or '.join(candidates)}"
@@ -74,10 +77,18 @@ def _write_seen(picture: Picture) -> str:
         seen = f"{len(waiting)} of {count} {verb} in {name_waits(waiting)}"
     else:
         seen = f"no rank is waiting for another ({count_ranks(len(live))} alive)"
+        seen += _write_only_place(live)
     missing = len(picture.missing)
     was = "was" if missing == 1 else "were"
     never = f"; {count_ranks(missing)} {was} never seen" if missing else ""
     return seen + never + "".join(_write_unseen(picture.unseen))
+
+
+def _write_only_place(live: Sequence[Position]) -> str:
+    """Return " and all are at train.py:12 in work", or nothing if they are at several places."""
+    places = {where_of(item) for item in live}
+    where = places.pop() if len(places) == 1 and len(live) > 1 else None
+    return f"; all are at {where}" if where else ""
 
 
 def _name_seen(unseen: Sequence[Position]) -> str:

@@ -106,6 +106,9 @@ STARTS_TASKS = part(r"^threading\.py$|^queue\.py$|^concurrent/futures/thread\.py
 POOLS, FUTURES = part(r"^concurrent/futures/thread\.py$"), part(r"^concurrent/futures/_base\.py$")
 """Files whose frames show a task of a pool of threads, and a wait for the result of one."""
 
+PROCESS_POOLS = part(r"^concurrent/futures/process\.py$|^multiprocessing/")
+"""Files whose frames show that tasks may run in other processes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownStack:
@@ -192,7 +195,7 @@ def _find_joined(
     save a checkpoint, and those that wait for other ranks.
     """
     if _has_frame_in(main, FUTURES):
-        tasks = [other for other in others if _is_task_of_pool(stacks[other.digest])]
+        tasks = [other for other in others if is_task_of_pool(stacks[other.digest])]
         if tasks:
             return tasks
     known = [(other, stacks[other.digest]) for other in others]
@@ -206,9 +209,22 @@ def _may_be_joined(known: KnownStack) -> bool:
     return saves or known.frame_class.traits.waits_for_ranks
 
 
-def _is_task_of_pool(known: KnownStack) -> bool:
+def is_task_of_pool(known: KnownStack) -> bool:
     """Return whether a thread of a pool has a task. One that is idle has only the pool's frames."""
     return task_of(known) is not None and _has_frame_in(known, POOLS)
+
+
+def count_nested_tasks(dump: RankDump, stacks: Mapping[str, KnownStack]) -> int:
+    """Return how many tasks of pools of threads wait for tasks, if no task does anything else.
+
+    No thread is free for the tasks that they wait for. 0 if a task may run in another process.
+    """
+    others = [stacks[t.digest] for t in dump.threads if not t.main and t.digest in stacks]
+    if any(_has_frame_in(known, PROCESS_POOLS) for known in others):
+        return 0
+    tasks = [known for known in others if is_task_of_pool(known)]
+    nested = all(known.frame_class is FrameClass.THREAD for known in tasks)
+    return len(tasks) if nested and all(_has_frame_in(known, FUTURES) for known in tasks) else 0
 
 
 def _has_frame_in(known: KnownStack, files: TextPattern) -> bool:

@@ -223,7 +223,10 @@ def show_incident(
         evidence=list_evidence(verdict),
         not_known=list(verdict.missing_evidence[:MAX_LINES]),
         more_not_known=max(0, len(verdict.missing_evidence) - MAX_LINES),
-        alternatives=[write_candidate(each) for each in verdict.alternatives[:MAX_LINES]],
+        alternatives=[
+            write_candidate(each, is_awaited=bool(verdict.waiting))
+            for each in verdict.alternatives[:MAX_LINES]
+        ],
         events=list_events(overview),
         ack=view_ack(incident.ack) if incident.ack else None,
         silence=overview.silence,

@@ -21,7 +21,8 @@ def write_headline(found: Diagnosis | Verdict) -> str:
     if found.cause is None or found.cause is Cause.UNKNOWN:
         if not found.alternatives:
             return capitalise(found.summary)
-        return f"The cause is not certain. Most likely: {write_candidate(found.alternatives[0])}."
+        likely = write_candidate(found.alternatives[0], is_awaited=bool(found.waiting))
+        return f"The cause is not certain. Most likely: {likely}."
     if not found.suspects:
         return f"{capitalise(format_cause(found.cause))}."
     accused = (

@@ -32,7 +32,7 @@ CAUSES = {
     Cause.MISMATCHED_COLLECTIVE: "collectives that do not match",
     Cause.COLLECTIVE_CYCLE: "waiting for each other in a cycle",
     Cause.MISSING_SEND: "a message was not sent",
-    Cause.BEHIND_COLLECTIVE: "has not entered the collective of the others",
+    Cause.BEHIND_COLLECTIVE: "has not come to the call of the others",
     Cause.FABRIC_FAULT: "a fault of the network between the ranks",
     Cause.SYMMETRIC_HANG: "all ranks wait in the same collective",
     Cause.STRAGGLER: "slower than the other ranks",
@@ -42,12 +42,21 @@ CAUSES = {
 """Words that a person reads instead of the name of a cause. Each completes "94 % sure: ..."."""
 
 
+STAYS = "stays where it is"
+"""Words for `behind_collective` where no rank is in a call."""
+
+
 def format_cause(cause: Cause | str) -> str:
     """Return a cause in plain words."""
     return CAUSES[Cause(cause)]
 
 
-def write_candidate(candidate: Alternative) -> str:
-    """Return "waiting for a lock (rank 3, 45 %)"."""
+def write_candidate(candidate: Alternative, *, is_awaited: bool) -> str:
+    """Return "waiting for a lock (rank 3, 45 %)".
+
+    `is_awaited`: some rank is known to wait for others.
+    """
+    is_behind = candidate.cause is Cause.BEHIND_COLLECTIVE
+    words = STAYS if is_behind and not is_awaited else format_cause(candidate.cause)
     ranks = f"{name_ranks(candidate.suspects)}, " if candidate.suspects else ""
-    return f"{format_cause(candidate.cause)} ({ranks}{format_percent(candidate.confidence)})"
+    return f"{words} ({ranks}{format_percent(candidate.confidence)})"

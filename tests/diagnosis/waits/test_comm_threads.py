@@ -184,6 +184,34 @@ class TestTasksOfLibraries:
         assert (tasks.cause, tasks.confidence) == (mains.cause, mains.confidence)
 
 
+NESTED = (
+    "Condition.wait @threading.py:327 < Future.result @concurrent/futures/_base.py:451"
+    f" < batch /home/ann/job/main.py:10 < {POOL}"
+)
+READS = f"read /home/ann/job/main.py:5 < {POOL}"
+MANAGES = "wait @multiprocessing/connection.py:930 < run @concurrent/futures/process.py:320"
+
+
+class TestNestedTasks:
+    """A task waits for another task of its own pool."""
+
+    def late(self, *tasks):
+        threads = tuple((f"pool_{index}", text) for index, text in enumerate(tasks))
+        built = ranks_in(4, IN_TORCH_ALL_REDUCE)
+        return a_case(with_rank(built, waits(2, *threads, stack=RESULT)))
+
+    def test_without_a_free_thread_it_is_a_deadlock_and_the_advice_leads_on(self):
+        diagnosis = diagnose(self.late(NESTED, NESTED))
+        assert named(diagnosis) == ("lock_deadlock", [2])
+        assert "all 2 tasks of its pools wait for other tasks" in diagnosis.summary.lower()
+        assert "another task of its own pool" in " ".join(diagnosis.next_steps)
+        assert "main thread" not in " ".join(diagnosis.next_steps)
+
+    @pytest.mark.parametrize("other", [READS, MANAGES, SAVER_OPENS])
+    def test_while_another_task_may_run_it_is_none(self, other):
+        assert named(diagnose(self.late(NESTED, other)))[0] != "lock_deadlock"
+
+
 IN_C = "train_step /home/ann/job/main.py:51 < <module> main.py:80"
 """A main thread that waits for other ranks in a call into C, as far as anybody knows."""
 

@@ -30,6 +30,7 @@ from watchtower.diagnosis.words import write_place_of_wait
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.kernel import name_target
 from watchtower.evidence.native import CODE
+from watchtower.evidence.threads import count_nested_tasks
 from watchtower.wire.dumps import NativeKind, RankDump, ThreadDump
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import clean, join_sentences
@@ -227,7 +228,8 @@ def find_network_wait(picture: Picture) -> Accusation | None:
     found = [item for item in picture.sinks if _waits_for_network(item)]
     if not found:
         return None
-    is_known = bool(name_target(found[0].kernel))
+    find_it = WAIT_PLACE if found[0].wait_place else FIND_SERVICE
+    other_end = LOOK_AT_OTHER_END if name_target(found[0].kernel) else find_it
     return accuse_elsewhere(
         picture,
         found,
@@ -237,12 +239,13 @@ def find_network_wait(picture: Picture) -> Accusation | None:
                 "network",
                 SOCKET_WEIGHT,
                 item,
-                f"{_name_thread(item)} is in a network call in both dumps",
+                f"{_name_thread(item)} {_write_call(item)} in both dumps",
             )
             for item in found[:MAX_QUOTED]
         ],
-        advice=(LOOK_AT_OTHER_END if is_known else FIND_SERVICE, GIVE_A_TIMEOUT),
+        advice=(other_end, GIVE_A_TIMEOUT),
         why_not=doubt_many(picture, found),
+        besides=write_place_of_wait,
     )
 
 
@@ -254,6 +257,11 @@ def _waits_for_network(position: Position) -> bool:
     if position.frame_class is FrameClass.NETWORK:
         return wait_class in {"network", "local", "poll", "lock", ""}
     return position.frame_class in (FrameClass.USER, FrameClass.NONE) and wait_class == "network"
+
+
+def _write_call(position: Position) -> str:
+    place = position.wait_place
+    return place.text if place and place.text else "is in a network call"
 
 
 def _name_thread(position: Position) -> str:
@@ -269,6 +277,10 @@ def _name_thread(position: Position) -> str:
 MESSAGE_CALLS = ("send", "recv", "receive")
 """Parts of the names of calls that exchange messages between two ranks."""
 
+NESTED_TASKS = (
+    "read the code around {place}: a task waits there for another task of its own pool, and no "
+    "thread of the pool is free: use a second pool, or do not wait inside of tasks"
+)
 READ_LOCK = (
     "read the code around {place}: which lock does it acquire, and does a caller or another "
     "waiting thread hold that lock?"
@@ -285,26 +297,50 @@ def find_locked(picture: Picture) -> Accusation | None:
     Asleep in a futex under the user's line is `irecv(...).wait()`, too: ranks of which that may be
     so come last.
     """
-    found = [item for item in picture.sinks if _is_deadlocked(item)]
+    found = [i for i in picture.sinks if _is_deadlocked(i) or _count_nested(picture, i)]
     found = found or [item for item in picture.secondary if _is_deadlocked(item)]
     if not found:
         return None
 
     def write_lock(position: Position) -> str:
-        return join_sentences(write_place_of_wait(position), write_child(picture, position))
+        nested = _write_nested(_count_nested(picture, position))
+        waits = nested or write_place_of_wait(position)
+        return join_sentences(waits, write_child(picture, position))
 
     return accuse_elsewhere(
         picture,
         found,
         Cause.LOCK_DEADLOCK,
         reasons=[
-            *(of_rank("threads", LOCK_WEIGHT, i, _show_lock(i)) for i in found[:MAX_QUOTED]),
+            *(of_rank("threads", LOCK_WEIGHT, i, _show(picture, i)) for i in found[:MAX_QUOTED]),
             *child_reasons(picture, found[:MAX_QUOTED]),
         ],
         advice=(_read_lock(picture, found[0]), DUMP_THREADS),
         why_not=doubt_many(picture, found),
         besides=write_lock,
     )
+
+
+def _count_nested(picture: Picture, position: Position) -> int:
+    """Return how many tasks of pools of a rank wait for tasks that no thread is free to run."""
+    dumps = position.evidence.dumps[-2:]
+    if position.frame_class is not FrameClass.THREAD or not position.asleep or position.moving:
+        return 0
+    counts = {count_nested_tasks(dump, picture.stacks) for dump in dumps}
+    return counts.pop() if len(counts) == 1 and position.unchanged else 0
+
+
+def _write_nested(count: int) -> str:
+    if not count:
+        return ""
+    if count == 1:
+        return "its only task of a pool waits for another task, and no thread is free to run that"
+    return f"all {count} tasks of its pools wait for other tasks, and no thread is free to run them"
+
+
+def _show(picture: Picture, position: Position) -> str:
+    nested = _write_nested(_count_nested(picture, position))
+    return f"{nested}, in both dumps" if nested else _show_lock(position)
 
 
 def _show_lock(position: Position) -> str:
@@ -334,6 +370,8 @@ def _may_be_released(dumps: tuple[RankDump, ...]) -> bool:
 
 
 def _read_lock(picture: Picture, first: Position) -> str:
+    if _count_nested(picture, first):
+        return NESTED_TASKS
     if first.wait_place:
         return WAIT_PLACE
     # In the kernel, a wait for a message of another rank is a wait for a lock, too. A lock of

@@ -425,7 +425,11 @@ def _cause(facts: PostmortemFacts) -> Iterator[Part]:
         yield Paragraph("Not certain because:")
         yield Listing(tuple(_sentence(doubt.text) for doubt in verdict.doubts))
     if verdict.alternatives and cause is not Cause.UNKNOWN:  # else the summary names them
-        others = [write_candidate(other) for other in verdict.alternatives[:MAX_ITEMS]]
+        is_awaited = bool(verdict.waiting)
+        others = [
+            write_candidate(other, is_awaited=is_awaited)
+            for other in verdict.alternatives[:MAX_ITEMS]
+        ]
         yield Paragraph(f"Also possible: {', '.join(others)}.")
 
 
