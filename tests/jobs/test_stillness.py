@@ -10,7 +10,7 @@ from watchtower.jobs.condition import ConditionKind, Why
 from watchtower.jobs.dump_timing import LOOK_GAP_S, LOOKS_FORGOTTEN_S, MAX_DOUBLINGS, Looks
 from watchtower.jobs.effects import DiagnosisWanted, DumpsWanted, IncidentOpened
 from watchtower.jobs.pace import Pauses
-from watchtower.jobs.stall_context import StallContext
+from watchtower.jobs.stall_context import StallContext, stall_context_of
 from watchtower.jobs.stillness import TABLE, Still, patience_for
 from watchtower.policy import Policy
 from watchtower.wire.verdict import Cause, Status
@@ -283,6 +283,15 @@ def test_an_agent_that_starts_after_a_hang_is_not_late():
     condition = world.report(1)
     assert condition.stall is not None
     assert world.now - condition.stall.since > 60
+    context = stall_context_of(
+        world.attempt,
+        world.fleet.nodes,
+        world.detector,
+        condition.stall,
+        a_diagnosis(),
+        world.now,
+    )
+    assert context.still_s > 60
 
 
 def test_a_phase_is_looked_at_when_a_rank_in_it_is_still():

@@ -46,8 +46,8 @@ class StallContext:
     has_stepped: bool = False
     """Every rank has made a step."""
     still_s: float = 0.0
-    """For how many seconds the top suspect has not moved and made no step, as far as it was
-    watched. Without a suspect: the length of the stall."""
+    """Seconds for which the job made no step and the top suspect did not move. Without a suspect:
+    the length of the stall."""
     evidence: tuple[float, ...] = ()
     """A value that changes whenever new evidence could change a diagnosis."""
 
@@ -85,11 +85,19 @@ def stall_context_of(
         ranks=attempt.world_size,
         stalled_s=now - stall.since,
         has_stepped=attempt.step() >= 0,
-        still_s=now - max(stall.since, suspect.moved_at() if suspect else stall.since),
+        still_s=now - max(stall.since, _moved_at(suspect)),
         dumps_have=len(dumped_at),
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(attempt.ranks)),
     )
+
+
+def _moved_at(suspect: RankRecord | None) -> float:
+    """Return when a rank last moved; `-inf` if it has not moved since it was first seen: as far as
+    anything shows, it was still before, too."""
+    if suspect is None or suspect.moved_at() <= suspect.first_seen_at:
+        return -math.inf
+    return suspect.moved_at()
 
 
 def _find_suspect(attempt: Attempt, diagnosis: Diagnosis | None) -> RankRecord | None:
