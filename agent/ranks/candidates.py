@@ -114,6 +114,8 @@ class Candidate:
     """
     is_readable: bool = True
     """False if the agent may not read its environment."""
+    sets_rank: bool = False
+    """True if it has set a variable of its rank itself, after its start."""
     hidden: str = ""
     """Why its environment is not known: it wrote over the first one, and this prevents a read of
     the present one. Else empty.
@@ -175,7 +177,7 @@ class Candidate:
         self._variables, self._given, self._assigned = None, None, NOTHING
         self.member = self.joined_at = self.number = None
         self.live = LiveEnviron()
-        self.takes_part = self.uses_gpu = False
+        self.takes_part = self.uses_gpu = self.sets_rank = False
         self._threads_read = 1
 
     def read_live(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
@@ -189,8 +191,13 @@ class Candidate:
         if found is None:
             return False
         self.live.keep(found)
+        before, now = self._variables or {}, parse_environ(found.raw)
+        if not self.hidden:  # else what it was started with is not known
+            self.sets_rank |= any(
+                name in now and now[name] != before.get(name) for name in variables_of_ranks()
+            )
         self.hidden = ""
-        return self._add(proc, {**(self._variables or {}), **parse_environ(found.raw)}, match)
+        return self._add(proc, {**before, **now}, match)
 
     def read_assigned(self, proc: Proc, reads: GuardedReads, match: Mapping[str, str]) -> bool:
         """Read what Ray has given to a worker since its start; return True if it is new."""
@@ -333,6 +340,7 @@ class Candidate:
             ancestors=tuple(ancestor.pid for ancestor in self.process.lineage()),
             has_page=self.view is not None,
             takes_part=self.takes_part,
+            sets_rank=self.sets_rank,
             starts_others=claim.starts_others,
             is_launcher=self.launches and self.inherited_claim is not None,
             is_wrapper=is_wrapper(self.command),

@@ -18,6 +18,8 @@ class Claimant:
     has_page: bool = False
     takes_part: bool = False
     """It is a member of a process group."""
+    sets_rank: bool = False
+    """It has set its rank itself: others of the family may have only inherited one."""
     starts_others: bool = False
     """It is a rank that started the other ranks of its node."""
     is_launcher: bool = False
@@ -84,8 +86,11 @@ def _choose_in_family(
     ]
     topmost = _topmost(programs, programs)
     if len(topmost) > 1:
-        # `python train.py | tee log` under one shell: the program is a rank, its pipe is not.
-        topmost.sort(key=lambda each: (not each.is_python, each.start_time, each.pid))
+        # `python train.py | tee log` under one shell: the program is a rank, its pipe is not. Below
+        # a parent whose workers set their ranks (mp.spawn), its tracker of resources is none.
+        topmost.sort(
+            key=lambda each: (not each.sets_rank, not each.is_python, each.start_time, each.pid)
+        )
     return {claimant.pid for claimant in topmost[:1]}
 
 

@@ -69,3 +69,10 @@ def test_a_shell_is_no_rank_but_the_program_in_it_is_and_not_the_pipe_behind_it(
     tee, program = a_claimant(11, 0, 10), a_claimant(12, 0, 10, is_python=True)
     assert choose_ranks([shell, tee, program]) == {12}
     assert choose_ranks([shell]) == set()
+
+
+def test_of_siblings_with_one_rank_the_one_that_set_it_is_the_rank() -> None:
+    """mp.spawn: the tracker of resources is the first child, and inherits the task's rank."""
+    parent, tracker = a_claimant(10, 0, is_launcher=True), a_claimant(11, 0, 10)
+    ranks = [a_claimant(12 + rank, rank, 10, sets_rank=True) for rank in range(2)]
+    assert choose_ranks([parent, tracker, *ranks]) == {12, 13}

@@ -172,6 +172,30 @@ def test_the_workers_and_the_engine_of_an_inference_server_are_numbered(
     assert roles == {first: "Worker_TP0", second: "Worker_TP1", engine.pid: "EngineCore"}
 
 
+def test_the_tracker_of_spawned_ranks_is_no_rank(start: Start, find: Find, tmp_path: Path) -> None:
+    """mp.spawn starts a tracker of resources first. It inherits the rank of the task."""
+    program = tmp_path / "spawns.py"
+    program.write_text(
+        "import multiprocessing, os, time\n"
+        "def train(rank):\n"
+        "    os.environ.update(RANK=str(rank), WORLD_SIZE='2')\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    ranks = [context.Process(target=train, args=(rank,)) for rank in range(2)]\n"
+        "    for rank in ranks:\n"
+        "        rank.start()\n"
+        "    print(*[rank.pid for rank in ranks], flush=True)\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, str(program)]
+    parent = start(command, SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_JOB_ID="7", **SILENT)
+    children = [int(word) for word in parent.printed.split()]
+    expected = {pid: ("slurm-7", rank, 2) for rank, pid in enumerate(children)}
+    wait_until(lambda: ranks(find()) == expected, "both spawned ranks are found, and no others")
+
+
 def test_a_parent_that_becomes_a_rank_late_is_found_with_its_children(
     start: Start, mark: str
 ) -> None:
