@@ -33,6 +33,20 @@ LOCAL_WAITS = frozenset({"lock", "pipe", "local", "child"})
 """Kernel waits for something on the same node that answers at once in a healthy program: a lock, a
 child, the other end of a pipe. What these wait for themselves was looked at before."""
 
+SPLITS = frozenset(
+    {
+        Cause.MISMATCHED_COLLECTIVE,
+        Cause.CONDITIONAL_COLLECTIVE,
+        Cause.COLLECTIVE_CYCLE,
+        Cause.UNEVEN_INPUTS,
+        Cause.MISSING_SEND,
+    }
+)
+"""Causes in which ranks wait in different calls for each other."""
+
+PROVEN = 0.9
+"""Least confidence at which they do without doubt: records of both sides show it."""
+
 LOGS_WAIT_S = 10.0
 """Seconds of patience for collective logs that were not read, if the cause is unknown without them:
 they are dumped again meanwhile. An alert should name the rank."""
@@ -259,6 +273,15 @@ TABLE: tuple[Row, ...] = (
         lambda s: (s.diagnosis.suspect_wait_s or 0.0) + s.policy.hung_floor_s,
         lambda s: f"{_explain_still(s)}, but its wait ends in {s.diagnosis.suspect_wait_s:.0f} s",
         lambda s: 0.0 if s.is_paced else s.policy.blocked_suspect_s,
+    ),
+    Row(
+        "wait in different calls",
+        lambda s: (
+            s.is_blocked_early and s.diagnosis.cause in SPLITS and s.diagnosis.confidence >= PROVEN
+        ),
+        lambda s: s.still_s,
+        _says("ranks wait in different calls for each other"),
+        lambda s: s.policy.blocked_suspect_s,
     ),
     Row(
         "blocked in set-up",
