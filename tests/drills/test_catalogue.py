@@ -211,7 +211,9 @@ EARLY = [drill for drill in DRILLS if drill.name.startswith("early_hang_")]
 def test_an_early_hang_has_the_answer_of_its_fault_and_a_deadline(drill, programs, tmp_path):
     name, _, step = drill.name.removeprefix("early_hang_").rpartition("_")
     later = find_drill(name)
-    assert drill.expected == replace(later.expected, within_s=20.0)
+    assert drill.expected == replace(later.expected, within_s=drill.expected.within_s)
+    is_busy = drill.name == "early_hang_busy_loop_0"  # it may as well prepare its data
+    assert drill.expected.within_s == (70.0 if is_busy else 20.0)
     assert drill.step == int(step)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(drill.plan(replace(VARIABLES, step=drill.step))))

@@ -113,8 +113,9 @@ def test_a_rank_that_is_stopped_is_found_after_two_samples(tell_no_heartbeat):
         watch.every_s = 1
         rank = sim.world.ranks[1]
         rank.state, rank.cpu_cores = ProcessState.STOPPED, 0.0
-        await watch.go(42, behind=-1)  # the others wait for it, and spin
-        assert (sim.status, sim.verdict.cause) == ("suspect", Cause.PROCESS_STOPPED)
+        assert await watch.until("suspect", behind=-1) <= 42  # the others wait for it, and spin
+        await watch.go(2, behind=-1)
+        assert sim.verdict.cause is Cause.PROCESS_STOPPED
         await watch.go(12, behind=-1)
         assert sim.status == "hung"
         assert [s.rank for s in sim.verdict.suspects] == [1]
