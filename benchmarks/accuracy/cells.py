@@ -5,7 +5,7 @@ A cell that makes no sense is left out by a rule of `RULES`, never by hand.
 
 from __future__ import annotations
 
-import random
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -56,6 +56,7 @@ RULES: Mapping[str, Callable[[Known], bool]] = {
         lambda known: (
             known.moment.place is not None
             and known.drill.act is happen
+            and not known.drill.hangs_anywhere
             and not _only_reads(known.drill)
         )
     ),
@@ -63,7 +64,9 @@ RULES: Mapping[str, Callable[[Known], bool]] = {
         lambda known: known.moment.place not in (None, "setup") and known.drill.act is not happen
     ),
     "the moment needs an evaluation, which a pipeline and a grid do not have": (
-        lambda known: known.moment.name == "epoch_end" and known.drill.parallelism != "data"
+        lambda known: (
+            known.moment.name == "epoch_end" and known.drill.parallelism in ("grid", "pipeline")
+        )
     ),
 }
 """Why a cell is left out, and whether this one is."""
@@ -115,11 +118,10 @@ def sensible_cells() -> list[Cell]:
 def draw(cells: list[Cell], seed: int) -> list[Cell]:
     """Return the cells in the random order of this seed: the first N are the sample of N.
 
-    A larger sample contains the smaller one, so a sample can be continued.
+    A larger sample contains the smaller one, so a sample can be continued. A new drill only adds
+    cells between those of before.
     """
-    order = sorted(cells)
-    random.Random(seed).shuffle(order)
-    return order
+    return sorted(cells, key=lambda cell: hashlib.sha256(f"{seed} {cell}".encode()).digest())
 
 
 def choose(cells: list[Cell], only: Mapping[str, frozenset[str]]) -> list[Cell]:

@@ -88,6 +88,8 @@ def test_a_larger_sample_contains_the_smaller_one() -> None:
     cells = sensible_cells()
     assert draw(cells, 1)[:20] == draw(list(reversed(cells)), 1)[:20]
     assert draw(cells, 1)[:20] != draw(cells, 2)[:20]
+    fewer = [cell for cell in cells if cell.fault != "sigstop"]
+    assert [cell for cell in draw(cells, 1) if cell.fault != "sigstop"] == draw(fewer, 1)
 
 
 def test_a_part_of_the_matrix_is_chosen_by_values() -> None:
@@ -172,8 +174,9 @@ def test_what_passed_counts_as_wrong_in_the_calibration() -> None:
 def test_a_fault_that_only_reads_may_come_outside_of_steps() -> None:
     reading = {cell.fault for cell in sensible_cells() if cell.moment == "exit"}
     assert "dataloader_sleep" in reading
-    for name in reading:
-        assert find_drill(name).expected.cause in ("dataloader_stall", "behind_collective")
+    assert "stranger_ddp" in reading
+    for drill in map(find_drill, reading):
+        assert drill.hangs_anywhere or drill.expected.cause == "dataloader_stall"
 
 
 def test_the_page_shows_the_sample_in_the_results_file() -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from tests.system.e2e.drilled import LEFT_OUT, NEED_MORE
 from watchtower.drills.catalogue import DRILLS, find_drill
 from watchtower.drills.command import list_drills
 from watchtower.drills.errors import DrillError
-from watchtower.drills.launching import PROGRAM, PROGRAMS
+from watchtower.drills.launching import PROGRAM, PROGRAMS, choose_backend
 from watchtower.drills.runner import Request, choose_step
 from watchtower.drills.settings import Config, DrillSettings
 from watchtower.drills.setup import BACKENDS, Variables
@@ -94,6 +95,17 @@ FAULTS = {
             "conditional_collective": "conditional_collective",
             "checkpoint_fifo": "checkpoint_stall",
         }.items()
+    },
+    **{
+        f"stranger_{name}": "lock_deadlock"
+        for name in (
+            "ddp",
+            "fsdp2",
+            "pipelining",
+            "accelerated",
+            "lightning_fit",
+            "transformers_trainer",
+        )
     },
 }
 HEALTHY = [
@@ -254,11 +266,26 @@ def test_lists_of_drills_that_are_tested_otherwise_name_drills():
 
 
 def test_training_programs_know_nothing_of_the_product():
-    for path in PROGRAMS.glob("*.py"):
+    for path in PROGRAMS.rglob("*.py"):
         text = path.read_text()
         assert "import watchtower\n" not in text, path
         assert "from watchtower." not in text, path
         assert "import agent" not in text, path
+
+
+def test_every_stranger_says_which_library_it_follows_and_passes_every_moment():
+    strangers = [path for path in PROGRAMS.glob("strangers/*.py") if path.stem != "script"]
+    assert len(strangers) == len([name for name in FAULTS if name.startswith("stranger_")])
+    for path in strangers:
+        text = path.read_text()
+        assert re.search(r"(torch|accelerate|lightning|transformers)[ (]+\d+\.\d+", text), path
+        for place in ('.visit("joined")', ".begin_step(", ".end_step(", '.visit("exit")'):
+            assert place in text, (path, place)
+
+
+def test_a_drill_without_its_library_says_which_one_it_needs():
+    with pytest.raises(DrillError, match="needs no_such_library, which is not installed"):
+        choose_backend("stdlib", ("stdlib",), libraries=("json", "no_such_library"))
 
 
 def test_without_root_nothing_is_started_for_an_attack(monkeypatch):

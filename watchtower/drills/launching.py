@@ -34,6 +34,11 @@ PROGRAM = {
         "queued": PROGRAMS / "train_queued_pipeline.py",
     },
     "server": {"queued": PROGRAMS / "serve_queued.py"},
+    **{
+        f"stranger_{path.stem}": {"torch": path}
+        for path in sorted(PROGRAMS.glob("strangers/*.py"))
+        if path.stem != "script"
+    },
 }
 """By kind of parallelism and backend."""
 HOST = "127.0.0.1"
@@ -141,12 +146,19 @@ def node_name(node: int) -> str:
 
 
 def choose_backend(
-    wanted: str, offered: tuple[str, ...], *, networked: tuple[str, ...] = ()
+    wanted: str,
+    offered: tuple[str, ...],
+    *,
+    networked: tuple[str, ...] = (),
+    libraries: tuple[str, ...] = (),
 ) -> str:
     """Return the backend. Raises DrillError if the drill or this machine does not support it.
 
-    `networked` are the backends for which the drill needs a network namespace for each rank.
+    `networked` are the backends for which the drill needs a network namespace for each rank,
+    `libraries` the modules that it needs on every backend.
     """
+    if missing := [name for name in libraries if importlib.util.find_spec(name) is None]:
+        raise DrillError(f"the drill needs {', '.join(missing)}, which is not installed")
     if wanted not in ("auto", *offered):
         raise DrillError(f"this drill supports {', '.join(offered)}, but not {wanted}")
     lacks = {}

@@ -103,7 +103,9 @@ def run_drill(
     if environment and not can_share(request):
         raise DrillError(f"{request.drill.name} needs a tower and agents of its own")
     drill, config = request.drill, request.config
-    backend = choose_backend(request.backend, drill.backends, networked=drill.networked)
+    backend = choose_backend(
+        request.backend, drill.backends, networked=drill.networked, libraries=drill.libraries
+    )
     changed = changed_settings(config, dict(drill.detection(config.drill)))
     lines = opening(drill, request.ranks, request.nodes, backend)
     with _temporary_folder() as folder, _ended_by_sigterm(), contextlib.closing(display):

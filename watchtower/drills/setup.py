@@ -101,6 +101,10 @@ class DrillSetup:
     """The backends on which links are cut: each rank then runs in a network namespace."""
     parallelism: str = "data"
     """Kind of parallelism: "data", "grid" (pairs share layers), "pipeline", or "server"."""
+    libraries: tuple[str, ...] = ()
+    """Python modules, besides that of the backend, that the program imports."""
+    hangs_anywhere: bool = False
+    """Whether the program can have its fault at every moment, not only in steps."""
     breaks_parts: bool = False
     """Whether the drill kills the tower or an agent."""
     attacked: bool = False

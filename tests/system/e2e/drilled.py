@@ -67,6 +67,11 @@ Done = subprocess.CompletedProcess[str]
 
 
 LEFT_OUT_ON_TORCH = {
+    # Strangers that are like others that run, or need other libraries.
+    "stranger_ddp",
+    "stranger_accelerated",
+    "stranger_lightning_fit",
+    "stranger_transformers_trainer",
     # The tower, an agent or a node is what fails: the job only has to be there.
     "agent_dies",
     "node_lost",

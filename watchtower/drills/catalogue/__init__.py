@@ -18,6 +18,7 @@ from watchtower.drills.catalogue import (
     pauses,
     queued,
     stalls,
+    strangers,
     work,
 )
 from watchtower.drills.drill_run import Drill
@@ -71,6 +72,7 @@ DRILLS: tuple[Drill, ...] = (
     *no_heartbeat.NO_HEARTBEAT,
     no_heartbeat.RENAMED_RANKS,
     *early.EARLY_HANGS,
+    *strangers.STRANGERS,
     *queued.QUEUED_FAULTS,
     *gpus.GPU_FAULTS,
     pauses.LONG_CHECKPOINT,
