@@ -223,6 +223,7 @@ class WatchedRank:
             start_time=process.start_time,
             world_size=claim.world_size,
             local_rank=claim.local_rank,
+            role=claim.role,
             restart_count=claim.restart_count,
             found_age_s=max(0.0, now - self.found_at),
             beat=beat,

@@ -31,10 +31,10 @@ NAMES_OF_HIDDEN_WAITS = {FrameClass.BACKWARD: "backward", FrameClass.DEVICE: DEV
 
 
 def name_rank(position: Position) -> str:
-    """Return "rank 37 (gpu-042, pid 4711)"."""
+    """Return "rank 37 (gpu-042, pid 4711)", with the role of the rank in front if it has one."""
     evidence = position.evidence
     pid = "" if evidence.pid is None else f"pid {evidence.pid}"
-    inside = ", ".join(filter(None, (clean(evidence.node, 64), pid)))
+    inside = ", ".join(filter(None, (clean(evidence.role, 64), clean(evidence.node, 64), pid)))
     return f"rank {evidence.rank} ({inside})" if inside else f"rank {evidence.rank}"
 
 

@@ -59,6 +59,8 @@ class RankEvidence:
     pid: int | None = None
     local_rank: int | None = None
     """As the launcher set it. It is not a measured GPU index."""
+    role: str = ""
+    """As in `RankVitals`."""
     beat: Beat | None = None
     """Its ages are those at the moment of the case. None without a heartbeat page."""
     state: ProcessState = ProcessState.OTHER
@@ -88,6 +90,7 @@ class RankEvidence:
             node=self.node,
             pid=self.pid,
             local_rank=self.local_rank,
+            role=self.role,
             beat=self.beat,
             state=self.state,
             wchan=self.wchan,

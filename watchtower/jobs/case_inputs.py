@@ -165,6 +165,7 @@ def _rank_evidence(
         node=record.key.node,
         pid=vitals.pid,
         local_rank=vitals.local_rank,
+        role=vitals.role,
         beat=age_beat(vitals.beat, inputs.now - record.seen_at),
         state=vitals.state,
         wchan=vitals.wchan,

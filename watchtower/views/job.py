@@ -37,6 +37,9 @@ class RankView:
     node: str
     pid: int
     local_rank: int | None
+    role: str
+    """What the process is in a job whose members are not all alike: "Worker_TP1". Empty for ranks
+    that their launcher has numbered."""
     gpu: int | None
     """NVML index; null until the GPU of the process is measured."""
     step: int | None
@@ -134,6 +137,7 @@ def _view_rank(
         node=node,
         pid=vitals.pid,
         local_rank=vitals.local_rank,
+        role=vitals.role,
         gpu=gpu,
         step=known_step(beat.step) if beat else None,
         age_s=round(beat.age_s + max(0.0, now - seen_at), 3) if beat else None,

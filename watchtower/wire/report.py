@@ -168,6 +168,7 @@ class Ending:
     job=named("a rank needs the name of its job"),
     owner=NAME,
     launch=NAME,
+    role=NAME,
     wchan=NAME,
     rank=RANK,
     world_size=optional(between(1, MAX_WORLD_SIZE)),
@@ -198,6 +199,9 @@ class RankVitals:
     """Its parent is a launcher, or also started other ranks of this job on this node."""
     world_size: int | None = None
     local_rank: int | None = None
+    role: str = ""
+    """What the process is in a job whose members are not all alike, such as "Worker_TP1". Empty for
+    ranks that their launcher has numbered. It is only displayed."""
     restart_count: int | None = None
     """TORCHELASTIC_RESTART_COUNT, which torchrun counts per node. Only displayed, never a key."""
     found_age_s: float = 0.0

@@ -30,6 +30,7 @@ def test_a_worker_on_which_a_request_waits_is_named_and_an_idle_server_is_idle(
         verdict = tower.verdict(HANGS)
         (suspect,) = verdict["suspects"]
         assert suspect["rank"] == CULPRIT
+        assert f"Rank {CULPRIT} (Worker_TP{CULPRIT}, " in verdict["summary"]
         assert suspect["where"].endswith("in load_adapter")
         assert verdict["waiting"] == "0,2-3", "the engine waits for the answer, too"
         wait_until(lambda: is_idle(tower), "the other server is idle", DEADLINE_S)
