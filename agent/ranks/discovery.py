@@ -13,7 +13,7 @@ from agent.procfs import CLOCK_TICKS_PER_S, Proc
 from agent.ranks.candidates import Candidate
 from agent.ranks.check_schedule import CheckSchedule
 from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.groups import Member, number_members, settles_at
+from agent.ranks.groups import Member, find_left_out, number_members, settles_at
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import (
     describe_launch,
@@ -29,6 +29,7 @@ from agent.ranks.sources.source import RankClaim
 from agent.ranks.unwatched import (
     HIDDEN_ENVIRONMENT,
     NO_RANK,
+    NOT_LIKE_GROUP,
     NOT_READABLE,
     WRONG_RANK,
     UnwatchedProcess,
@@ -84,6 +85,8 @@ class Discovery:
         """The owner of each process that seems to be a rank or has a wrong one, by pid."""
         self._counted_at = float("-inf")
         self._left_out: list[FoundRank] = []
+        self._not_like_group: set[int] = set()
+        """Processes without a rank in a group in which others have one."""
         self.unwatched: tuple[Unwatched, ...] = ()
         """The processes that seem to be ranks and are not watched."""
         self._newest_at_begin = -1
@@ -262,6 +265,7 @@ class Discovery:
         """Return the ranks of the processes that work together and have none of their own."""
         members = list(self._list_members(claims, now))
         numbers = number_members(members, now)
+        self._not_like_group = find_left_out(members)
         waits_until = settles_at(members)
         self._settles_at = waits_until if waits_until > now else 0.0
         found = {}
@@ -360,7 +364,8 @@ class Discovery:
             )
         left_out = {rank.pid for rank in self._left_out}
         watched = {rank.pid for rank in self._ranks if rank.claim.is_possible}
-        for pid, owner in self._signs.items():
+        alone = {pid: self.owners.find_quietly(pid) for pid in self._not_like_group}
+        for pid, owner in {**alone, **self._signs}.items():
             candidate = self._candidates[pid]
             age_s = _find_age_s(candidate.process)
             if pid in watched or pid in left_out or not candidate.matches:
@@ -372,6 +377,8 @@ class Discovery:
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
         """Return why a process that seems to be a rank is not one, with details; else "", ""."""
+        if candidate.process.pid in self._not_like_group and candidate.member is not None:
+            return NOT_LIKE_GROUP, candidate.member.role
         above = self._rank_above(candidate)
         if candidate.mistake and above is None:  # helpers inherit the environment of their rank
             return WRONG_RANK, f"pid {candidate.process.pid}: {candidate.mistake}"

@@ -45,6 +45,13 @@ def number_members(members: Iterable[Member], now: float) -> dict[int, int]:
     return found
 
 
+def find_left_out(members: Iterable[Member]) -> set[int]:
+    """Return the processes without a rank in groups in which others have one."""
+    known = list(members)
+    ranked = {member.group for member in known if member.has_rank}
+    return {each.pid for each in known if each.group in ranked and not each.has_rank}
+
+
 def settles_at(members: Iterable[Member]) -> float:
     """Return when the last group that is not numbered yet settles; 0 if there is none."""
     waiting = (member.joined_at for member in members if member.number is None)

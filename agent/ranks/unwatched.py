@@ -4,9 +4,9 @@ processes that seem to be ranks and are not watched. Pure.
 Owners have equal shares. Other owners can use what one of them does not need. Within a share, a job
 with thousands of ranks on one node is a mistake or an attack, so the other jobs come before it.
 
-A process seems to be a rank if it has a rank that cannot be right, takes part in collectives, or
-uses a GPU below a launcher. Helpers of a rank are not counted, and neither are programs that only
-import torch or only use a GPU.
+A process seems to be a rank if it has a rank that cannot be right, takes part in collectives, uses
+a GPU below a launcher, or is of a group in which others have ranks. Helpers of a rank are not
+counted, and neither are programs that only import torch or only use a GPU.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def keep_within_quota(
     return [rank for rank in every if rank.pid in kept], by_worth[MAX_LIVING:]
 
 
-WRONG_RANK, NO_RANK = "wrong_rank", "no_rank"
+WRONG_RANK, NO_RANK, NOT_LIKE_GROUP = "wrong_rank", "no_rank", "not_like_group"
 HIDDEN_ENVIRONMENT, NOT_READABLE = "hidden_environment", "not_readable"
 
 NAMED_PIDS, SHOWN_OF_NAME = 3, 64
@@ -78,6 +78,8 @@ SENTENCES = {
     "where the job starts",
     NO_RANK: "not watched: the threads show collectives or a GPU, but no variable of the "
     f"environment names a rank. Set RANK and WORLD_SIZE in the program, {HEARTBEAT_HELP}",
+    NOT_LIKE_GROUP: "not watched: other processes of the group have set a rank, and this {detail} "
+    f"has not. Set RANK and WORLD_SIZE in it, too, {HEARTBEAT_HELP}",
     HIDDEN_ENVIRONMENT: "not watched: a title was written over the environment, and the present "
     f"one cannot be read: {{detail}}. Let the program set no title, {HEARTBEAT_HELP}",
     NOT_READABLE: "not watched: the agent may not read the environment. Give it CAP_SYS_PTRACE and "

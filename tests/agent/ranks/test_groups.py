@@ -7,7 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.ranks.groups import SETTLES_AFTER_S, Member, number_members, settles_at
+from agent.ranks.groups import (
+    SETTLES_AFTER_S,
+    Member,
+    find_left_out,
+    number_members,
+    settles_at,
+)
 from tests.properties import examples
 
 NOW = 1000.0
@@ -41,6 +47,11 @@ def test_one_alone_is_not_numbered() -> None:
 def test_a_group_in_which_one_has_a_rank_is_not_numbered() -> None:
     assert number_members([member(1), member(2, has_rank=True)], NOW) == {}
     assert number_members([member(1, number=0), member(2, number=1, has_rank=True)], NOW) == {}
+
+
+def test_those_without_a_rank_are_left_out_where_others_have_one() -> None:
+    mixed = [member(1), member(2, has_rank=True), member(3, group="Scorer")]
+    assert find_left_out(mixed) == {1}
 
 
 def test_a_member_keeps_its_number_and_a_new_one_takes_that_of_an_ended_one() -> None:

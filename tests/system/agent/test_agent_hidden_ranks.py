@@ -248,6 +248,25 @@ def start_members(start: Start, path: Path, **environment: str) -> list[Victim]:
     return members
 
 
+@pytest.mark.usefixtures("at_once")
+def test_a_worker_without_a_rank_is_counted_if_others_of_its_group_have_one(
+    start: Start, mark: str
+) -> None:
+    engine = start(WATCHTOWER_JOB="llama", **SILENT)
+    engine.do("set_title('VLLM::EngineCore')")
+    program = (
+        "import os, time; from watchtower.drills.programs.identity import set_title; "
+        "set_title('VLLM::Worker_TP0'); os.environ['RANK'] = '0'; print('up', flush=True); "
+        "time.sleep(600)"
+    )
+    engine.do(f"child = subprocess.Popen([sys.executable, '-c', {program!r}], stdout=-1)")
+    child = int(engine.do("child.stdout.read(2); print(child.pid)"))
+    discovery = a_discovery(mark)
+    wait_until(lambda: pids(discovery.find_all()) == {child}, "the one with a rank is found")
+    (entry,) = discovery.unwatched
+    assert (entry.reason, entry.pids, entry.job) == ("not_like_group", (engine.pid,), "llama")
+
+
 @pytest.mark.torch
 @pytest.mark.usefixtures("at_once")
 def test_members_of_a_process_group_without_a_rank_are_counted(
