@@ -96,6 +96,7 @@ def make_row(cell: Cell, result: dict) -> Row:
         "status": verdict.get("status"),
         "confidence": verdict.get("confidence"),
         "summary": verdict.get("summary"),
+        "missing": verdict.get("missing_evidence") or [],
         "right_rank": result["right_rank"],
         "right_cause": verdict.get("cause") in causes,
         "right_domain": expected.domain in (None, verdict.get("domain")),

@@ -165,7 +165,9 @@ def _list_misses(rows: list[Row]) -> str:
 
 def _miss(row: Row) -> str:
     reasons = "; ".join(row["reasons"])[:NOTE_LONGEST] or "the domain is another"
-    return f"{name_cell(row)}: {reasons} (confidence {row['confidence']}, status {row['status']})"
+    missing = f" It says what is missing: {'; '.join(row['missing'])}." if row["missing"] else ""
+    said = f"{row['summary']} (confidence {row['confidence']}, status {row['status']})"
+    return f"{name_cell(row)}: {reasons}. Said: {said}.{missing}"
 
 
 def _list_passing(rows: list[Row]) -> str:

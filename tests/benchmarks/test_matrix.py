@@ -147,7 +147,11 @@ def test_the_row_of_a_cell_knows_the_answers_of_its_moment() -> None:
 
 def test_the_section_shows_tables_misses_and_what_passed() -> None:
     missed = make_cell_row(
-        right_rank=False, moment="exit", reasons=["accused no rank, expected rank 3"], passing=[]
+        right_rank=False,
+        moment="exit",
+        reasons=["accused no rank, expected rank 3"],
+        missing=["no collective log"],
+        passing=[],
     )
     failed = {**CELL_FIELDS, "commit": "abc", "settings": "default", "date": "2", "failed": "x"}
     old = make_cell_row(commit="old")
@@ -156,6 +160,7 @@ def test_the_section_shows_tables_misses_and_what_passed() -> None:
     assert "domain right in 1 (50.0%). 1 more could not run." in " ".join(text.split())
     assert "| setup | 1 | 1 | 1 | 1 | 5.0 | 5.0 | 7.0 | 7.0 | 9.0 | 9.0 | 1 |" in text
     assert "- dataloader_sleep at exit, torch, heartbeats on, log off: accused no rank" in text
+    assert "It says what is missing: no collective log." in " ".join(text.split())
     assert "accused [1] of busy_loop at 6 s for 1.0 s" in " ".join(text.split())
     assert "None was run" in render_sample([], [])
 
