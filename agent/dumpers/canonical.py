@@ -31,6 +31,13 @@ SPAWNING = "multiprocessing/"
 """Where the program of a process begins that multiprocessing has spawned: `python -c`, in the file
 <string>, is not code of the user."""
 
+GENERATED = "<generated>"
+"""The file of frames in code that torch has generated. Its names contain counters and hashes, which
+differ between ranks that run the same step."""
+
+_GENERATED = re.compile(r"^<eval_with_key>|/c[a-z2-7]{51}\.py$")
+"""Code of torch.fx, and files of torch's compiler: the letter c and a hash of their content."""
+
 _ROOTS = {
     ("<module>", ""),
     ("_run_module_as_main", ""),
@@ -187,6 +194,8 @@ def canonical_frames(frames: Iterable[_Frame]) -> tuple[Frame, ...]:
 
 def canonical_file(path: str) -> tuple[str, bool]:
     """Return the file's name, equal on every node, and whether it belongs to a library."""
+    if _GENERATED.search(path):
+        return GENERATED, True
     for pattern in (_PACKAGES, _STANDARD_LIBRARY, _OWN_CLIENT):
         if found := pattern.match(path):
             return path[found.end() :], True

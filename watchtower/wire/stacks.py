@@ -26,7 +26,8 @@ class Frame:
     function: str
     file: str
     """For installed packages and the standard library, the path relative to their root:
-    "torch/nn/modules/x.py", "queue.py". For the user's own code, the full path."""
+    "torch/nn/modules/x.py", "queue.py". For the user's own code, the full path. "<generated>" for
+    code that torch generates, which counts as a library."""
     line: int
     library: bool = False
     """True for installed packages and the standard library, false for the user's own code."""

@@ -111,6 +111,8 @@ def test_no_more_threads_than_the_wire_allows_and_the_main_one_is_kept() -> None
         ("/home/me/watchtower_heartbeat/x/train.py",) * 2 + (False,),
         ("<frozen runpy>", "<frozen runpy>", True),
         ("<string>", "<string>", False),
+        ("<eval_with_key>.7 from /home/me/train.py:3 in wrapped", "<generated>", True),
+        (f"/tmp/torchinductor_me/ab/c{'ab2' * 17}.py", "<generated>", True),
         ("/home/me/train.py", "/home/me/train.py", False),
         ("train.py", "train.py", False),
     ],
