@@ -76,11 +76,11 @@ class Policy:
         "A suspect in a marked phase that does not move is hung this many seconds after "
         "suspicion, or after it last worked in the phase.",
     )
-    look_s: float = setting(
+    early_check_s: float = setting(
         10,
         0.1,
         3600,
-        "A job whose step times are not known is looked at (dumped and diagnosed, not yet suspect) "
+        "A job whose step times are not known is checked (dumped and diagnosed, not yet suspect) "
         "when no rank made a step for this many seconds and a rank is still.",
     )
     blocked_suspect_s: float = setting(

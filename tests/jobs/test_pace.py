@@ -208,7 +208,7 @@ LEAST = ROUND_STEPS * (MIN_BASELINE_ROUNDS + GROUP * GROUPS)
 
 
 def run(*steps: float, tick_s: float = 1.0) -> Throughput:
-    """Let steps of these seconds pass. The tower looks once a tick."""
+    """Let steps of these seconds pass. The tower checks once a tick."""
     throughput, made, now = Throughput(), 0, 0.0
     throughput.take(0, now)
     for number, seconds in enumerate(steps, 1):

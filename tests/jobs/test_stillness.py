@@ -7,7 +7,7 @@ import pytest
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, early, plain, stalled
 from watchtower.jobs.condition import ConditionKind, Why
-from watchtower.jobs.dump_timing import LOOK_GAP_S, LOOKS_FORGOTTEN_S, MAX_DOUBLINGS, Looks
+from watchtower.jobs.dump_timing import CHECK_GAP_S, CHECKS_FORGOTTEN_S, MAX_DOUBLINGS, EarlyChecks
 from watchtower.jobs.effects import DiagnosisWanted, DumpsWanted, IncidentOpened
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext, stall_context_of
@@ -27,7 +27,7 @@ BUSY = {"suspects_rest": False}
 """The host of the suspect is at another place in each dump, or moves data: it may give its GPU more
 work."""
 
-EARLY: list[dict] = [{"starting": True}, {"phase": "load"}, {"no_heartbeat": True}]
+EARLY: list[dict] = [{"starting": True}, {"phase": "load"}, {"no_heartbeat": True, "is_new": True}]
 """Situations in which no step time is known."""
 
 PATIENCE = [
@@ -74,6 +74,7 @@ PATIENCE = [
     *[({"cause": Cause.UNINTERRUPTIBLE_IO}, each, 90, "storage") for each in EARLY],
     *[({"cause": Cause.CONDITIONAL_COLLECTIVE}, each, 10, "in different calls") for each in EARLY],
     ({"suspect_wait": "pipe"}, {}, 10, "does not move"),
+    ({"suspect_wait": "network"}, {"no_heartbeat": True}, 10, "does not move"),
     ({"suspect_class": "init"}, {"starting": True, "ranks": 1000}, 10, "does not move"),
     ({"cause": Cause.NEVER_STARTED}, {"starting": True}, 10, "cannot go on"),
     ({"suspects_moving": True}, {"starting": True, "has_stepped": True}, 900, "not known"),
@@ -182,7 +183,7 @@ SUSPECT = [
 ]
 
 
-@pytest.mark.parametrize("context", [{"starting": True}, {"no_heartbeat": True}])
+@pytest.mark.parametrize("context", [{"starting": True}, {"no_heartbeat": True, "is_new": True}])
 @pytest.mark.parametrize(("diagnosis", "seconds"), SUSPECT)
 def test_evidence_makes_a_job_suspect_whose_step_times_are_not_known(diagnosis, seconds, context):
     context = StallContext(**context, ranks=64)
@@ -197,7 +198,7 @@ def test_a_look_shows_nothing_until_the_evidence_makes_the_job_suspect():
     story.hear(a_diagnosis(suspect_wait="lock"))
     story.see(early(), seconds=3, starting=True, still_s=14.0)
     assert story.watch.status is Status.HEALTHY
-    assert story.watch.is_looking
+    assert story.watch.is_checking
     story.see(early(), starting=True, still_s=15.0)
     assert story.watch.status is Status.SUSPECT
     assert story.watch.hung_in_s(story.now) == 20
@@ -226,7 +227,7 @@ def test_a_look_that_found_nothing_leaves_no_trace():
     assert (story.watch.stall, story.watch.diagnosis) == (None, None)
     assert story.watch.status is Status.HEALTHY
     assert story.see(early()) == []
-    assert DumpsWanted(reason="suspect") in story.see(early(), seconds=LOOK_GAP_S)
+    assert DumpsWanted(reason="suspect") in story.see(early(), seconds=CHECK_GAP_S)
 
 
 def test_a_late_suspicion_does_not_wait_for_looks_in_vain():
@@ -239,18 +240,18 @@ def test_a_late_suspicion_does_not_wait_for_looks_in_vain():
 
 
 def test_looks_in_vain_become_rare_and_are_forgotten():
-    looks, now, gaps = Looks(), 0.0, []
+    checks, now, gaps = EarlyChecks(), 0.0, []
     for _ in range(MAX_DOUBLINGS + 3):
-        looks.end(now)
+        checks.end(now)
         began = now
-        while not looks.may_begin(now):
+        while not checks.may_begin(now):
             now += 1
         gaps.append(now - began)
-    assert gaps[:3] == [LOOK_GAP_S, 2 * LOOK_GAP_S, 4 * LOOK_GAP_S]
-    assert max(gaps) == LOOK_GAP_S * 2**MAX_DOUBLINGS
-    now += LOOKS_FORGOTTEN_S + 1
-    looks.end(now)
-    assert looks.may_begin(now + LOOK_GAP_S)
+    assert gaps[:3] == [CHECK_GAP_S, 2 * CHECK_GAP_S, 4 * CHECK_GAP_S]
+    assert max(gaps) == CHECK_GAP_S * 2**MAX_DOUBLINGS
+    now += CHECKS_FORGOTTEN_S + 1
+    checks.end(now)
+    assert checks.may_begin(now + CHECK_GAP_S)
 
 
 def still_world(step: int) -> World:

@@ -70,7 +70,7 @@ def test_dumps_of_an_earlier_stall_are_not_read_back(tell):
         await sim.step(3)
         await sim.restart_tower()
         await sim.report(4)
-        assert sim.live.watch.is_looking
+        assert sim.live.watch.is_checking
         assert sim.live.context.dumps_have == 0
         assert sim.tower.effects.orders.collect(("n0", "n0"), sim.world.now)
 

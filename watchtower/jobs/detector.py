@@ -54,10 +54,10 @@ MAY_BE_STILL = frozenset(
 """Conditions in which evidence may show a stall before the time of a step is over."""
 
 EARLY = 0.6
-"""Part of the time of a step after which the ranks are looked at."""
+"""Part of the time of a step after which the ranks are checked."""
 
 ALL_MOVE = 1.5
-"""Factor on `look_s` while every rank moves: those that wait may use CPU, too."""
+"""Factor on `early_check_s` while every rank moves: those that wait may use CPU, too."""
 
 
 def find_fatal_errors(
@@ -387,14 +387,14 @@ class Detector:
         pauses: Pauses,
         now: float,
     ) -> Stall | None:
-        """Return a stall that is too short to make a job suspect, but worth a look."""
+        """Return a stall that is too short to make a job suspect, but worth a check."""
         if attempt.is_paced:
             return self._find_overdue(attempt, reporting, nodes, pauses, now, early=True)
         watched = [record for record in reporting if record.vitals.beat is not None]
         if len(watched) < 2 or now - attempt.began_at <= self.policy.settle_s:
             return None  # some nodes may not have reported yet
         since = max(attempt.resumed_at, *(record.progressed_at() for record in watched))
-        limit_s = self.policy.look_s
+        limit_s = self.policy.early_check_s
         if min(record.moved_at() for record in watched) > now - STILL_AFTER_S:
             limit_s *= ALL_MOVE
         if now - since <= limit_s:
@@ -416,7 +416,7 @@ class Detector:
         late: dict[int, float] = {}
         deadlines: dict[str, float | None] = {}
         since_resumed_s = now - attempt.resumed_at
-        still_s = self.policy.look_s if early else self.policy.phase_still_s
+        still_s = self.policy.early_check_s if early else self.policy.phase_still_s
         for record in reporting:
             beat = record.vitals.beat
             if beat is None or beat.step < 0:

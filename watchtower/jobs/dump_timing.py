@@ -60,31 +60,31 @@ def dumps_apart_s(jitter: float) -> float:
     return DUMPS_APART_S + DUMPS_APART_JITTERS * jitter
 
 
-LOOK_GAP_S = 5.0
+CHECK_GAP_S = 5.0
 MAX_DOUBLINGS = 5
-"""After a look that found nothing the next one comes at the earliest after `LOOK_GAP_S`, which each
-such look doubles, `MAX_DOUBLINGS` times at most: 160 s."""
+"""After an early check that found nothing the next one comes at the earliest after `CHECK_GAP_S`,
+which each such check doubles, `MAX_DOUBLINGS` times at most: 160 s."""
 
-LOOKS_FORGOTTEN_S = 600.0
-"""Seconds without a look after which earlier ones do not count."""
+CHECKS_FORGOTTEN_S = 600.0
+"""Seconds without an early check after which earlier ones do not count."""
 
 
 @dataclass(slots=True)
-class Looks:
-    """Limits the looks at a job that found nothing: it continued by itself."""
+class EarlyChecks:
+    """Limits the checks at a job that found nothing: it continued by itself."""
 
     _in_vain: int = 0
     _again_at: float = -math.inf
 
     def may_begin(self, now: float) -> bool:
-        """Return whether the ranks may be looked at now."""
+        """Return whether the ranks may be checked now."""
         return now >= self._again_at
 
     def end(self, now: float) -> None:
-        """Record that a look ended, and found nothing."""
-        if now - self._again_at > LOOKS_FORGOTTEN_S:
+        """Record that an early check ended, and found nothing."""
+        if now - self._again_at > CHECKS_FORGOTTEN_S:
             self._in_vain = 0
-        self._again_at = now + LOOK_GAP_S * 2 ** min(self._in_vain, MAX_DOUBLINGS)
+        self._again_at = now + CHECK_GAP_S * 2 ** min(self._in_vain, MAX_DOUBLINGS)
         self._in_vain += 1
 
 

@@ -15,7 +15,7 @@ from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis, not_diagnosed
 from watchtower.jobs.aftermath import Loss, Opening, may_replace_verdict
 from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
-from watchtower.jobs.dump_timing import DiagnosisTiming, Looks, RepeatedDumps
+from watchtower.jobs.dump_timing import DiagnosisTiming, EarlyChecks, RepeatedDumps
 from watchtower.jobs.effects import (
     DiagnosisWanted,
     DumpsWanted,
@@ -95,7 +95,7 @@ STALLED = (Status.SUSPECT, Status.HUNG, Status.ENDED)
 """Statuses in which a job has a stall, or had one when it ended."""
 
 CALM = (Status.HEALTHY, Status.RECOVERED)
-"""Statuses in which a stall is looked at before it makes the job suspect."""
+"""Statuses in which a stall is checked before it makes the job suspect."""
 
 DIAGNOSIS_WAIT_S = 30.0
 """Seconds to wait for the diagnosis of a suspicion. After that the suspicion is judged without."""
@@ -114,7 +114,7 @@ class AttemptWatch:
     reason: str = "just found"
     stall: Stall | None = None
     """The current stall, or the one during which the job ended."""
-    looked_since: float = 0.0
+    checked_since: float = 0.0
     """Since when the ranks are dumped and diagnosed because of this stall."""
     suspect_since: float = math.inf
     """Since when the job is suspect because of this stall. Infinity before that."""
@@ -141,7 +141,7 @@ class AttemptWatch:
     _phases: PhaseTime = field(default_factory=PhaseTime)
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
-    _looks: Looks = field(default_factory=Looks)
+    _checks: EarlyChecks = field(default_factory=EarlyChecks)
     _is_resumed: bool = False
 
     def advance(self, condition: Condition, context: StallContext, now: float) -> list[Effect]:
@@ -172,26 +172,26 @@ class AttemptWatch:
         return effects
 
     @property
-    def is_looking(self) -> bool:
-        """Whether a stall is looked at that has not made the job suspect."""
+    def is_checking(self) -> bool:
+        """Whether a stall is checked that has not made the job suspect."""
         return self.stall is not None and self.status in CALM
 
     @property
     def is_following(self) -> bool:
-        """Whether a stall is followed: it is looked at, suspect or hung."""
+        """Whether a stall is followed: it is checked, suspect or hung."""
         return self.stall is not None and self.status in (*CALM, Status.SUSPECT, Status.HUNG)
 
     def _find_followed(self, condition: Condition, status: Status, now: float) -> Stall | None:
-        """Return the stall to follow. If there is none, a look is over, and found nothing."""
+        """Return the stall to follow. If there is none, a check is over, and found nothing."""
         stall, kind = condition.stall, condition.kind
         if stall is not None:
             if kind is ConditionKind.STALLED or self.is_following or status is Status.SUSPECT:
                 return stall
-            if self.status in CALM and status in CALM and self._looks.may_begin(now):
+            if self.status in CALM and status in CALM and self._checks.may_begin(now):
                 return stall
-        elif self.is_looking:
+        elif self.is_checking:
             self.stall = self.diagnosis = self.patience = None
-            self._looks.end(now)
+            self._checks.end(now)
         return None
 
     def _follow_stall(
@@ -204,7 +204,7 @@ class AttemptWatch:
         now: float,
     ) -> Status:
         if not self.is_following:
-            effects += self._begin_look(now)
+            effects += self._begin_check(now)
         self.stall = self.prolong(stall)
         if self._is_resumed:
             self._is_resumed = False
@@ -307,7 +307,7 @@ class AttemptWatch:
             Status.HUNG,
             "its incident was already open when the tower started",
         )
-        self.stall, self.looked_since, self.suspect_since = stall, now, now
+        self.stall, self.checked_since, self.suspect_since = stall, now, now
         self._is_resumed = True
         self.opening, self._timing = opening, DiagnosisTiming(now)
 
@@ -332,8 +332,8 @@ class AttemptWatch:
         self.wait_counts = None
         return [IncidentClosed()] if before is Status.HUNG else []
 
-    def _begin_look(self, now: float) -> list[Effect]:
-        self.looked_since, self.suspect_since = now, math.inf
+    def _begin_check(self, now: float) -> list[Effect]:
+        self.checked_since, self.suspect_since = now, math.inf
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
         self._phases = PhaseTime()
@@ -374,7 +374,7 @@ class AttemptWatch:
         if (context.stalled_s if moves else context.still_s) >= self.patience.suspect_s:
             self._suspect(now)
         is_suspect = math.isfinite(self.suspect_since)
-        waited = now - (self.suspect_since if is_suspect else self.looked_since)
+        waited = now - (self.suspect_since if is_suspect else self.checked_since)
         limit_s = self.patience.length_s if is_suspect else self.patience.suspect_s
         effects += self._repeated.take_due(self.diagnosis, context.dumps_want, waited, limit_s)
         if not is_suspect:

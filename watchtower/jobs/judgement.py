@@ -141,7 +141,7 @@ class Judgement:
         """Return the subject of a diagnosis that starts now: this suspicion, slowness or end."""
         wait_counts = self.watch.wait_counts
         slow_since = wait_counts.since if wait_counts else 0.0
-        return self.watch.looked_since, slow_since, self.watch.status is Status.ENDED
+        return self.watch.checked_since, slow_since, self.watch.status is Status.ENDED
 
     def collect_case(
         self, nodes: Mapping[str, NodeReport], detector: Detector, now: float
@@ -152,7 +152,7 @@ class Judgement:
 
     def note_condition(self, kind: ConditionKind, now: float) -> None:
         """Note the time since which the job has ended or is not reported. Drop unused diagnoses."""
-        if self.watch.status in CLEAR and not self.watch.is_looking:
+        if self.watch.status in CLEAR and not self.watch.is_checking:
             self.diagnoses.drop_unused()
         self.ended_at = (self.ended_at or now) if kind is ConditionKind.ENDED else None
         self.lost_at = (self.lost_at or now) if kind is ConditionKind.LOST else None

@@ -43,6 +43,8 @@ class StallContext:
     """Number of ranks of the job."""
     stalled_s: float = 0.0
     """Length of the stall in seconds."""
+    is_new: bool = False
+    """The stall began within `startup_grace_s` after the attempt."""
     has_stepped: bool = False
     """Every rank has made a step."""
     still_s: float = 0.0
@@ -84,6 +86,7 @@ def stall_context_of(
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         ranks=attempt.world_size,
         stalled_s=now - stall.since,
+        is_new=stall.since - attempt.began_at <= detector.policy.startup_grace_s,
         has_stepped=attempt.step() >= 0,
         still_s=now - max(stall.since, _moved_at(suspect)),
         dumps_have=len(dumped_at),

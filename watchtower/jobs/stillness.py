@@ -31,7 +31,7 @@ WAITING_PLACES = frozenset({"device", "waiting"})
 
 LOCAL_WAITS = frozenset({"lock", "pipe", "local", "child"})
 """Kernel waits for something on the same node that answers at once in a healthy program: a lock, a
-child, the other end of a pipe. What these wait for themselves was looked at before."""
+child, the other end of a pipe. What these wait for themselves was checked before."""
 
 SPLITS = frozenset(
     {
@@ -105,12 +105,6 @@ class Still:
     policy: Policy
 
     @property
-    def is_paced(self) -> bool:
-        """Whether the length of a step is known, and the suspect is in no phase of its own."""
-        context = self.context
-        return not (context.starting or context.no_heartbeat or context.phase)
-
-    @property
     def is_shown_by_gpus(self) -> bool:
         """Whether the GPUs show the hang in usual steps.
 
@@ -132,9 +126,16 @@ class Still:
         return bool(diagnosis.suspects) and waits and not diagnosis.suspects_moving
 
     @property
+    def is_early(self) -> bool:
+        """Whether neither a step time nor samples of the job at work are known."""
+        context = self.context
+        is_new = context.no_heartbeat and context.is_new
+        return bool(context.starting or context.phase or is_new)
+
+    @property
     def is_blocked_early(self) -> bool:
-        """The same, where no step time is known that would show it."""
-        return self.is_blocked and not self.is_paced
+        """Whether the suspects do not move, where only the evidence can show that it is a hang."""
+        return self.is_early and self.is_blocked
 
     @property
     def still_s(self) -> float:
@@ -238,7 +239,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: cannot_go_on(s.diagnosis),
         lambda s: s.still_s,
         _says("the suspect cannot go on by itself"),
-        lambda s: s.policy.look_s,
+        lambda s: s.policy.early_check_s,
         is_learned=False,
     ),
     # What the GPUs show. A host that goes from one wait to the next gives its GPU more work, and
@@ -272,7 +273,7 @@ TABLE: tuple[Row, ...] = (
         _sleeps,
         lambda s: (s.diagnosis.suspect_wait_s or 0.0) + s.policy.hung_floor_s,
         lambda s: f"{_explain_still(s)}, but its wait ends in {s.diagnosis.suspect_wait_s:.0f} s",
-        lambda s: 0.0 if s.is_paced else s.policy.blocked_suspect_s,
+        lambda s: s.policy.blocked_suspect_s if s.is_early else 0.0,
     ),
     Row(
         "wait in different calls",
