@@ -31,7 +31,12 @@ from benchmarks.accuracy.cells import (
 )
 from benchmarks.accuracy.circumstances import name_settings, read_commit, read_versions
 from benchmarks.accuracy.results import Row, append_row, read_rows
-from benchmarks.accuracy.timeline import find_passing, find_right_s, find_suspect_s
+from benchmarks.accuracy.timeline import (
+    find_incident_s,
+    find_passing,
+    find_right_s,
+    find_suspect_s,
+)
 from benchmarks.drilling import run_drill
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.moments import find_moment
@@ -103,7 +108,7 @@ def make_row(cell: Cell, result: dict) -> Row:
         "reasons": result["reasons"],
         "suspect_s": find_suspect_s(history),
         "right_s": find_right_s(history, injected, causes),
-        "hung_s": result["fault_to_hung_s"],
+        "incident_s": find_incident_s(history),
         "passing": find_passing(history, injected),
     }
 
@@ -139,7 +144,7 @@ def tell(row: Row) -> str:
     if "failed" in row:
         return f"{names}: could not run: {row['failed']}"
     if row["right_rank"] and row["right_cause"] and row["right_domain"]:
-        return f"{names}: right after {row['right_s']} s, hung after {row['hung_s']} s"
+        return f"{names}: right after {row['right_s']} s, incident after {row['incident_s']} s"
     return f"{names}: WRONG, injected {row['injected']}: {row['reasons']}"
 
 

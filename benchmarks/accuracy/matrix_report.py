@@ -27,11 +27,11 @@ HEAD = (
     "p95",
     "right p50",
     "p95",
-    "hung p50",
+    "incident p50",
     "p95",
     "wrong before",
 )
-TIMES = ("suspect_s", "right_s", "hung_s")
+TIMES = ("suspect_s", "right_s", "incident_s")
 WIDTH = 100
 NOTE_LONGEST = 300
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from watchtower.drills.setup import FINAL
 from watchtower.drills.watch import Observed
 
 Entry = dict[str, Any]
@@ -35,6 +36,12 @@ def find_suspect_s(history: list[Entry]) -> float | None:
     """Return when the job was first suspected after the fault."""
     suspected = (one["at_s"] for one in history if one["status"] in ACCUSING and one["at_s"] >= 0)
     return next(suspected, None)
+
+
+def find_incident_s(history: list[Entry]) -> float | None:
+    """Return when the job was hung, or had ended, after the fault: the incident is open then."""
+    opened = (one["at_s"] for one in history if one["status"] in FINAL and one["at_s"] >= 0)
+    return next(opened, None)
 
 
 def find_right_s(history: list[Entry], ranks: list[int], causes: list[str]) -> float | None:

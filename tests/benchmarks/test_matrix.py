@@ -23,7 +23,12 @@ from benchmarks.accuracy.matrix import MATRIX, cell_of, make_row, tell
 from benchmarks.accuracy.matrix_report import points_of_sample, render_sample
 from benchmarks.accuracy.report import REPORT
 from benchmarks.accuracy.results import read_rows
-from benchmarks.accuracy.timeline import find_passing, find_right_s, find_suspect_s
+from benchmarks.accuracy.timeline import (
+    find_incident_s,
+    find_passing,
+    find_right_s,
+    find_suspect_s,
+)
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.moments import MOMENTS
 
@@ -64,7 +69,6 @@ def make_result(**other: Any) -> dict[str, Any]:
         },
         "right_rank": True,
         "reasons": (),
-        "fault_to_hung_s": 9.0,
         "history": HISTORY,
     }
     return result | other
@@ -122,6 +126,8 @@ CELL_FIELDS = {
 
 def test_a_history_tells_when_the_job_was_suspected_and_when_the_verdict_was_right() -> None:
     assert find_suspect_s(HISTORY) == 5.0
+    assert find_incident_s(HISTORY) == 9.0
+    assert find_incident_s([say(-1.0, "hung"), say(3.0, "ended")]) == 3.0
     assert find_right_s(HISTORY, [3], ["dataloader_stall", "init_stuck"]) == 7.0
     assert find_right_s([*HISTORY, say(20.0, "hung", "busy_loop", 3)], [3], ["init_stuck"]) is None
     assert find_right_s([], [3], ["init_stuck"]) is None
@@ -140,8 +146,10 @@ def test_the_row_of_a_cell_knows_the_answers_of_its_moment() -> None:
     assert cell_of(row) == CELL
     assert row["expected"] == ["dataloader_stall", "init_stuck"]
     assert (row["right_rank"], row["right_cause"], row["right_domain"]) == (True, True, True)
-    assert (row["suspect_s"], row["right_s"], row["hung_s"]) == (5.0, 7.0, 9.0)
-    assert tell(row) == "dataloader_sleep setup on off torch: right after 7.0 s, hung after 9.0 s"
+    assert (row["suspect_s"], row["right_s"], row["incident_s"]) == (5.0, 7.0, 9.0)
+    assert (
+        tell(row) == "dataloader_sleep setup on off torch: right after 7.0 s, incident after 9.0 s"
+    )
     assert "could not run" in tell({**row, "failed": "no compiler"})
 
 
