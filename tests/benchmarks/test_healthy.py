@@ -13,7 +13,9 @@ from benchmarks.accuracy import healthy
 from benchmarks.accuracy.healthy import FAILURES_IN_A_ROW, Course, choose_drill, draw_ranks
 from benchmarks.accuracy.healthy_report import render_healthy
 from benchmarks.accuracy.results import Row
+from benchmarks.drilling import RUN_DEADLINE_S
 from watchtower.drills.catalogue import DRILLS
+from watchtower.drills.settings import DrillSettings
 
 
 def make_row(**other: Any) -> dict[str, Any]:
@@ -72,6 +74,10 @@ def test_accusations_that_passed_count_if_they_were_shown_for_longer_than_a_step
     assert "| eval_loop | 1 | 1.5 | 0 | 0 | 1 | 0 |" in text
     assert "accused [2] of busy_loop after 40 s for 3.5 s" in text
     assert "0.9 s" not in text
+
+
+def test_the_longest_healthy_drill_may_end() -> None:
+    assert RUN_DEADLINE_S > 1.3 * DrillSettings().idle_s
 
 
 def test_small_jobs_have_the_ranks_that_are_asked_for() -> None:
