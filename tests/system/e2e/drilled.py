@@ -46,6 +46,9 @@ LEFT_OUT = {
     "hung_then_cancelled_apart",
     "long_imports",
     "late_rank",
+    "compile_cache_lock",
+    "eval_on_rank0",
+    "stop_in_turn",
     *(drill.name for drill in early.EARLY_HANGS if drill.name not in RUN_EARLY),
 }
 NEED_MORE = {

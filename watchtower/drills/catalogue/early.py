@@ -65,6 +65,11 @@ def _begin_with_late_node(run: DrillRun) -> None:
     _see_first_steps(run, 0.0)
 
 
+def _compile_once(run: DrillRun) -> None:
+    run.launch()
+    _see_first_steps(run, run.settings.compile_s)
+
+
 def _download_first(run: DrillRun) -> None:
     run.launch(outlet=run.set_up("file_server.py")["url"])
     _see_first_steps(run, run.settings.transfer_s)
@@ -86,6 +91,10 @@ def _plan_imports(variables: Variables) -> Plan:
 def _plan_late_rank(variables: Variables) -> Plan:
     rank = min(TRYING_RANK, variables.ranks - 1)
     return _at_setup("reach_service", rank, variables.settings.late_s)
+
+
+def _plan_compile_once(variables: Variables) -> Plan:
+    return _first("compile_once", "before_step", None, variables.settings.compile_s)
 
 
 def _plan_first_download(variables: Variables) -> Plan:
@@ -125,4 +134,12 @@ FIRST_DOWNLOAD = Drill(
     act=_download_first,
 )
 
-EARLY_HEALTHY = (LONG_IMPORTS, LATE_NODE, LATE_RANK, FIRST_DOWNLOAD)
+COMPILE_CACHE_LOCK = Drill(
+    name="compile_cache_lock",
+    shows="one rank compiles before its first step, and the others wait for the lock of its cache",
+    expected=Expected(),
+    plan=_plan_compile_once,
+    act=_compile_once,
+)
+
+EARLY_HEALTHY = (LONG_IMPORTS, LATE_NODE, LATE_RANK, FIRST_DOWNLOAD, COMPILE_CACHE_LOCK)

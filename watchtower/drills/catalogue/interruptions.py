@@ -8,6 +8,8 @@ from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, Expected
 
 SUSPENDED = ("suspended",)
+STOPPED_S = 4.0
+"""Seconds for which each rank is stopped: as a tool that dumps one process after the other does."""
 NOTICE_S = 30.0
 """Seconds for the tower to detect a change."""
 
@@ -29,6 +31,18 @@ def _restart(run: DrillRun) -> None:
     run.wait_for_end(run.settings.start_deadline_s)
     run.launch()
     run.warm_up()
+    run.watch_for(run.settings.calm_s)
+    run.wait_for_status(CALM, NOTICE_S)
+
+
+def _stop_in_turn(run: DrillRun) -> None:
+    run.launch()
+    run.warm_up()
+    for rank in range(run.job.layout.ranks):
+        run.note(f"rank {rank} is stopped, and goes on after {STOPPED_S:g} s")
+        run.job.signal(rank, signal.SIGSTOP)
+        run.watch_for(STOPPED_S)
+        run.job.signal(rank, signal.SIGCONT)
     run.watch_for(run.settings.calm_s)
     run.wait_for_status(CALM, NOTICE_S)
 
@@ -106,6 +120,13 @@ ELASTIC_RESTART = Drill(
     shows="the launcher kills all ranks and starts them again, with new pids",
     expected=Expected(),
     act=_restart,
+)
+
+STOP_IN_TURN = Drill(
+    name="stop_in_turn",
+    shows="each rank in turn is stopped for 4 s, as by a tool that dumps processes",
+    expected=Expected(),
+    act=_stop_in_turn,
 )
 
 RERUN = Drill(

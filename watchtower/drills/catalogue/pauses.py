@@ -60,6 +60,13 @@ def _slow_down(run: DrillRun) -> None:
     run.wait_for_status((*CALM, "slow"), SETTLE_S)
 
 
+def _evaluate_alone(run: DrillRun) -> None:
+    run.launch()
+    step = run.variables.step + AFTERWARDS_STEPS
+    run.wait_for_step(step, extra_s=2 * run.settings.alone_s)
+    run.wait_for_status(CALM, SETTLE_S)
+
+
 def _limit_cpu(run: DrillRun) -> None:
     work_s = HOST_WORK * run.settings.step_s
     run.launch(host_work_s=work_s)
@@ -101,6 +108,12 @@ def _plan_eval(variables: Variables) -> Plan:
 
 def _plan_unmarked_eval(variables: Variables) -> Plan:
     return rhythm("evaluation", variables.settings.eval_every, variables.settings.eval_s)
+
+
+def _plan_eval_alone(variables: Variables) -> Plan:
+    arguments = {"seconds": variables.settings.alone_s}
+    step = {"when": "before_step", "step": variables.step, "arguments": arguments}
+    return {"events": [{"act": "evaluate_alone", "rank": None, **step}]}
 
 
 def _plan_pause(variables: Variables) -> Plan:
@@ -156,6 +169,14 @@ UNMARKED_EVAL = Drill(
     expected=Expected(),
     plan=_plan_unmarked_eval,
     act=sit_through("eval_every", lambda settings: settings.eval_s),
+)
+
+EVAL_ON_RANK0 = Drill(
+    name="eval_on_rank0",
+    shows="rank 0 alone evaluates for two minutes, without a phase, and the others wait for it",
+    expected=Expected(),
+    plan=_plan_eval_alone,
+    act=_evaluate_alone,
 )
 
 RARE_PAUSE = Drill(

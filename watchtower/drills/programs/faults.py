@@ -8,8 +8,8 @@ import fcntl
 import os
 import time
 
+import compiler
 import starting
-from compiler import compile_kernels
 from report import emit
 
 FOREVER_S = 86400.0
@@ -132,7 +132,7 @@ def stick_device(trainer):
 
 
 def recompile(trainer, seconds):
-    compile_kernels(seconds)
+    compiler.compile_kernels(seconds)
 
 
 def import_modules(trainer, seconds):
@@ -145,6 +145,14 @@ def reach_service(trainer, seconds):
 
 def download(trainer, seconds):
     trainer.download(seconds)
+
+
+def compile_once(trainer, seconds):
+    compiler.compile_once(os.getcwd(), seconds)
+
+
+def evaluate_alone(trainer, seconds):
+    trainer.evaluate(seconds if trainer.rank == 0 else 0.0)
 
 
 def slow_down(trainer, factor):
@@ -180,6 +188,8 @@ ACTS = {
         import_modules,
         reach_service,
         download,
+        compile_once,
+        evaluate_alone,
         slow_down,
     )
 }
