@@ -168,8 +168,9 @@ def find_thread(
         return dump.threads[0] if dump.threads else None
     others = [other for other in dump.threads if other is not main and other.digest in stacks]
     users = [other for other in others if stacks[other.digest].own]
-    if main.digest not in stacks or not stacks[main.digest].own:
+    if main.digest not in stacks or (users and not stacks[main.digest].own):
         return next(iter(users), main)
+    # A main thread without code of the user runs an installed program: `python -m trainer`.
     frame_class = class_of(main, stacks)
     if frame_class is FrameClass.THREAD:
         joined = _find_joined(stacks[main.digest], others, stacks)

@@ -162,6 +162,13 @@ class TestTasksOfLibraries:
         assert diagnosis.suspects[0].where == "filesystem.py:520 in create_stream"
         assert diagnosis.waiting == "0-1,3"
 
+    @pytest.mark.parametrize("stack", [RESULT, JOIN])
+    def test_the_program_itself_may_be_an_installed_package(self, stack):
+        installed = stack.replace("/home/ann/job/main.py", "@torchtitan/train.py")
+        diagnosis = diagnose(self.case(SAVER_OPENS, stack=installed))
+        assert named(diagnosis) == ("checkpoint_stall", [2])
+        assert diagnosis.waiting == "0-1,3"
+
     @pytest.mark.parametrize("stack", [RESULT, JOIN, AWAITING])
     def test_without_its_task_the_main_thread_is_the_place(self, stack):
         diagnosis = diagnose(self.case(stack=stack))
