@@ -19,7 +19,14 @@ from watchtower.evidence.frames import (
     read_stack,
 )
 from watchtower.evidence.kernel import classify_wait
-from watchtower.evidence.threads import KnownStack, called_by_user, find_called, find_thread
+from watchtower.evidence.threads import (
+    KnownStack,
+    called_by_user,
+    class_of,
+    find_called,
+    find_thread,
+    task_of,
+)
 from watchtower.wire.dumps import ChildDump, RankDump, ThreadDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Frame
@@ -249,6 +256,44 @@ def _write_running(thread: ThreadDump) -> str:
     if thread.owns_gil:
         return "; it holds the GIL"
     return "; it runs on a CPU" if thread.active else ""
+
+
+def find_late_thread(
+    picture: Picture, late: Position, other: Position, operation: str
+) -> Bystander | None:
+    """Return the thread of a rank that stays elsewhere while the same thread of another rank is in
+    this operation, and the main thread of that rank is not. Null without one.
+
+    Both were started for one task.
+    """
+    stacks, dump = picture.stacks, late.last_dump
+    threads = other.last_dump.threads if other.last_dump is not None else ()
+    inside = [
+        each for each in threads if each.digest in stacks and _is_in(stacks[each.digest], operation)
+    ]
+    tasks = {task_of(stacks[each.digest]) for each in inside} - {None}
+    if dump is None or not tasks or any(each.main for each in inside):
+        return None
+    before = _threads_before(late)
+    for thread in dump.threads:
+        known = stacks.get(thread.digest)
+        is_elsewhere = not class_of(thread, stacks).traits.waits_for_ranks
+        stays = (thread.name, thread.digest) in before
+        if known and stays and is_elsewhere and not thread.main and task_of(known) in tasks:
+            return Bystander(thread, known, stays)
+    return None
+
+
+def _is_in(known: KnownStack, operation: str) -> bool:
+    is_inside = known.frame_class.traits.waits_for_ranks
+    return is_inside and any(last_component(f.function) == operation for f in known.stack.frames)
+
+
+def write_late_thread(bystander: Bystander) -> str:
+    """Return "its thread saver is still at fs.py:5 in open, blocked in openat()"."""
+    kernel = bystander.thread.kernel
+    wait = classify_wait(kernel).text if kernel is not None else ""
+    return ", ".join(filter(None, (f"its {describe_thread(bystander)}", wait)))
 
 
 def write_child(picture: Picture, position: Position) -> str:

@@ -139,6 +139,41 @@ class TestByRecords:
         assert named(diagnose(case)) in (("conditional_collective", [2]), ("unknown", []))
 
 
+class TestByThreads:
+    """Main and a saver use one group. Of rank 2 the saver is late, so that main is before it."""
+
+    TASK = " < save_wrapper @torch/distributed/checkpoint/a.py:30 < Thread.run @threading.py:982"
+    GATHERS = f"all_gather @torch/distributed/distributed_c10d.py:4287{TASK}"
+    OPENS = f"open @pathlib.py:1044 < write @torch/distributed/checkpoint/fs.py:42{TASK}"
+
+    def diagnose(self, of_others, of_odd, main=IN_TORCH_ALL_REDUCE):
+        built = ranks_in(4, main, threads=(("saver", of_others),))
+        built = with_rank(built, a_rank(2, IN_TORCH_ALL_REDUCE, threads=(("saver", of_odd),)))
+        made = {rank: {"default_pg": calls("all_gather", before=6, open=1)} for rank in range(4)}
+        made[2] = {"default_pg": REDUCING}
+        return diagnose(a_recorded_case(built, WORLD, made))
+
+    def test_the_thread_that_is_late_is_named(self):
+        diagnosis = self.diagnose(self.GATHERS, self.OPENS)
+        assert named(diagnosis) == ("mismatched_collective", [2])
+        assert "saver is still at fs.py:42 in write" in diagnosis.summary
+        assert "thread saver of rank 2" in diagnosis.next_steps[0]
+        assert "new_group" in diagnosis.next_steps[1]
+
+    @pytest.mark.parametrize(
+        ("of_others", "of_odd", "main"),
+        [
+            (GATHERS, GATHERS, IN_TORCH_ALL_REDUCE),
+            (OPENS, OPENS, IN_TORCH_ALL_REDUCE),
+            (GATHERS, OPENS, GATHER),
+        ],
+    )
+    def test_it_is_not_where_another_thread_may_have_made_the_call(self, of_others, of_odd, main):
+        diagnosis = self.diagnose(of_others, of_odd, main)
+        assert named(diagnosis) == ("mismatched_collective", [2])
+        assert "saver" not in " ".join([diagnosis.summary, *diagnosis.next_steps])
+
+
 class TestByStacks:
     def test_a_barrier_behind_the_loop_is_uneven_inputs(self):
         built = with_rank(ranks_in(8), a_rank(5, IN_BARRIER))

@@ -49,6 +49,7 @@ PROGRAMS = {
     "out_of_patience": Truth(1, (1,), ("behind_collective",)),
     "async_checkpoint": Truth(2, (2,), ("checkpoint_stall",)),
     "checkpoint_process": Truth(1, (1,), ("checkpoint_stall",)),
+    "shared_group": Truth(2, (2,), ("mismatched_collective",)),
     "pipeline_schedule": Truth(1, (1,), ("lock_deadlock",)),
     "posted_receives": Truth(2, (2,), ("lock_deadlock",)),
     "wrong_port": Truth(2, (2,), ("init_stuck",)),

@@ -15,6 +15,7 @@ from watchtower.diagnosis.accusation import (
     Reason,
     Tier,
 )
+from watchtower.diagnosis.bystanders import find_late_thread, write_late_thread
 from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
@@ -86,6 +87,15 @@ COMPARE_CALLS = (
 )
 CHECK_CALLS = "set TORCH_DISTRIBUTED_DEBUG=DETAIL to check every call; this slows the job down"
 
+FIND_LATE_THREAD = (
+    "find what the thread {late_thread} of rank {rank} on {node} waits for: on the other ranks "
+    "this thread made the call"
+)
+GIVE_OWN_GROUP = (
+    "give that thread a process group of its own (process_group=dist.new_group()): calls of two "
+    "threads in one group have no fixed order"
+)
+
 ADVICE = {
     Cause.UNEVEN_INPUTS: (COUNT_BATCHES, MAKE_STEPS_EVEN),
     Cause.CONDITIONAL_COLLECTIVE: (READ_CONDITION, DECIDE_TOGETHER),
@@ -111,6 +121,8 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
     if split is None or split.cause is not cause:
         return None
     few, named = ranks_of(split.few), name_ranks(ranks_of(split.few))
+    operation = split.many_call.partition(" ")[0]
+    late = find_late_thread(picture, split.few[0], split.many[0], operation)
     by_logs, calls = split.ground is Ground.COLLECTIVE_LOGS, _write_calls(split)
     if by_logs:
         weight = LOG_WEIGHT if split.certain else CALLED_WEIGHT
@@ -124,10 +136,12 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
     for item in (*split.few[:MAX_QUOTED], split.many[0]):
         reasons += stack_reason(item)
 
-    def why(position: Position) -> str:
-        return _write_why(split, position)
-
     first = split.few[0]
+
+    def why(position: Position) -> str:
+        thread = write_late_thread(late) if late and position is first else ""
+        return join_sentences(_write_why(split, position), thread)
+
     return Accusation(
         cause=cause,
         tier=Tier.MISMATCH if by_logs else Tier.STACKS,
@@ -136,7 +150,8 @@ def find_split(cause: Cause, picture: Picture) -> Accusation | None:
         doubts=_find_doubts(picture, split),
         why=why,
         summary=join_sentences(f"{name_rank(first)} {why(first)}", write_likewise(split.few)),
-        advice=_choose_advice(split),
+        advice=(FIND_LATE_THREAD, GIVE_OWN_GROUP) if late else _choose_advice(split),
+        names={"late_thread": clean(late.thread.name, 64)} if late else {},
     )
 
 
