@@ -35,6 +35,10 @@ def test_a_ray_job_is_named_by_its_id() -> None:
     assert a_name(RAY_JOB_ID="01000000") == "ray-01000000"
 
 
+def test_a_job_of_mpi_is_named_by_its_namespace() -> None:
+    assert a_name(PMIX_NAMESPACE="1853620225") == "mpi-1853620225"
+
+
 def test_workers_that_ray_started_before_they_had_a_job_share_no_name() -> None:
     assert not a_name(RAY_JOB_ID="ffffffff").startswith("ray-")
 
