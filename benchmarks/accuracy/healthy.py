@@ -90,8 +90,8 @@ class Course:
                 return None
             drill = choose_drill(self._runs, self._lot)
             self._runs[drill.name] += 1
-            here = [name for name in drill.backends if why_not(name) is None]
-            return drill, self._lot.choice(here), draw_ranks(drill, self._lot, self._args.ranks)
+            backend = self._lot.choice(find_backends(drill))
+            return drill, backend, draw_ranks(drill, self._lot, self._args.ranks)
 
 
 def is_of(row: Row, commit: str, settings: str) -> bool:
@@ -100,10 +100,15 @@ def is_of(row: Row, commit: str, settings: str) -> bool:
 
 
 def choose_drill(runs: Counter[str], lot: random.Random) -> Drill:
-    """Return one of the healthy drills with the fewest runs."""
-    healthy = [drill for drill in DRILLS if not drill.is_fault]
+    """Return one of the healthy drills with the fewest runs, of those that this machine can run."""
+    healthy = [drill for drill in DRILLS if not drill.is_fault and find_backends(drill)]
     fewest = min(runs[drill.name] for drill in healthy)
     return lot.choice([drill for drill in healthy if runs[drill.name] == fewest])
+
+
+def find_backends(drill: Drill) -> list[str]:
+    """Return the backends of a drill that are installed here: without torch, perhaps none."""
+    return [name for name in drill.backends if why_not(name) is None]
 
 
 def draw_ranks(drill: Drill, lot: random.Random, bounds: tuple[int, int] = RANKS) -> int:
