@@ -19,8 +19,9 @@ from tests.system.monitoring import needs_prometheus
 ROOT = Path(__file__).parents[3]
 
 TINY = {
-    "accuracy.healthy": "--minutes 0",
+    "accuracy.healthy": "--job-hours 0",
     "accuracy.live": "--minutes 0 --tools monitored_barrier",
+    "accuracy.matrix": "--cells 0",
     "accuracy.run": "--minutes 0",
     "agent": "--ranks 1 --gpus 1 --seconds 1",
     "alert_routes": "--hangs 1",
