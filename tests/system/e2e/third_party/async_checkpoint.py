@@ -8,14 +8,18 @@ from common import RANK, compute, dist, is_time, join, torch
 from watchtower_heartbeat import beat
 
 EVERY = 5
-FOLDER = os.path.join(tempfile.gettempdir(), "async-checkpoints")
+PORT = os.environ["MASTER_PORT"]
+FOLDER = os.path.join(tempfile.gettempdir(), f"async-checkpoints-{PORT}")
 
 
 def begin_saving(step, group, **how):
     path = os.path.join(FOLDER, str(step))
     os.makedirs(path, exist_ok=True)
     if is_time(step):
-        os.mkfifo(os.path.join(path, f"__{RANK}_0.distcp"))
+        fifo = os.path.join(path, f"__{RANK}_0.distcp")
+        if os.path.lexists(fifo):  # of an earlier job with this port
+            os.unlink(fifo)
+        os.mkfifo(fifo)
     state = {"model": model.state_dict(), f"own_{RANK}": torch.rand(8)}
     writer = dcp.FileSystemWriter(path)
     return dcp.async_save(state, storage_writer=writer, process_group=group, **how)
