@@ -53,7 +53,7 @@ def find_left_out(members: Iterable[Member]) -> set[int]:
 
 
 def settles_at(members: Iterable[Member]) -> float:
-    """Return when the last group that is not numbered yet settles; 0 if there is none."""
+    """Return the time at which the last process without a number has its number; 0 if all have."""
     waiting = (member.joined_at for member in members if member.number is None)
     return max((at + SETTLES_AFTER_S for at in waiting), default=0.0)
 

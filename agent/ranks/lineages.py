@@ -86,8 +86,8 @@ def _choose_in_family(
     ]
     topmost = _topmost(programs, programs)
     if len(topmost) > 1:
-        # `python train.py | tee log` under one shell: the program is a rank, its pipe is not. Below
-        # a parent whose workers set their ranks (mp.spawn), its tracker of resources is none.
+        # `python train.py | tee log` under one shell: only the program is a rank. mp.spawn: the
+        # workers set their ranks, and the resource tracker, which is older, sets none.
         topmost.sort(
             key=lambda each: (not each.sets_rank, not each.is_python, each.start_time, each.pid)
         )

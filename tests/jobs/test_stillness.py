@@ -191,7 +191,7 @@ def test_evidence_makes_a_job_suspect_whose_step_times_are_not_known(diagnosis, 
     assert patience.suspect_s == seconds
 
 
-def test_a_look_shows_nothing_until_the_evidence_makes_the_job_suspect():
+def test_an_early_check_shows_nothing_until_the_evidence_makes_the_job_suspect():
     story = Story()
     effects = story.see(early(), starting=True)
     assert {DumpsWanted(reason="suspect"), DiagnosisWanted()} <= set(effects)
@@ -219,7 +219,7 @@ def test_a_suspect_that_is_known_by_evidence_stays_suspect_until_steps_come():
     assert story.watch.status is Status.RECOVERED
 
 
-def test_a_look_that_found_nothing_leaves_no_trace():
+def test_an_early_check_that_found_nothing_leaves_no_trace():
     story = Story()
     story.see(early())
     story.hear(a_diagnosis(suspects_moving=True))
@@ -230,7 +230,7 @@ def test_a_look_that_found_nothing_leaves_no_trace():
     assert DumpsWanted(reason="suspect") in story.see(early(), seconds=CHECK_GAP_S)
 
 
-def test_a_late_suspicion_does_not_wait_for_looks_in_vain():
+def test_a_late_suspicion_does_not_wait_for_checks_in_vain():
     story = Story()
     for _ in range(9):
         story.see(early(), seconds=200)
@@ -239,7 +239,7 @@ def test_a_late_suspicion_does_not_wait_for_looks_in_vain():
     assert DumpsWanted(reason="suspect") in story.see(stalled())
 
 
-def test_looks_in_vain_become_rare_and_are_forgotten():
+def test_checks_in_vain_become_rare_and_are_forgotten():
     checks, now, gaps = EarlyChecks(), 0.0, []
     for _ in range(MAX_DOUBLINGS + 3):
         checks.end(now)
@@ -264,7 +264,7 @@ def still_world(step: int) -> World:
 
 
 @pytest.mark.parametrize("step", [-1, 0, 2])
-def test_first_steps_are_looked_at_when_a_rank_is_still(step):
+def test_first_steps_are_checked_when_a_rank_is_still(step):
     world = still_world(step)
     world.ranks[2].cpu_cores = 0.0
     condition = world.report(9)
@@ -273,7 +273,7 @@ def test_first_steps_are_looked_at_when_a_rank_is_still(step):
     assert condition.kind is ConditionKind.STARTING
 
 
-def test_first_steps_of_ranks_that_all_move_are_looked_at_later():
+def test_first_steps_of_ranks_that_all_move_are_checked_later():
     world = still_world(2)
     assert world.report(9).stall is None
     assert world.report(5).stall is not None
@@ -298,7 +298,7 @@ def test_an_agent_that_starts_after_a_hang_is_not_late():
     assert context.still_s > 60
 
 
-def test_a_phase_is_looked_at_when_a_rank_in_it_is_still():
+def test_a_phase_is_checked_when_a_rank_in_it_is_still():
     world = World()
     world.step(10)
     for rank in world.ranks.values():
@@ -311,7 +311,7 @@ def test_a_phase_is_looked_at_when_a_rank_in_it_is_still():
     assert condition.stall.ranks == {1}
 
 
-def test_a_step_of_known_length_is_looked_at_before_its_time_is_over():
+def test_a_step_of_known_length_is_checked_before_its_time_is_over():
     world = World()
     world.step(10)
     assert world.report(3).stall is None

@@ -152,7 +152,7 @@ MAY_BE_FOR_RANKS = WAITS_IN_C | {"gpu", ""}
 STORAGE = frozenset({"file", "io", "nfs", "fuse"})
 """Kernel waits for storage, on this node or behind a server."""
 
-PROCESSES = frozenset({"lock", "pipe", "local", "poll", "child"})
+PROCESSES = FROM_OWN_NODE | {"lock"}
 """Kernel waits that may be for a thread or a child of the same process."""
 
 _NARROWED = frozenset({"file", "pipe", "network", "poll"})

@@ -148,9 +148,10 @@ class AttemptWatch:
         """Update the status for one condition. The caller must perform the effects in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
-        stall = self._find_followed(condition, status, now)
-        if stall is not None:
-            status = self._follow_stall(stall, condition.kind, status, context, effects, now)
+        self._end_check(condition.stall, now)
+        if condition.stall is not None and self._may_follow(condition.kind, status, now):
+            effects += self._follow_stall(condition.stall, context, now)
+            status = self._weigh_stall(condition.kind, status, context, effects, now)
         elif status is Status.RECOVERED and condition.kind in (
             ConditionKind.STEPPING,
             ConditionKind.CHANGING,
@@ -181,38 +182,26 @@ class AttemptWatch:
         """Whether a stall is followed: it is checked, suspect or hung."""
         return self.stall is not None and self.status in (*CALM, Status.SUSPECT, Status.HUNG)
 
-    def _find_followed(self, condition: Condition, status: Status, now: float) -> Stall | None:
-        """Return the stall to follow. If there is none, a check is over, and found nothing."""
-        stall, kind = condition.stall, condition.kind
-        if stall is not None:
-            if kind is ConditionKind.STALLED or self.is_following or status is Status.SUSPECT:
-                return stall
-            if self.status in CALM and status in CALM and self._checks.may_begin(now):
-                return stall
-        elif self.is_checking:
+    def _may_follow(self, kind: ConditionKind, status: Status, now: float) -> bool:
+        """Return whether a stall is followed. One that does not make the job suspect by its length
+        is checked only now and then."""
+        if kind is ConditionKind.STALLED or self.is_following or status is Status.SUSPECT:
+            return True
+        return self.status in CALM and status in CALM and self._checks.may_begin(now)
+
+    def _end_check(self, stall: Stall | None, now: float) -> None:
+        """If a stall was checked, and is over (`stall` is None): the check found nothing."""
+        if stall is None and self.is_checking:
             self.stall = self.diagnosis = self.patience = None
             self._checks.end(now)
-        return None
 
-    def _follow_stall(
-        self,
-        stall: Stall,
-        kind: ConditionKind,
-        status: Status,
-        context: StallContext,
-        effects: list[Effect],
-        now: float,
-    ) -> Status:
-        if not self.is_following:
-            effects += self._begin_check(now)
+    def _follow_stall(self, stall: Stall, context: StallContext, now: float) -> list[Effect]:
+        effects = [] if self.is_following else self._begin_check(now)
         self.stall = self.prolong(stall)
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
-        effects += self._ask_for_diagnosis(context, now)
-        if self.status is Status.HUNG:
-            return Status.HUNG
-        return self._weigh_stall(self.stall, kind, status, context, effects, now)
+        return [*effects, *self._ask_for_diagnosis(context, now)]
 
     def _explain_lost(self, reason: str) -> str:
         """Return the reason for lost monitoring, with the reason of a suspicion before it."""
@@ -350,14 +339,15 @@ class AttemptWatch:
 
     def _weigh_stall(
         self,
-        stall: Stall,
         kind: ConditionKind,
         status: Status,
         context: StallContext,
         effects: list[Effect],
         now: float,
     ) -> Status:
-        """Return whether a stall makes the job suspect or hung: by its length, or by evidence."""
+        """Return whether the stall makes the job suspect or hung: by its length, or by evidence."""
+        if self.status is Status.HUNG:
+            return Status.HUNG
         is_late = kind is ConditionKind.STALLED
         if is_late:
             self._suspect(now)
@@ -365,7 +355,7 @@ class AttemptWatch:
             if not is_late or now - self.suspect_since < DIAGNOSIS_WAIT_S:
                 return Status.SUSPECT if is_late else status
             self.diagnosis = not_diagnosed(
-                now - stall.since, f"no result within {DIAGNOSIS_WAIT_S:g} s"
+                context.stalled_s, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
         self._phases.take(context.phase, self.diagnosis.suspects_moving, now)
         in_phase_s = max(0.0, self._phases.until - self.suspect_since)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from watchtower.diagnosis.causes import entry_of
 from watchtower.diagnosis.diagnosed import Diagnosis
-from watchtower.evidence.kernel import STORAGE
+from watchtower.evidence.kernel import PROCESSES, STORAGE
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.stall_context import StallContext
 from watchtower.policy import Policy
@@ -29,7 +29,7 @@ URGENT_CLASSES = frozenset({"dataloader"})
 WAITING_PLACES = frozenset({"device", "waiting"})
 """Names in `Diagnosis.places` of ranks that wait for a device or for other ranks."""
 
-LOCAL_WAITS = frozenset({"lock", "pipe", "local", "child"})
+LOCAL_WAITS = PROCESSES - {"poll"}
 """Kernel waits for something on the same node that answers at once in a healthy program: a lock, a
 child, the other end of a pipe. What these wait for themselves was checked before."""
 

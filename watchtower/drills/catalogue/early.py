@@ -10,7 +10,7 @@ from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.setup import CALM, Expected, Plan, Variables
 
 WITHIN_S = 20.0
-"""A hang in the first steps is no reason to wait: a person at a debug run has given up by then."""
+"""Most seconds to a verdict on a hang in the first steps. People at a debug run wait no longer."""
 BUSY_WITHIN_S = 70.0
 """The same for a rank that computes before any step: it may as well prepare its data. Such a job is
 not healthy after a minute."""
