@@ -112,12 +112,6 @@ class Policy:
         "Where no step time is known, a rank that waits for a service, or "
         "sleeps, is hung this many seconds after suspicion.",
     )
-    set_up_rank_s: float = setting(
-        0.05,
-        0,
-        10,
-        "Set-up may take `startup_grace_s` and this many seconds more for each rank.",
-    )
     startup_grace_s: float = setting(
         120,
         0.1,

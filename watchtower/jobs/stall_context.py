@@ -39,8 +39,6 @@ class StallContext:
     """Number of live ranks with at least one dump of this stall."""
     dumps_want: int = 0
     """Number of live ranks whose agents report."""
-    ranks: int = 0
-    """Number of ranks of the job."""
     stalled_s: float = 0.0
     """Length of the stall in seconds."""
     is_new: bool = False
@@ -84,7 +82,6 @@ def stall_context_of(
         rare_s=rare_code_run_s(samples, detector.policy) if samples else math.inf,
         longest_run_s=longest_run_s(samples) if samples else 0.0,
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
-        ranks=attempt.world_size,
         stalled_s=now - stall.since,
         is_new=stall.since - attempt.began_at <= detector.policy.startup_grace_s,
         has_stepped=attempt.step() >= 0,

@@ -204,10 +204,6 @@ def _sleeps(still: Still) -> bool:
     return still.is_blocked and is_known
 
 
-def _set_up_s(still: Still) -> float:
-    return still.policy.startup_grace_s + still.policy.set_up_rank_s * still.context.ranks
-
-
 TABLE: tuple[Row, ...] = (
     # Without a diagnosis.
     Row(
@@ -231,7 +227,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.diagnosis.cause is Cause.NEVER_STARTED,
         lambda s: s.still_s,
         _says("the suspect cannot go on by itself"),
-        _set_up_s,
+        lambda s: s.policy.startup_grace_s,
         is_learned=False,
     ),
     Row(
@@ -289,7 +285,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.is_blocked_early and s.diagnosis.suspect_class == "init",
         lambda s: s.still_s,
         _explain_still,
-        _set_up_s,
+        lambda s: s.policy.startup_grace_s,
     ),
     Row(
         "blocked by storage",
