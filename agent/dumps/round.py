@@ -26,6 +26,7 @@ from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.other_threads import OtherThreads
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
+from agent.dumpers.software import SoftwareVersions
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.contents import (
@@ -266,5 +267,6 @@ def make_taker(
         places,
         watched,
         OtherThreads(proc, places, watched),
+        SoftwareVersions(proc, runner),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

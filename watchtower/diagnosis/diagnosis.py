@@ -17,6 +17,11 @@ from watchtower.diagnosis.causes.straggler import find_slow_job
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.domain import find_domain, find_shared_cause
 from watchtower.diagnosis.gaps import find_gaps, measure_coverage
+from watchtower.diagnosis.known_bugs import (
+    advise_about_bugs,
+    find_known_bugs,
+    show_known_bugs,
+)
 from watchtower.diagnosis.nothing_found import (
     add_event_step,
     advise_by_hand,
@@ -225,7 +230,9 @@ def _make_diagnosis(
         *show_bad_losses(picture),
         *show_observations(picture, accused, quoted),
     )
-    evidence = dict.fromkeys([*written.evidence, *shown])
+    bugs = find_known_bugs(picture, accused if written.suspects else ())
+    evidence = dict.fromkeys([*written.evidence, *shown, *show_known_bugs(bugs)])
+    next_steps = (*written.next_steps, *advise_about_bugs(bugs))
     return Diagnosis(
         cause=cause,
         confidence=0.0,
@@ -235,8 +242,8 @@ def _make_diagnosis(
         step=picture.step,
         stalled_for_s=picture.case.stalled_for_s,
         evidence=tuple(sorted(evidence, key=lambda item: -item.weight)[:MAX_EVIDENCE]),
-        next_steps=tuple(step.text for step in written.next_steps),
-        lasting_steps=tuple(step.text for step in written.next_steps if step.lasts),
+        next_steps=tuple(step.text for step in next_steps),
+        lasting_steps=tuple(step.text for step in next_steps if step.lasts),
         suspects_moving=_are_moving(picture, timed_by),
         suspects_transfer=any(item.transfers for item in timed_by),
         suspects_rest=bool(timed_by) and all(map(_rests, timed_by)),

@@ -202,6 +202,21 @@ class NativePlace:
     sampled."""
 
 
+MAX_SOFTWARE = 16
+"""Names with versions of one rank: its libraries that known bugs depend on, and its node's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(name=NAME, version=NAME)
+class Software:
+    """The version of a library that a rank uses, or of its node's kernel or machine."""
+
+    name: str
+    """"nccl", "cuda driver", "torch"; "linux" and "machine" of the node."""
+    version: str
+    """"2.27.3", "2.13.0+cpu"; "aarch64" of a machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(
     rank=RANK,
@@ -210,6 +225,7 @@ class NativePlace:
     step=integer(-1),
     threads=entries(MAX_THREADS),
     children=entries(MAX_CHILDREN),
+    software=entries(MAX_SOFTWARE),
 )
 class RankDump:
     """Evidence from one rank's process at one moment."""
@@ -228,6 +244,8 @@ class RankDump:
     """Null if no collective log of the process is known."""
     native: NativePlace | None = None
     """Null if it was not sampled, or the samples did not show it."""
+    software: tuple[Software, ...] = ()
+    """Empty if it was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
