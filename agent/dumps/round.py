@@ -28,6 +28,7 @@ from agent.dumpers.other_threads import OtherThreads
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
 from agent.dumpers.software import SoftwareVersions
 from agent.dumpers.source_loops import SourceLoops
+from agent.dumpers.watchdogs import Watchdogs
 from agent.dumpers.watched_descriptors import WatchedDescriptors
 from agent.dumps.contents import (
     MAX_BATCH_CHILDREN,
@@ -268,5 +269,6 @@ def make_taker(
         watched,
         OtherThreads(proc, places, watched),
         SoftwareVersions(proc, runner),
+        Watchdogs(proc, places),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

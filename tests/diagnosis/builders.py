@@ -186,6 +186,7 @@ def a_rank(
     child_stacks: tuple[str, ...] = (),
     failure: DumpFailure | None = None,
     native: NativePlace | None = None,
+    watchdog: NativePlace | None = None,
     **values: Any,
 ) -> Built:
     """A live rank. `before` is its stack in the first of two dumps, `threads` are (name, stack)."""
@@ -206,6 +207,7 @@ def a_rank(
             children=children,
             failure=failure,
             native=native,
+            watchdog=watchdog,
         )
         for text in texts
     )

@@ -29,6 +29,7 @@ from watchtower.diagnosis.waits.graph import EndKind
 from watchtower.evidence.gpus import FAULTS, GPU_PATTERN, STUCK_FAMILY, GpuPattern, is_about_nothing
 from watchtower.evidence.gpus import FRESH_S as PATTERN_FRESH_S
 from watchtower.evidence.movement import BUSY_CORES
+from watchtower.evidence.native import is_watchdog_blocked
 from watchtower.evidence.observed import JobGpus
 from watchtower.wire.dumps import NativeKind
 from watchtower.wire.observations import Observation
@@ -385,6 +386,12 @@ KINDS: tuple[Kind, ...] = (
         _GPU,
         _find_stuck_calls,
         "a call of the GPU driver does not return for {ranks} only",
+    ),
+    Kind(
+        "watchdog",
+        _GPU,
+        _where(lambda position: is_watchdog_blocked(position.evidence.dumps)),
+        "a call of the GPU driver does not return to torch's watchdog of {ranks} only",
     ),
     Kind("GPU error", _GPU, _find_errors, "GPU errors were reported for {ranks} only"),
     Kind(

@@ -136,6 +136,13 @@ def is_same_block(before: NativePlace | None, after: NativePlace | None) -> bool
     return counters[0] == counters[1] and -1 not in counters[0][1:]
 
 
+def is_watchdog_blocked(dumps: Sequence[RankDump]) -> bool:
+    """Return whether a watchdog of torch has been in one call of the device's driver since the
+    dump before. A healthy one calls it ten times a second."""
+    last = dumps[-2:]
+    return len(last) == 2 and is_same_block(last[0].watchdog, last[1].watchdog)
+
+
 def find_hidden_call(native: NativePlace | None, wait_class: str) -> str:
     """Return the call in which a blocked thread waits for ranks and which has no Python frame.
 

@@ -246,6 +246,8 @@ class RankDump:
     """Null if it was not sampled, or the samples did not show it."""
     software: tuple[Software, ...] = ()
     """Empty if it was not read."""
+    watchdog: NativePlace | None = None
+    """Where a watchdog thread of torch is blocked in a library of the device; null if none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,7 @@ def a_host(**values):
 
 EVIDENCE = {
     "GPU driver": [of_gpu("nvml_stuck", age_s=3.0), of_gpu("nvml_stuck", age_s=12.0)],
+    "watchdog": [a_host(watchdog=a_native("device_wait", run_ns=7, switches=3))],
     "GPU error": [
         *(of_gpu(f"xid.{code}", source="kernel_log") for code in (13, 31, 45, 79, 92)),
         of_gpu("gpu_lost"),
@@ -283,6 +284,17 @@ def test_on_more_machines_than_chance_explains_it_does(kind, what, value, logged
 def test_what_healthy_machines_do_not_show_decides_in_a_job_of_any_size(kind, what, value):
     diagnosis = diagnose(make_case(kind, what, value, logged=True, size=LARGE))
     assert diagnosis.cause.value in ("unknown", "gpu_fault")
+
+
+def test_a_watchdog_that_goes_on_separates_no_rank():
+    """A healthy one calls the driver ten times a second, and may be seen there twice."""
+    built = with_rank(ranks_in(8), a_rank(ODD, watchdog=a_native("device_wait", run_ns=7)))
+    case = a_case(built)
+    odd = case.ranks[ODD]
+    first, second = odd.dumps
+    later = replace(second, watchdog=a_native("device_wait", run_ns=9, switches=4))
+    ranks = [each if each is not odd else odd.with_dumps((first, later)) for each in case.ranks]
+    assert not take_picture(replace(case, ranks=tuple(ranks))).separations
 
 
 def test_a_missing_log_makes_no_rank_with_a_log_one_that_is_behind():
