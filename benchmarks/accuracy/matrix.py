@@ -4,8 +4,8 @@
     python -m benchmarks.accuracy.matrix --cells 20 --only moment=exit,backend=torch
 
 Each cell is one drill with real processes, agents and a tower. Its row is appended to the results
-file; a cell that is there for the commit and the settings is not run again. The cells of one seed
-come in one order, so that a larger sample contains the smaller one.
+file; a cell that is there for the commit and the settings is not run again, unless its drill could
+not run. The cells of one seed come in one order, so that a larger sample contains the smaller one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main() -> None:
         _print_cells(cells)
         return
     commit, settings = read_commit(), name_settings(args.config)
-    there = {cell_of(row) for row in read_rows(args.results) if is_of(row, commit, settings)}
+    rows = [row for row in read_rows(args.results) if is_of(row, commit, settings)]
+    there = {cell_of(row) for row in rows if "failed" not in row}
     left = [cell for cell in cells[: args.cells] if cell not in there]
     stop_at = time.monotonic() + args.minutes * 60
 

@@ -111,10 +111,11 @@ def _tables() -> list[tuple[str, Callable[[Row], str]]]:
 
 def _count(shown: list[Row], ran: list[Row]) -> str:
     right = sum(map(is_right, ran))
+    failed = {name_cell(row) for row in shown} - {name_cell(row) for row in ran}
     share = f" ({right / len(ran):.1%})" if ran else ""
     told = (
         f"{len(ran)} of {len(sensible_cells())} cells at commit `{shown[0]['commit']}`: rank, "
-        f"cause and domain right in {right}{share}. {len(shown) - len(ran)} more could not run."
+        f"cause and domain right in {right}{share}. {len(failed)} more could not run."
     )
     return textwrap.fill(told, WIDTH)
 

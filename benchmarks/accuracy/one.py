@@ -46,7 +46,7 @@ def main() -> int:
         )
         result = run_drill(request, PlainDisplay(sys.stderr), before_end)
     except DrillError as error:
-        print(f"{error}\n{error.help_text}", file=sys.stderr)
+        print(f"{error.help_text}\n{error}", file=sys.stderr)  # a reader of the end sees the reason
         return 2
     observed = result.observed
     more = {

@@ -161,7 +161,14 @@ def test_the_section_shows_tables_misses_and_what_passed() -> None:
         missing=["no collective log"],
         passing=[],
     )
-    failed = {**CELL_FIELDS, "commit": "abc", "settings": "default", "date": "2", "failed": "x"}
+    failed = {
+        **CELL_FIELDS,
+        "moment": "middle",
+        "commit": "abc",
+        "settings": "default",
+        "date": "2",
+        "failed": "x",
+    }
     old = make_cell_row(commit="old")
     text = render_sample([old, make_cell_row(), missed, failed], [])
     assert "2 of " in text
