@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from watchtower.drills.setup import FINAL
@@ -56,16 +56,25 @@ def find_right_s(history: list[Entry], ranks: list[int], causes: list[str]) -> f
 def find_passing(history: list[Entry], ranks: list[int]) -> list[Entry]:
     """Return the accusations of innocent ranks, each with how long it was shown.
 
-    The last verdict is not among them: it does not pass. `ranks` are those to blame; before the
-    fault nobody is.
+    While the same ranks are accused it is one accusation, as sure as it ever was, although the
+    cause or the confidence changes. The last verdict is not among them: it does not pass. `ranks`
+    are those to blame; before the fault nobody is.
     """
+    groups = groupby(history, lambda one: _accused_wrongly(one, ranks))
+    shown = [(wrongly, list(group)) for wrongly, group in groups]
     return [
-        {**one, "for_s": round(following["at_s"] - one["at_s"], 2)}
-        for one, following in pairwise(history)
-        if one["status"] in ACCUSING and not _may_accuse(one, ranks)
+        {
+            **max(group, key=lambda one: one["confidence"] or 0.0),
+            "at_s": group[0]["at_s"],
+            "for_s": round(following[0]["at_s"] - group[0]["at_s"], 2),
+        }
+        for (wrongly, group), (_, following) in pairwise(shown)
+        if wrongly
     ]
 
 
-def _may_accuse(one: Entry, ranks: list[int]) -> bool:
+def _accused_wrongly(one: Entry, ranks: list[int]) -> tuple[int, ...]:
+    """Return the accused ranks if one of them is innocent; none if nobody is accused wrongly."""
     to_blame = set(ranks) if one["at_s"] >= 0 else set()
-    return set(one["ranks"]) <= to_blame
+    is_wrong = one["status"] in ACCUSING and not set(one["ranks"]) <= to_blame
+    return tuple(one["ranks"]) if is_wrong else ()

@@ -141,6 +141,24 @@ def test_an_accusation_before_the_fault_or_of_an_innocent_rank_is_wrong() -> Non
     ]
 
 
+def test_an_accusation_whose_confidence_changes_is_one_accusation() -> None:
+    sure = [0.6, 0.62, 0.7, 0.65]
+    history = [
+        *(say(1.0 + at / 2, "suspect", "busy_loop", 1, sure=one) for at, one in enumerate(sure)),
+        say(3.0, "suspect", "lock_deadlock", 1, sure=0.6),
+        say(3.5, "suspect", "lock_deadlock", 2, sure=0.5),
+        say(4.0, "healthy"),
+    ]
+    passing = find_passing(history, [])
+    assert [(one["at_s"], one["ranks"], one["for_s"]) for one in passing] == [
+        (1.0, [1], 2.5),
+        (3.5, [2], 0.5),
+    ]
+    assert passing[0]["confidence"] == 0.7
+    # What has not ended is the last verdict, however often its confidence has changed.
+    assert find_passing(history[:4], []) == []
+
+
 def test_the_row_of_a_cell_knows_the_answers_of_its_moment() -> None:
     row = make_cell_row()
     assert cell_of(row) == CELL
