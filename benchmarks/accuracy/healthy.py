@@ -3,7 +3,8 @@
     python -m benchmarks.accuracy.healthy --job-hours 24 --beside 6 --ranks 2-4
 
 Backend and ranks are random; the drill is one of those with the fewest runs. `--beside` jobs run at
-once, each with a tower and agents of its own, and the time of each counts. Job-hours that are
+once, each with a tower and agents of its own, and the time for which its tower knows it counts.
+Job-hours that are
 already in the results file for the commit and the settings count. Exits 1 if a run was wrong.
 """
 
@@ -13,7 +14,6 @@ import argparse
 import random
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -127,7 +127,7 @@ def shown_long(row: Row) -> list[Row]:
 
 
 def _run(drill: Drill, backend: str, ranks: int, args: argparse.Namespace) -> Row | None:
-    date, started = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     told = f"{drill.name:<24} {backend:<7} {ranks} ranks"
     with tempfile.TemporaryDirectory(prefix="watchtower-evidence-") as folder:
         try:
@@ -146,7 +146,7 @@ def _run(drill: Drill, backend: str, ranks: int, args: argparse.Namespace) -> Ro
         "backend": backend,
         "ranks": ranks,
         "date": date,
-        "minutes": round((time.monotonic() - started) / 60, 2),
+        "minutes": round(result["watched_s"] / 60, 2),
         "incidents": result["incidents"],
         "accused": sorted(accused(result)),
         "passing": passing,

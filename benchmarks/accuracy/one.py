@@ -1,7 +1,8 @@
 """Runs one drill as `watchtower drill --json` does, and stores the evidence of its hung job.
 
 The printed object has additional fields: `incidents` with the summaries of all opened incidents,
-`reasons` why the verdict is wrong, and `history` with every change of the verdict.
+`reasons` why the verdict is wrong, `history` with every change of the verdict, and `watched_s`,
+the seconds for which the tower knew the job.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.accuracy.collecting import collect
-from benchmarks.accuracy.timeline import write_history
+from benchmarks.accuracy.timeline import measure_watched_s, write_history
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.drill_run import DrillRun
 from watchtower.drills.errors import DrillError
@@ -26,8 +28,10 @@ from watchtower.drills.settings import read_config
 
 def main() -> int:
     args = _parse_arguments()
+    ended_at: list[float] = []
 
     def before_end(run: DrillRun) -> None:
+        ended_at.append(time.monotonic())
         try:
             if args.evidence:
                 collect(run, args.evidence)
@@ -53,6 +57,7 @@ def main() -> int:
         "incidents": [str(one.get("summary")) for one in observed.incidents],
         "reasons": result.judgement.reasons,
         "history": write_history(observed),
+        "watched_s": measure_watched_s(observed, ended_at[0]),
     }
     print(json.dumps({**result.to_json(), **more}), flush=True)
     return 0

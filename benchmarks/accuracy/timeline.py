@@ -32,6 +32,11 @@ def write_history(observed: Observed) -> list[Entry]:
     ]
 
 
+def measure_watched_s(observed: Observed, ended_at: float) -> float:
+    """Return for how long the tower knew the job: the start of both does not count."""
+    return round(ended_at - observed.history[0].at, 2) if observed.history else 0.0
+
+
 def find_suspect_s(history: list[Entry]) -> float | None:
     """Return when the job was first suspected after the fault."""
     suspected = (one["at_s"] for one in history if one["status"] in ACCUSING and one["at_s"] >= 0)

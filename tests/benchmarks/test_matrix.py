@@ -28,9 +28,11 @@ from benchmarks.accuracy.timeline import (
     find_passing,
     find_right_s,
     find_suspect_s,
+    measure_watched_s,
 )
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.moments import MOMENTS
+from watchtower.drills.watch import Observed, note_verdict
 
 CELL = Cell(fault="dataloader_sleep", moment="setup", heartbeats=True, log=False, backend="torch")
 
@@ -131,6 +133,14 @@ def test_a_history_tells_when_the_job_was_suspected_and_when_the_verdict_was_rig
     assert find_right_s(HISTORY, [3], ["dataloader_stall", "init_stuck"]) == 7.0
     assert find_right_s([*HISTORY, say(20.0, "hung", "busy_loop", 3)], [3], ["init_stuck"]) is None
     assert find_right_s([], [3], ["init_stuck"]) is None
+
+
+def test_a_job_is_watched_from_the_first_verdict() -> None:
+    observed = Observed(job="j", started_at=100.0)
+    assert measure_watched_s(observed, 160.0) == 0.0
+    for at, status in ((112.0, "starting"), (130.0, "healthy")):
+        note_verdict(observed, {"status": status}, at)
+    assert measure_watched_s(observed, 160.0) == 48.0
 
 
 def test_an_accusation_before_the_fault_or_of_an_innocent_rank_is_wrong() -> None:
