@@ -21,6 +21,8 @@ ACTS = (happen, outside.stop, outside.trace)
 """What a drill of the matrix does: a fault of the program, or one from outside at a given step."""
 READS = "slow_storage"
 """The act that also works where the program makes no step: it reads there, too."""
+NO_EPOCHS = ("grid", "pipeline", "stranger_fsdp2", "stranger_pipelining")
+"""Kinds of programs that are one loop of steps, without epochs."""
 SOME = Variables(settings=DrillSettings(), rank=1, ranks=8, step=12)
 """Values with which a drill's plan is read here."""
 
@@ -63,10 +65,8 @@ RULES: Mapping[str, Callable[[Known], bool]] = {
     "from outside, a rank is only met at its start or in a step": (
         lambda known: known.moment.place not in (None, "setup") and known.drill.act is not happen
     ),
-    "the moment needs an evaluation, which a pipeline and a grid do not have": (
-        lambda known: (
-            known.moment.name == "epoch_end" and known.drill.parallelism in ("grid", "pipeline")
-        )
+    "the program has no epochs": (
+        lambda known: known.moment.name == "epoch_end" and known.drill.parallelism in NO_EPOCHS
     ),
 }
 """Why a cell is left out, and whether this one is."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.accuracy.cells import (
+    NO_EPOCHS,
     RULES,
     Cell,
     all_cells,
@@ -31,6 +32,7 @@ from benchmarks.accuracy.timeline import (
     measure_watched_s,
 )
 from watchtower.drills.catalogue import find_drill
+from watchtower.drills.launching import PROGRAMS
 from watchtower.drills.moments import MOMENTS
 from watchtower.drills.watch import Observed, note_verdict
 
@@ -88,6 +90,13 @@ def test_every_rule_leaves_cells_out_and_every_moment_and_backend_keeps_some() -
     assert {cell.moment for cell in sensible_cells()} == {moment.name for moment in MOMENTS}
     assert {cell.backend for cell in sensible_cells()} == {"stdlib", "torch", "queued"}
     assert len(sensible_cells()) > 300
+
+
+def test_only_programs_with_epochs_hang_at_the_end_of_one() -> None:
+    for path in PROGRAMS.glob("strangers/*.py"):
+        if path.stem != "script":
+            is_without = f"stranger_{path.stem}" in NO_EPOCHS
+            assert ("EPOCH" not in path.read_text()) == is_without, path
 
 
 def test_a_larger_sample_contains_the_smaller_one() -> None:
