@@ -34,6 +34,13 @@ def test_a_place_without_a_step_takes_the_event() -> None:
     assert move("exit") == {"events": [{**EVENT, "when": "exit", "step": 0}], "steps": 14}
 
 
+def test_the_wait_for_the_fault_at_exit_is_as_long_as_the_steps_before_it() -> None:
+    moment = find_moment("exit")
+    assert (
+        choose_step(Request(drill=DRILL, moment=moment, config=Config())) == move("exit")["steps"]
+    )
+
+
 def test_an_epoch_ends_with_an_evaluation_just_before_the_fault() -> None:
     plan = move("epoch_end")
     assert plan["evaluation"] == {"every": 15, "seconds": 5.0}

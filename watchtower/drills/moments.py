@@ -76,8 +76,9 @@ MOMENTS = (
     Moment(
         name="exit",
         shows="after the last step, while the others wait at the last barrier",
+        step=LAST_STEP,
         place="exit",
-        plan=lambda _: {"steps": LAST_STEP},
+        plan=lambda step: {"steps": step},
     ),
 )
 
