@@ -6,7 +6,7 @@ TORCH := torch==2.13.0
 # Installed without their dependencies: NVRx's launcher needs none that torch does not bring.
 PEERS := nvidia-resiliency-ext==0.4.1 defusedxml
 # What the heartbeat has hooks for; Trainer of transformers needs accelerate. Actors of Ray are found without ranks.
-FRAMEWORKS := accelerate lightning pytorch_lightning transformers ray
+FRAMEWORKS := accelerate lightning pytorch_lightning transformers ray jax
 # NVIDIA's library of collectives, 350 MB. It loads without a GPU.
 NCCL := nvidia-nccl-cu12==2.32.3
 # Grafana's published types of dashboards, and the compiler that checks them.

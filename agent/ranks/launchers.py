@@ -17,6 +17,9 @@ from watchtower.writing.printable import printable
 ID_BYTES = 4
 """Bytes of the id of a launch. It separates the launches of one name and owner on one node."""
 
+COORDINATOR = "JAX_COORDINATOR_ADDRESS"
+"""Variable with the address and port where the ranks of a JAX job meet."""
+
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
 
@@ -100,7 +103,7 @@ def load_facts() -> Facts:
 def naming_variables() -> tuple[str, ...]:
     """Return the variables that `name_job`, `label_job` and `describe_launch` use."""
     facts = load_facts()
-    names = {"MASTER_ADDR", "MASTER_PORT", drills.VARIABLE, *facts.scheduler.values()}
+    names = {"MASTER_ADDR", "MASTER_PORT", COORDINATOR, drills.VARIABLE, *facts.scheduler.values()}
     names.update(*facts.labels.values())
     for rule in (*facts.job, *facts.rendezvous, *facts.run):
         names.update(rule.parts)
@@ -117,10 +120,10 @@ def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int
     if name := find_given_name(environment):
         return name
     here = f"{host}.{launcher_started}"
-    address = environment.get("MASTER_ADDR", "").strip()
+    address, port = _find_master(environment)
     if not address:
         return printable(here, MAX_NAME)
-    name = f"{address}:{environment.get('MASTER_PORT', '').strip()}"
+    name = f"{address}:{port}"
     return printable(f"{name}@{here}" if is_loopback(address) else name, MAX_NAME)
 
 
@@ -137,7 +140,7 @@ def describe_launch(environment: Mapping[str, str], launcher: str, network: str)
     reach. Equal launches have one id, also after a restart of the agent.
     """
     facts = load_facts()
-    address, port = (environment.get(name, "").strip() for name in ("MASTER_ADDR", "MASTER_PORT"))
+    address, port = _find_master(environment)
     meeting = f"{address}:{port}" if address and port else _first_of(facts.rendezvous, environment)
     scheduler, ident = _find_scheduler(environment)
     words = {
@@ -152,6 +155,14 @@ def describe_launch(environment: Mapping[str, str], launcher: str, network: str)
     text = "\n".join([launcher, *words.values()])
     digest = hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=ID_BYTES).hexdigest()
     return Launch(id=digest, launcher=launcher, **words)
+
+
+def _find_master(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the address and the port where the ranks of a launch meet; empty where not known."""
+    address, port = (environment.get(name, "").strip() for name in ("MASTER_ADDR", "MASTER_PORT"))
+    if not address:
+        address, _, port = environment.get(COORDINATOR, "").strip().rpartition(":")
+    return address.strip("[]"), port
 
 
 def _find_scheduler(environment: Mapping[str, str]) -> tuple[str, str]:

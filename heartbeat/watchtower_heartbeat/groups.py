@@ -118,7 +118,7 @@ def _length_of_stride(ranks: list[int], at: int) -> int:
     return 1 if end == at + 2 and stride > 1 else end - at
 
 
-_note: Callable[[str, str, list[int]], None] | None = None
+_note: Callable[[str, str, list[int], int], None] | None = None
 
 
 class NotedGroups(dict):  # type: ignore[type-arg]  # as plain as torch's own
@@ -139,13 +139,15 @@ def _report(group: object, ranks: object) -> None:
         if _note is None or not isinstance(name, str) or not isinstance(ranks, dict):
             return
         description = getattr(group, "group_desc", "")
-        _note(name, str(description), [int(rank) for rank in ranks])
+        own_rank = getattr(group, "rank", int)
+        _note(name, str(description), [int(rank) for rank in ranks], int(own_rank()))
     except Exception as error:
         warn_once("groups", f"a process group could not be recorded: {error}")
 
 
-def watch(module: ModuleType, note: Callable[[str, str, list[int]], None]) -> bool:
-    """Call `note` with name, description and members of each group, existing ones first.
+def watch(module: ModuleType, note: Callable[[str, str, list[int], int], None]) -> bool:
+    """Call `note` with name, description, members and this process's rank of each group, existing
+    ones first.
 
     Returns False if this torch stores its groups elsewhere.
     """

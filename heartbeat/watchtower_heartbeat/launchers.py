@@ -1,4 +1,6 @@
-"""Finds the rank of this process in the environment, where each launcher has its own variables."""
+"""Finds the rank of this process: in the environment, where each launcher has its own variables, or
+in JAX.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from watchtower_heartbeat.layout import UNKNOWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
 # (rank, local rank, world size). The first one with a rank wins. Launchers of the process come
 # before launchers of the machine: torchrun and mpirun run inside Slurm jobs.
@@ -18,6 +21,7 @@ LAUNCHERS = (
     ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH, Intel MPI, Hydra
     ("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_SIZE"),  # HPE Cray
     ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE"),
+    ("JAX_PROCESS_ID", "JAX_LOCAL_PROCESS_ID", "JAX_NUM_PROCESSES"),  # by convention of programs
     ("PMIX_RANK", "", ""),
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),  # srun
 )
@@ -42,6 +46,17 @@ def read_identity(environment: Mapping[str, str]) -> dict[str, int]:
         # On the first node the ranks begin with 0. Elsewhere the ranks per node are not known.
         return {"rank": local_rank, "local_rank": local_rank, "world_size": world_size}
     return {"rank": UNKNOWN, "local_rank": UNKNOWN, "world_size": UNKNOWN}
+
+
+def read_jax(modules: Mapping[str, ModuleType]) -> dict[str, int]:
+    """Return `rank` and `world_size` of a process that jax.distributed.initialize() has connected.
+
+    Empty without one. Nothing is imported, and nothing waits for another process.
+    """
+    state = getattr(modules.get("jax._src.distributed"), "global_state", None)
+    if state is None or getattr(state, "client", None) is None:
+        return {}
+    return {"rank": int(state.process_id), "world_size": int(state.num_processes)}
 
 
 def _read_number(environment: Mapping[str, str], name: str) -> int:

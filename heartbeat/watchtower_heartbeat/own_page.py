@@ -9,7 +9,7 @@ from _thread import RLock
 from time import monotonic_ns
 
 from watchtower_heartbeat import layout
-from watchtower_heartbeat.launchers import read_identity
+from watchtower_heartbeat.launchers import read_identity, read_jax
 from watchtower_heartbeat.notice import warn_once
 from watchtower_heartbeat.writer import LOCK_PATIENCE_S, PageWriter, blank_image, open_memfd
 
@@ -246,11 +246,13 @@ class OwnPage:
             allow_any_tracer()
 
     def _identity(self) -> dict[str, int | str]:
+        given = read_identity(os.environ)
         return {
             "pid": os.getpid(),
             "start_time_ticks": read_start_time(),
             "job": os.environ.get("WATCHTOWER_JOB", ""),
-            **read_identity(os.environ),
+            **given,
+            **({} if given["rank"] != layout.UNKNOWN else read_jax(sys.modules)),
             **self._named,
         }
 
@@ -262,6 +264,11 @@ class OwnPage:
         """Set job, rank, world_size or local_rank, with priority over the environment."""
         self._named.update(fields)
         self._write(**fields)
+
+    def connect(self, rank: int, world_size: int) -> None:
+        """Note what torch's first process group says, unless the rank is known already."""
+        if self._identity()["rank"] == layout.UNKNOWN:
+            self._write(rank=rank, world_size=world_size)
 
     def enter_phase(self, token: object, name: str) -> None:
         """Begin a phase. `token` identifies it for `leave_phase`."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         def note_records(self, **fields: int | str) -> None:
             """Record where the collective log is."""
 
+        def connect(self, rank: int, world_size: int) -> None:
+            """Note what torch's first process group says of this process."""
+
         def transfer_words(self) -> memoryview | None:
             """Return the words for the counts of transfers; None without a page."""
 
@@ -100,8 +103,10 @@ def _watch_groups(module: ModuleType) -> None:
         _open_socket()  # nothing will report the first group
 
 
-def _note_group(name: str, description: str, members: list[int]) -> None:
-    """Record a group. The first one opens the socket: before it there is nothing to serve."""
+def _note_group(name: str, description: str, members: list[int], rank: int) -> None:
+    """Record a group. The first one has all ranks, and opens the socket: before it there is nothing
+    to serve.
+    """
     global _groups
     if _page is None:
         return
@@ -110,6 +115,7 @@ def _note_group(name: str, description: str, members: list[int]) -> None:
 
         _groups = GroupList()
         _page.note_records(groups_descriptor=_groups.descriptor)
+        _page.connect(rank, len(members))
     _groups.add(name, description, members)
     _open_socket()
 

@@ -81,6 +81,9 @@ class Group:
     def __init__(self, name: str) -> None:
         self.group_name, self.group_desc = name, f"about {name}"
 
+    def rank(self) -> int:
+        return 0
+
 
 def test_groups_are_told_of_once_and_markers_of_foreign_groups_never() -> None:
     module, told = ModuleType("c10d"), []
@@ -92,7 +95,7 @@ def test_groups_are_told_of_once_and_markers_of_foreign_groups_never() -> None:
     made = Group("1")
     ranks[made] = {1: 0}
     ranks[made] = {1: 0}
-    assert told == [("0", "about 0", [0, 1]), ("1", "about 1", [1])]
+    assert told == [("0", "about 0", [0, 1], 0), ("1", "about 1", [1], 0)]
     assert ranks == {there: {0: 0, 1: 1}, marker: {5: 0}, made: {1: 0}}
 
 

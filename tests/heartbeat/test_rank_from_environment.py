@@ -1,9 +1,11 @@
-"""Which rank is this, in the words of each launcher."""
+"""Which rank is this, in the words of each launcher, and of JAX."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from watchtower_heartbeat.launchers import LAUNCHERS, read_identity
+from watchtower_heartbeat.launchers import LAUNCHERS, read_identity, read_jax
 
 
 @pytest.mark.parametrize("names", LAUNCHERS)
@@ -35,3 +37,13 @@ def test_a_rank_that_is_no_plain_number_is_no_rank(text: str) -> None:
 
 def test_a_launcher_whose_rank_is_unreadable_gives_way_to_the_next() -> None:
     assert read_identity({"RANK": "", "OMPI_COMM_WORLD_RANK": "2"})["rank"] == 2
+
+
+def test_a_program_that_jax_has_connected_has_the_rank_of_its_process() -> None:
+    state = SimpleNamespace(client=object(), process_id=3, num_processes=16)
+    modules = {"jax._src.distributed": SimpleNamespace(global_state=state)}
+    assert read_jax(modules) == {"rank": 3, "world_size": 16}
+    state.client = None
+    assert read_jax(modules) == {}
+    assert read_jax({"jax._src.distributed": SimpleNamespace()}) == {}
+    assert read_jax({}) == {}

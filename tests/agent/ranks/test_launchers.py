@@ -69,6 +69,8 @@ def test_a_run_id_counts_only_when_it_is_unique() -> None:
 def test_an_address_only_this_machine_can_reach_is_told_apart_by_host_and_launcher() -> None:
     assert a_name(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500") == "127.0.0.1:29500@gpu-1.4711"
     assert a_name(MASTER_ADDR="localhost", MASTER_PORT="1") == "localhost:1@gpu-1.4711"
+    assert a_name(JAX_COORDINATOR_ADDRESS="127.0.0.1:1") == "127.0.0.1:1@gpu-1.4711"
+    assert a_name(JAX_COORDINATOR_ADDRESS="gpu-7:1") == "gpu-7:1"
 
 
 def test_without_any_word_the_launcher_names_the_job() -> None:
@@ -166,6 +168,8 @@ def test_a_launch_is_where_its_ranks_meet_who_started_them_and_for_which_schedul
     assert (local.rendezvous, local.network) == ("127.0.0.1:29500", "net:[1]")
     unreadable = describe_launch({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, LAUNCHER, "")
     assert unreadable.network == "unknown"
+    jax = describe_launch({"JAX_COORDINATOR_ADDRESS": "[::1]:1234"}, LAUNCHER, "net:[1]")
+    assert (jax.rendezvous, jax.network) == ("::1:1234", "net:[1]")
     mpi = describe_launch({"PMIX_NAMESPACE": "prterun-n1-7@1"}, "", "net:[1]")
     assert (mpi.rendezvous, mpi.network, mpi.launcher) == ("pmix prterun-n1-7@1", "", "")
     run = describe_launch({"TORCHELASTIC_RUN_ID": "exp-7", "RAY_JOB_ID": "ff"}, LAUNCHER, "")

@@ -303,6 +303,16 @@ def test_a_folder_that_others_may_write_is_refused_and_so_is_a_link(pair, folder
         assert path.startswith("/tmp/watchtower-"), "the next place was taken"
 
 
+def test_a_rank_that_only_torch_knows_is_on_the_page(pair) -> None:
+    both = pair("no variables")
+    assert "RANK" not in both[1].ask("[*os.environ]")
+    for rank, trainer in enumerate(both):
+        trainer.do("import watchtower_heartbeat; watchtower_heartbeat.beat(1)")
+        assert (trainer.page().rank, trainer.page().world_size) == (rank, 2)
+    both_do(both, "dist.new_group([1])")
+    assert (both[1].page().rank, both[1].page().world_size) == (1, 2)
+
+
 def test_switched_off_nothing_is_opened_and_nothing_is_counted(pair) -> None:
     ranks = pair(WATCHTOWER_RECORDS="off")
     both_do(ranks, "send(ones, 1) if dist.get_rank() == 0 else recv(ones, 0)")

@@ -1,6 +1,7 @@
 """One rank of a small gloo job: imports as told, joins the job, then does what it is told.
 
-IMPORT is "client first", "torch first" or "client later", as training programs have it.
+IMPORT is "client first", "torch first" or "client later", as training programs have it. With
+"no variables" the rank is only an argument, as in mp.spawn.
 """
 
 import os
@@ -9,9 +10,13 @@ import sys
 if os.environ["IMPORT"] == "client first":
     import watchtower_heartbeat
 
-import torch
-import torch.distributed as dist
-from torch.distributed import recv, send
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if os.environ["IMPORT"] == "no variables":
+    del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed import recv, send  # noqa: E402
 
 if os.environ["IMPORT"] == "torch first":
     import watchtower_heartbeat  # noqa: F401
@@ -19,8 +24,8 @@ if os.environ["IMPORT"] == "torch first":
 dist.init_process_group(
     "gloo",
     init_method=os.environ["STORE"],
-    rank=int(os.environ["RANK"]),
-    world_size=int(os.environ["WORLD_SIZE"]),
+    rank=rank,
+    world_size=world_size,
 )
 names = {"dist": dist, "os": os, "recv": recv, "send": send, "torch": torch}
 names["ones"] = torch.ones(4)
