@@ -5,7 +5,8 @@
 
 Each cell is one drill with real processes, agents and a tower. Its row is appended to the results
 file; a cell that is there for the commit and the settings is not run again, unless its drill could
-not run. The cells of one seed come in one order, so that a larger sample contains the smaller one.
+not run. The cells of one seed come in one order, so that a larger sample contains the smaller one;
+those that have not run at any commit come first.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def main() -> None:
         _print_cells(cells)
         return
     commit, settings = read_commit(), name_settings(args.config)
-    rows = [row for row in read_rows(args.results) if is_of(row, commit, settings)]
-    there = {cell_of(row) for row in rows if "failed" not in row}
+    rows = [row for row in read_rows(args.results) if "failed" not in row]
+    ever = {cell_of(row) for row in rows}
+    there = {cell_of(row) for row in rows if is_of(row, commit, settings)}
     left = [cell for cell in cells[: args.cells] if cell not in there]
+    left.sort(key=lambda cell: cell in ever)
     stop_at = time.monotonic() + args.minutes * 60
 
     def run(cell: Cell) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ HEAD = (
     "rank right",
     "cause right",
     "domain right",
+    "incident",
     "suspect p50",
     "p95",
     "right p50",
@@ -38,30 +40,31 @@ NOTE_LONGEST = 300
 ABOUT = (
     "Each cell is one fault at one moment, with or without heartbeats and collective log, on one "
     "backend: real processes, agents and a tower with default settings. The cells are drawn at "
-    "random, by `python -m benchmarks.accuracy.matrix`. Seconds are from the fault to the first "
-    "suspicion, to the verdict that is right and stays right, and to the incident; a cell without "
-    "one has no time. Wrong before: cells in which an innocent rank was shown as accused for a "
-    "time."
+    "random, by `python -m benchmarks.accuracy.matrix`, and the newest run of each counts. Seconds "
+    "are from the fault to the first suspicion, to the verdict that is right and stays right, and "
+    "to the incident; a cell without one has no time. Wrong before: cells in which an innocent "
+    "rank was shown as accused for a time."
 )
 POINTS = (
     "Of the verdicts with this confidence, the share whose rank and cause were right. The last "
     "verdict of each cell counts once. Each accusation of an innocent rank that passed counts as "
-    "wrong, in these cells and in the healthy jobs at the same commit."
+    "wrong, in these cells and in the healthy jobs at the same commits."
 )
 
 
 def render_sample(rows: list[Row], healthy: list[Row]) -> str:
-    """Render the sample of the commit with the most cells; of equal ones the newest."""
+    """Render the newest run of each cell, whatever its commit."""
     if not rows:
         return f"{TITLE}\n\nNone was run: `python -m benchmarks.accuracy.matrix` does."
-    shown = _choose(rows)
-    ran = [row for row in shown if "failed" not in row]
-    commit = shown[0]["commit"]
-    beside = [row for row in healthy if row["commit"] == commit]
+    newest = {name_cell(row): row for row in sorted(rows, key=_when) if is_default(row)}
+    ran = [row for row in newest.values() if "failed" not in row]
+    commits = Counter(row["commit"] for row in ran)
+    beside = [row for row in healthy if row["commit"] in commits]
     parts = [
         TITLE,
         textwrap.fill(ABOUT, WIDTH, break_on_hyphens=False),
-        _count(shown, ran),
+        _count(newest, ran),
+        textwrap.fill(f"Commits: {_list(commits)}.", WIDTH),
         *(_table(title, ran, name) for title, name in _tables()),
         "### Misses of the sample",
         _list_misses(ran),
@@ -81,6 +84,11 @@ def is_right(row: Row) -> bool:
     return bool(row["right_rank"] and row["right_cause"] and row["right_domain"])
 
 
+def is_default(row: Row) -> bool:
+    """Return whether a row was run with default settings."""
+    return bool(row["settings"] == "default")
+
+
 def points_of_sample(rows: list[Row], healthy: list[Row]) -> list[Point]:
     """Return every diagnosis of the cells, and every accusation that passed."""
     points = [
@@ -93,11 +101,13 @@ def points_of_sample(rows: list[Row], healthy: list[Row]) -> list[Point]:
     return points + [Point(confidence=confidence, is_right=False) for confidence in wrong]
 
 
-def _choose(rows: list[Row]) -> list[Row]:
-    by_commit: dict[str, list[Row]] = {}
-    for row in rows:
-        by_commit.setdefault(row["commit"], []).append(row)
-    return max(by_commit.values(), key=lambda group: (len(group), group[-1]["date"]))
+def _when(row: Row) -> tuple[bool, str]:
+    """Order of the runs of one cell: one that could not run never replaces one that did."""
+    return "failed" not in row, row["date"]
+
+
+def _list(commits: Counter[str]) -> str:
+    return ", ".join(f"`{commit[:12]}` ({count})" for commit, count in commits.items())
 
 
 def _tables() -> list[tuple[str, Callable[[Row], str]]]:
@@ -109,13 +119,12 @@ def _tables() -> list[tuple[str, Callable[[Row], str]]]:
     ]
 
 
-def _count(shown: list[Row], ran: list[Row]) -> str:
+def _count(newest: dict[str, Row], ran: list[Row]) -> str:
     right = sum(map(is_right, ran))
-    failed = {name_cell(row) for row in shown} - {name_cell(row) for row in ran}
     share = f" ({right / len(ran):.1%})" if ran else ""
     told = (
-        f"{len(ran)} of {len(sensible_cells())} cells at commit `{shown[0]['commit']}`: rank, "
-        f"cause and domain right in {right}{share}. {len(failed)} more could not run."
+        f"{len(ran)} of {len(sensible_cells())} cells: rank, cause and domain right in {right}"
+        f"{share}. {len(newest) - len(ran)} more could not run."
     )
     return textwrap.fill(told, WIDTH)
 
@@ -143,9 +152,10 @@ def _line(label: str, rows: list[Row]) -> str:
     shares = [
         sum(bool(row[f"right_{part}"]) for row in rows) for part in ("rank", "cause", "domain")
     ]
+    opened = sum(row["incident_s"] is not None for row in rows)
     times = [_time(rows, name, share) for name in TIMES for share in (0.50, 0.95)]
     passed = sum(bool(row["passing"]) for row in rows)
-    return f"| {' | '.join(map(str, [label, len(rows), *shares, *times, passed]))} |"
+    return f"| {' | '.join(map(str, [label, len(rows), *shares, opened, *times, passed]))} |"
 
 
 def _time(rows: list[Row], name: str, share: float) -> str:

@@ -206,11 +206,13 @@ def test_the_section_shows_tables_misses_and_what_passed() -> None:
         "date": "2",
         "failed": "x",
     }
-    old = make_cell_row(commit="old")
-    text = render_sample([old, make_cell_row(), missed, failed], [])
+    again = {**failed, "moment": "exit", "date": "9"}
+    old = make_cell_row(commit="old", date="0", right_rank=False)
+    text = render_sample([again, make_cell_row(), old, missed, failed], [])
     assert "2 of " in text
     assert "domain right in 1 (50.0%). 1 more could not run." in " ".join(text.split())
-    assert "| setup | 1 | 1 | 1 | 1 | 5.0 | 5.0 | 7.0 | 7.0 | 9.0 | 9.0 | 1 |" in text
+    assert "Commits: `abc` (2)." in text
+    assert "| setup | 1 | 1 | 1 | 1 | 1 | 5.0 | 5.0 | 7.0 | 7.0 | 9.0 | 9.0 | 1 |" in text
     assert "- dataloader_sleep at exit, torch, heartbeats on, log off: accused no rank" in text
     assert "It says what is missing: no collective log." in " ".join(text.split())
     assert "accused [1] of busy_loop at 6 s for 1.0 s" in " ".join(text.split())
