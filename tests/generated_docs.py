@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent.metric_table import AGENT_METRICS
 from watchtower.api.metric_table import TOWER_METRICS
+from watchtower.evidence.facts import read_facts
 from watchtower.service.metric_spec import MetricSpec
 
 ROOT = Path(__file__).parents[1]
@@ -31,11 +32,32 @@ def quote_file(name: str) -> str:
     return f"```yaml\n{(ROOT / name).read_text('utf-8')}```"
 
 
+def list_error_texts() -> str:
+    """Return the known texts of errors as a Markdown table."""
+    head = ("error", "for example", "meaning", "strength", "to blame", "call", "what helps")
+    rows = [head, ("---",) * len(head)]
+    for each in read_facts("error_texts")["error"]:
+        advice = each.get("advice", "").format(node="the node", rank="N").replace("|", "\\|")
+        rows.append(
+            (
+                f"`{each['name']}`",
+                f"`{each['example'].replace(' | ', ' / ')}`",
+                each["means"],
+                each["strength"],
+                each["blames"].replace("_", " "),
+                each.get("domain", ""),
+                advice,
+            )
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/metrics.md": {
         "metrics of the tower": lambda: make_table(TOWER_METRICS),
         "metrics of the agent": lambda: make_table(AGENT_METRICS),
     },
+    "docs/error-texts.md": {"known texts": list_error_texts},
     "docs/alerts.md": {
         name: partial(quote_file, f"deploy/prometheus/{name}")
         for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml")

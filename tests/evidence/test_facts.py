@@ -9,8 +9,6 @@ TABLES = [
     ("file_systems", "file_system"),
     ("wait_places", "frame"),
     ("wait_places", "call"),
-    ("error_texts", "error"),
-    ("error_texts", "interrupt"),
 ]
 
 

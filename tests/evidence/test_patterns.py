@@ -85,7 +85,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.evidence.kernel._TARGETS",
         "watchtower.evidence.threads._CALLED",
         "watchtower.diagnosis.bystanders.FROM_PROCESSES",
-        "watchtower.evidence.exits._ENTRIES",
+        "watchtower.evidence.error_texts.ERROR_TEXTS",
         "watchtower.evidence.collective_log._SHAPE.sub",
         "agent.dumpers.source_child._TOKEN.search",
         "agent.dumpers.canonical._PACKAGES.search",

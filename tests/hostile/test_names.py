@@ -15,7 +15,7 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.evidence import exits
+from watchtower.evidence import error_texts
 from watchtower.evidence import frames as reading
 
 NAMES = {
@@ -57,7 +57,7 @@ def case_of(name):
 
 def least_cpu_s(case):
     def cpu_s():
-        for cached in (reading.find_pattern, exits.read_error, exits.shape_of):
+        for cached in (reading.find_pattern, error_texts.read_error, error_texts.shape_of):
             cached.cache_clear()
         began = time.thread_time()
         diagnose(case)

@@ -14,6 +14,7 @@ from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
 from watchtower.diagnosis.position import Position
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Cause
 
 MIN_CONFIDENCE = 0.5
@@ -133,6 +134,8 @@ class Accusation:
     """Returns where a suspect is, if that is not where its main thread is."""
     is_shown_by_gpus: bool = False
     """All hosts wait for their GPUs, and only what the GPUs do names the suspect."""
+    quoted: tuple[Observation, ...] = ()
+    """Observations that its sentences contain: a verdict does not show them again."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

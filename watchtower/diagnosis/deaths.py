@@ -10,24 +10,17 @@ before, the launcher reacted to that death. If none did, the job was cancelled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
-from watchtower.evidence.exits import (
-    OWN,
-    SAME_MOMENT_S,
-    DeathKind,
-    Meaning,
-    classify_ending,
-    read_error,
-    shape_of,
-    signal_name,
-    split_lines,
-)
+from watchtower.evidence.error_texts import OWN, ErrorText, read_error, shape_of, split_lines
+from watchtower.evidence.exits import SAME_MOMENT_S, DeathKind, classify_ending, signal_name
 from watchtower.evidence.frames import last_component
+from watchtower.evidence.observed import Observed
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import LINE_END, Ending
 from watchtower.writing.text import clean, count_ranks, format_duration, join_words
 
@@ -56,6 +49,10 @@ MAX_SECOND, MAX_LAST = 40, 128
 MAX_FOLDERS = 3
 """Folders of a path that is shown in the first one of several lines."""
 
+BESIDE_S = 60.0
+"""What a collector observed longer before an error than this is another fault, which the rank
+survived."""
+
 AFTERMATH = {
     DeathKind.CONSEQUENTIAL: "ended after losing {their} connection",
     DeathKind.TERMINATED: "received SIGTERM or a similar signal",
@@ -74,6 +71,8 @@ class Death:
     """An own error that another death may explain is a consequence (see `find_deaths`)."""
     age_s: float
     """Seconds since it began: since its exception, if the time of that is known."""
+    beside: tuple[Observation, ...] = ()
+    """What collectors observed of the same fault on its node or its GPU, the latest first."""
 
     @property
     def rank(self) -> int:
@@ -91,12 +90,9 @@ class Death:
         return self.position.evidence.ended
 
     @property
-    def error(self) -> Meaning:
+    def error(self) -> ErrorText:
         """What its exception shows; that of an own fault without one."""
-        ending = self.ending
-        if ending is None or not ending.exception_type:
-            return OWN
-        return read_error(ending.exception_type, ending.exception_text)
+        return _read_error(self.ending)
 
     @property
     def shape(self) -> str:
@@ -109,28 +105,39 @@ class Death:
 
     @property
     def may_follow(self) -> bool:
-        """Whether it may be the consequence of another death, by its text."""
+        """Whether it may be the consequence of another death, by its text.
+
+        Not if its node shows the fault that the text reports.
+        """
         return self.kind is DeathKind.CONSEQUENTIAL or (
-            self.kind is DeathKind.OWN_EXCEPTION and self.error.has_order
+            self.kind is DeathKind.OWN_EXCEPTION and self.error.may_follow and not self.beside
         )
 
     def shares_fault(self, other: Death) -> bool:
         """Return whether both raised the same exception, and neither because of the other."""
         has_raised = self.ending is not None and bool(self.ending.exception_type)
-        return has_raised and self.shape == other.shape and not self.error.has_order
+        return has_raised and self.shape == other.shape and not self.error.may_follow
 
 
-def find_deaths(positions: Positions) -> tuple[Death, ...]:
+def _read_error(ending: Ending | None) -> ErrorText:
+    if ending is None or not ending.exception_type:
+        return OWN
+    return read_error(ending.exception_type, ending.exception_text)
+
+
+def find_deaths(positions: Positions, observed: Mapping[str, Observed]) -> tuple[Death, ...]:
     """List the ranks that are gone, the earliest first.
 
     A rank may raise some errors of its own also because another one has ended. So they are
-    consequences, unless they came clearly before every death of another kind.
+    consequences, unless they came clearly before every death of another kind. `observed`: what
+    collectors observed, by node.
     """
     found = [
         Death(
             position=item,
             kind=classify_ending(item.evidence.ended),
             age_s=_begun_s(item.evidence.ended),
+            beside=_find_beside(item, observed.get(item.evidence.node)),
         )
         for item in positions.ended
     ]
@@ -144,6 +151,19 @@ def find_deaths(positions: Positions) -> tuple[Death, ...]:
         else death
         for death in deaths
     )
+
+
+def _find_beside(position: Position, observed: Observed | None) -> tuple[Observation, ...]:
+    """Return what a node shows of the fault that the error of a rank reports, the latest first."""
+    row, oldest_s = _read_error(position.evidence.ended), _begun_s(position.evidence.ended)
+    if observed is None or not row.beside:
+        return ()
+    found = (
+        each
+        for each in observed.around(position.evidence.pid)
+        if each.age_s <= oldest_s + BESIDE_S and row.is_beside(each.name)
+    )
+    return tuple(sorted(found, key=lambda each: each.age_s))
 
 
 def find_survived_s(positions: Positions) -> float:

@@ -223,12 +223,10 @@ def _make_diagnosis(
     """
     waiting = picture.waiting_without(item.rank for item in accused)
     is_still = bool(written.suspects) and all(item.is_motionless for item in accused)
-    links = picture.link_faults if cause is Cause.FABRIC_FAULT else ()
-    quoted = [fault.observation for fault in links]
     nodes = (each.node for each in written.suspects if entry_of(each.cause).of_node)
     shown = (
         *show_bad_losses(picture),
-        *show_observations(picture, accused, quoted),
+        *show_observations(picture, accused, written.quoted),
     )
     bugs = find_known_bugs(picture, accused if written.suspects else ())
     evidence = dict.fromkeys([*written.evidence, *shown, *show_known_bugs(bugs)])

@@ -148,7 +148,7 @@ def _separate(
     which was never seen.
     """
     first = leading[0]
-    if first.kind is DeathKind.CONSEQUENTIAL and (not first.error.has_order or positions.missing):
+    if first.kind is DeathKind.CONSEQUENTIAL and (not first.error.may_follow or positions.missing):
         return _blame_none(alike, everyone)
     if _are_few(leading, everyone, len(positions.by_rank)):
         return FirstHand(leading, Basis.ALONE if len(leading) == len(alike) else Basis.TIME)
@@ -195,7 +195,7 @@ def _blame_none(deaths: Sequence[Death], everyone: Sequence[Death]) -> FirstHand
 
 def _may_have_given_up(death: Death) -> bool:
     """Return whether a rank may have ended because it, or its watchdog, stopped waiting."""
-    is_late = death.kind is DeathKind.CONSEQUENTIAL and not death.error.has_order
+    is_late = death.kind is DeathKind.CONSEQUENTIAL and not death.error.may_follow
     return is_late or death.kind is DeathKind.ABORTED
 
 

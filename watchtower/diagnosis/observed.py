@@ -56,7 +56,7 @@ def _find(
     shown: set[tuple[str, Observation]] = set()
     for item in accused:
         for each in picture.observed(item.rank):
-            if _is_recent(picture, each):
+            if _is_recent(picture, each) and each not in quoted:
                 shown.add((item.evidence.node, each))
                 yield _write(item.evidence.node, each, format_ranks([item.rank]))
     for node, each in find_events(picture):

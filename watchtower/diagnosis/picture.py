@@ -146,7 +146,7 @@ class Picture(Positions):
     @cached_property
     def deaths(self) -> tuple[Death, ...]:
         """Ranks that have ended, the earliest first."""
-        return find_deaths(self)
+        return find_deaths(self, self._observed)
 
     @cached_property
     def first_hand(self) -> FirstHand:

@@ -10,6 +10,7 @@ from watchtower.diagnosis.advice import Step, write_advice
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.words import name_rank, where_of, write_likewise, write_others
+from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Cause, Doubt, Evidence, Suspect
 from watchtower.writing.cause_names import format_cause
 from watchtower.writing.ranksets import format_ranks, name_ranks
@@ -30,6 +31,8 @@ class Written:
     summary: str
     evidence: tuple[Evidence, ...]
     next_steps: tuple[Step, ...]
+    quoted: tuple[Observation, ...] = ()
+    """Observations that the sentences contain."""
 
 
 class NotWrittenError(Exception):
@@ -62,6 +65,7 @@ def _write(picture: Picture, accusation: Accusation) -> Written:
             for each in accusation.reasons
         ),
         next_steps=write_advice(picture, accusation),
+        quoted=accusation.quoted,
     )
 
 
@@ -100,6 +104,7 @@ def write_together(picture: Picture, accusations: Sequence[Accusation]) -> Writt
         summary=f"{first.summary}{also}",
         evidence=tuple(e for each in (first, *others) for e in each.evidence),
         next_steps=(*first.next_steps, *(step for each in others for step in each.next_steps[:1])),
+        quoted=tuple(o for each in (first, *others) for o in each.quoted),
     )
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from watchtower.wire.observations import Observation
+from watchtower.wire.observations import NODE, Observation
+
+SHARED_SUBJECTS = (NODE, "nic:")
+"""Begin of the subject of an observation about what all processes of a node share."""
 
 GPU_SUBJECTS = ("pci:", "gpu:")
 """Begin of the subject of an observation about a device."""
@@ -137,3 +140,8 @@ class Observed:
             found = tuple(i for i in self._items if i.pid == pid or i.subject in devices)
             self._about[pid] = found
         return tuple(item for item in found if item.family in families) if families else found
+
+    def around(self, pid: int | None) -> tuple[Observation, ...]:
+        """Return the observations about a process, its devices, and what all processes share."""
+        shared = (item for item in self._items if item.subject.startswith(SHARED_SUBJECTS))
+        return tuple(dict.fromkeys((*self.about(pid), *shared)))

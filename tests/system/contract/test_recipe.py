@@ -87,6 +87,29 @@ for found in (lock, None):
 """
 
 
+ASK_ERROR_TEXT = """
+from tests.diagnosis.builders import IN_ALL_REDUCE, a_case, a_dead_rank, ranks_in, with_rank
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.error_texts import find_error_texts
+
+ERROR = "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 327680"
+found = diagnose(a_case(with_rank(ranks_in(4, IN_ALL_REDUCE), a_dead_rank(3, error=ERROR))))
+print(found.cause.value, found.domain.value, [each.rank for each in found.suspects], sep="|")
+print(found.summary, found.next_steps[0], sep="|")
+print(*(match.row.name for match in find_error_texts("[rank3]: " + ERROR)), sep="|")
+"""
+
+
+def test_the_patch_of_an_error_text_makes_a_row_that_is_read_in_errors_and_logs(
+    tmp_path: Path,
+) -> None:
+    named, sentences, in_log = answer(ASK_ERROR_TEXT, tmp_path, recipe("error_text")).splitlines()
+    assert named == "exception|user_code|[3]"
+    assert "needs more shared memory than the GPU has" in sentences
+    assert "num_stages" in sentences
+    assert in_log == "triton_shared_memory"
+
+
 def test_the_patch_of_a_cause_makes_a_cause_that_works(tmp_path: Path) -> None:
     shared, apart = answer(ASK_CAUSE, tmp_path, recipe("cause")).splitlines()
     assert shared.startswith("misconfigured|user_code|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")

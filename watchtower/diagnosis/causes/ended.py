@@ -37,12 +37,14 @@ from watchtower.diagnosis.deaths import (
 from watchtower.diagnosis.domain import BlockedRank, Line
 from watchtower.diagnosis.elsewhere import find_doubts
 from watchtower.diagnosis.first_hand import Basis, FirstHand
+from watchtower.diagnosis.known_errors import advise_on_error, beside_reasons, explain_error
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, stack_reason, step_reason
 from watchtower.diagnosis.waits.mismatches import Ground
 from watchtower.diagnosis.words import name_rank, where_of, write_likewise, write_others
-from watchtower.evidence.exits import DeathKind, classify_ending, read_error
+from watchtower.evidence.error_texts import Blames, read_error
+from watchtower.evidence.exits import DeathKind, classify_ending
 from watchtower.evidence.frames import last_component
 from watchtower.evidence.threads import KnownStack
 from watchtower.wire.dumps import RankDump
@@ -139,6 +141,12 @@ PROGRAM_ROOTS = frozenset({"<module>", "_run_module_as_main"})
 SEVERAL_DEATHS = Doubt("several_deaths", 0.9, "several ranks ended at the same moment")
 CONNECTION_LOST = Doubt(
     "connection_lost", 0.6, "the other end of the lost connection may be outside the job"
+)
+PEER_LOST = Doubt("peer_lost", 0.6, "it is not known what broke the connection between the ranks")
+MAY_FOLLOW = Doubt(
+    "may_follow",
+    0.6,
+    "the same error may follow from another rank, and it is not known whether one ended before",
 )
 CONNECTION_LOST_AMONG_OTHERS = Doubt(
     "connection_lost_among_others",
@@ -260,6 +268,7 @@ def _accuse(
     others = tuple(death for death in picture.deaths if death.rank not in accused)
     reasons = [
         *(_ending_reason(WEIGHTS[each.kind], [each]) for each in dead[:MAX_QUOTED]),
+        *beside_reasons(dead[0]),
         *peers_reason(picture, suspects),
         *step_reason(picture, suspects[0]),
         *_aftermath(dead[0], others),
@@ -274,11 +283,13 @@ def _accuse(
         why=lambda position: write_ending(ended[position.rank]),
         summary=join_sentences(
             f"{name_rank(suspects[0])} {write_ending(dead[0])}",
+            *explain_error(dead[0]),
             write_likewise(suspects),
             write_others(picture, suspects),
             write_aftermath(others),
         ),
-        advice=ADVICE.get(dead[0].kind, LAST_LINES),
+        advice=advise_on_error(dead[0], ADVICE.get(dead[0].kind, LAST_LINES)),
+        quoted=dead[0].beside,
     )
 
 
@@ -339,7 +350,7 @@ def _doubt_first(picture: Picture, found: FirstHand) -> tuple[Doubt, ...]:
         return (ODD_TEXT,)
     if found.basis is Basis.TIME:
         return (FIRST_OF_VICTIMS if is_victim else FIRST_OF_SAME,)
-    return _doubt_connection(picture) if is_victim else ()
+    return _doubt_victim(picture, found.deaths[0].error.blames) if is_victim else ()
 
 
 def _may_follow_mismatch(picture: Picture, dead: Sequence[Death]) -> bool:
@@ -360,11 +371,14 @@ def _may_follow_mismatch(picture: Picture, dead: Sequence[Death]) -> bool:
     )
 
 
-def _doubt_connection(picture: Picture) -> tuple[Doubt, ...]:
+def _doubt_victim(picture: Picture, blames: Blames) -> tuple[Doubt, ...]:
+    """Return why the rank may be a victim. Its text may show where the other end is."""
     others = picture.missing or picture.at(Place.CANNOT_RUN, Place.UNSEEN)
     # Without a rank that is left, all other deaths have been explained.
     is_alone = (len(picture.deaths) == 1 or not picture.live) and not others
-    return (CONNECTION_LOST if is_alone else CONNECTION_LOST_AMONG_OTHERS,)
+    if not is_alone:
+        return (CONNECTION_LOST_AMONG_OTHERS,)
+    return ({Blames.PEER: PEER_LOST, Blames.OTHER_END: CONNECTION_LOST}.get(blames, MAY_FOLLOW),)
 
 
 def _is_another_reason(deaths: Sequence[Death]) -> bool:

@@ -74,6 +74,7 @@ def find(picture: Picture) -> Accusation | None:
         summary=f"no rank is to blame: {_write(first)}",
         advice=(CHECK_NVLINK if first.is_nvlink else CHECK_LINK_STATE, TRY_OTHER_NODES),
         names={"node": clean(first.node, 64), "link": clean(first.link, 64)},
+        quoted=tuple(each.observation for each in faults),
     )
 
 

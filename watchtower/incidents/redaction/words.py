@@ -17,6 +17,9 @@ from watchtower.service.toml_tables import read_table
 TABLES = ("error_texts", "file_systems", "frame_classes", "kernel_waits", "wait_places")
 """Tables of patterns whose words are kept."""
 
+OUR_WORDS = frozenset({"advice", "blames", "example", "means", "name", "says", "strength", "why"})
+"""Keys of these tables whose words are ours, not those of other software."""
+
 SHORTEST = 2
 """Letters of the shortest word that is replaced. One letter names nothing."""
 
@@ -58,7 +61,7 @@ def _words_of_tables() -> Iterator[str]:
         for entries in read_facts(name).values():
             for entry in entries:
                 for key, value in entry.items():
-                    if key not in ("why", "says", "advice"):
+                    if key not in OUR_WORDS:
                         yield from _LETTERS.findall(str(value).replace("\\", " \\ "))
 
 

@@ -1,10 +1,26 @@
-"""What exceptions show, by their type and text."""
+"""What errors show, by the type and the text of an exception, or by a line of a log."""
 
 import time
 
 import pytest
 
-from watchtower.evidence.exits import read_error, shape_of, split_lines
+from watchtower.evidence.error_texts import (
+    ERROR_TEXTS,
+    MAX_LOG_TEXT,
+    Strength,
+    find_error_texts,
+    read_error,
+    shape_of,
+    split_lines,
+)
+from watchtower.evidence.facts import read_facts
+
+ROWS = read_facts("error_texts")["error"]
+FIELDS = {"name", "type", "text", "example", "means", "strength", "blames", "domain", "beside"}
+FIELDS.add("advice")
+
+MAX_MEANS = 90
+"""Characters: a summary is one line of an alert, which also quotes the error."""
 
 REMOTE = (
     "NCCL error in: a.cpp:1, remote process exited | ncclRemoteError: A call failed | Last error:"
@@ -24,7 +40,7 @@ LONG = "NCCL error in: a.cpp:1, unhandled system error" + ", NCCL version 2" * 6
         ("requests.exceptions.ConnectTimeout", "HTTPSConnectionPool(...)", "network"),
         ("RuntimeError", "CUDA error: uncorrectable NVLink error detected", "gpu"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'a'", ""),
-        ("torch.OutOfMemoryError", "CUDA out of memory", ""),
+        ("torch.OutOfMemoryError", "CUDA out of memory", "user_code"),
         ("ValueError", "5", ""),
         (
             "DistBackendError",
@@ -46,7 +62,7 @@ def test_a_text_shows_whom_to_call(kind, text, domain):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "is_consequence", "has_order"),
+    ("kind", "text", "is_consequence", "may_follow"),
     [
         ("DistBackendError", REMOTE, True, True),
         (
@@ -93,10 +109,10 @@ def test_a_text_shows_whom_to_call(kind, text, domain):
     ],
 )
 def test_consequences_and_errors_of_a_ranks_own_are_told_apart(
-    kind, text, is_consequence, has_order
+    kind, text, is_consequence, may_follow
 ):
     found = read_error(kind, text)
-    assert (found.is_consequence, found.has_order) == (is_consequence, has_order)
+    assert (found.is_consequence, found.may_follow) == (is_consequence, may_follow)
 
 
 def test_the_shape_of_an_error_is_the_same_on_every_rank():
@@ -111,6 +127,67 @@ def test_lines_of_a_message_are_separated():
     assert split_lines(" ") == []
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_a_row_is_whole_and_its_example_is_read_as_that_row(row):
+    assert row.keys() <= FIELDS
+    assert {"name", "example", "means", "strength", "blames"} <= row.keys()
+    assert "text" in row or "type" in row
+    assert len(row["means"]) <= MAX_MEANS
+    assert not row["means"].endswith(".")
+    example = row["example"]
+    kind, _, text = example.partition(": ") if is_exception(example) else ("", "", example)
+    assert read_error(kind, text).name == row["name"], "an earlier row matches, too"
+    assert find_error_texts(example)[0].row.name == row["name"]
+
+
+def is_exception(example):
+    return (
+        example.partition(":")[0].rpartition(".")[2].isalnum()
+        and " " not in (example.partition(":")[0])
+    )
+
+
+def test_no_name_is_used_twice():
+    names = [row["name"] for row in ROWS]
+    assert len(names) == len(set(names))
+
+
+def test_of_a_line_of_a_log_the_row_and_its_place_are_found():
+    text = "n1:7:9 [3] shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-Xk to 9 bytes"
+    (found,) = find_error_texts(text)
+    assert found.row.name == "nccl_shared_memory"
+    assert text[found.start : found.end] == "/dev/shm/nccl"
+
+
+def test_an_error_about_a_type_is_found_behind_the_prefix_of_a_launcher():
+    text = "[rank3]: ConnectionResetError: [Errno 104] Connection reset by peer"
+    (found,) = find_error_texts(text)
+    assert text[found.start :].startswith("ConnectionResetError")
+    assert find_error_texts("the ConnectionResetError handler was installed") == ()
+
+
+def test_an_exception_of_several_lines_is_read_to_its_end():
+    text = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1\nncclRemoteError: x\n"
+    names = [each.row.name for each in find_error_texts(text)]
+    assert names[0] == "nccl_remote"
+
+
+def test_a_line_without_an_error_has_none():
+    assert find_error_texts("step 41: loss 0.31, 12.5 samples/s") == ()
+    assert find_error_texts("") == ()
+
+
+def test_only_a_bounded_part_of_a_text_of_a_log_is_read():
+    assert find_error_texts(" " * MAX_LOG_TEXT + "CUDA error: device-side assert") == ()
+
+
+def test_consequences_blame_no_rank_that_raises_them():
+    own = {"rank", "node", "gpu"}
+    for row in ERROR_TEXTS:
+        is_own = row.strength in (Strength.DECIDES, Strength.SUPPORTS)
+        assert is_own or row.blames.value not in own, row.name
+
+
 def test_a_hostile_text_of_any_length_costs_little():
     texts = [
         word * 100_000 for word in ("timed out ", "a | ", "NCCL error ", "/9 ", "invalid usage ")
@@ -118,5 +195,6 @@ def test_a_hostile_text_of_any_length_costs_little():
     began = time.thread_time()
     for text in texts:
         read_error("RuntimeError", text)
+        find_error_texts(text)
         shape_of("RuntimeError", text)
     assert time.thread_time() - began < 0.5
