@@ -7,14 +7,26 @@ from importlib import import_module
 
 from watchtower import diagnosis
 from watchtower.diagnosis.accusation import Doubt
-from watchtower.diagnosis.causes.gpu_fault import ACTIONS
+from watchtower.diagnosis.blame_table import ACTIONS
 
-NOT_ADVICE = frozenset({"COMPARE_ROOTS", "WAIT_PLACE"})
+WITH_SENTENCES = ("accusation", "advice", "blame_table", "causes", "diagnosis", "elsewhere")
+NOT_ADVICE = frozenset(
+    {
+        "COMPARE_ROOTS",
+        "WAIT_PLACE",
+        "LOST",
+        "NEEDS_RESET",
+        "XID",
+        "GPU_ECC",
+        "QUOTE",
+        "STUCK_FAMILY",
+    }
+)
 
 
 def _find_modules():
     for found in pkgutil.walk_packages(diagnosis.__path__, "watchtower.diagnosis."):
-        if found.name.split(".")[2] in ("accusation", "advice", "causes", "diagnosis", "elsewhere"):
+        if found.name.split(".")[2] in WITH_SENTENCES:
             yield import_module(found.name)
 
 

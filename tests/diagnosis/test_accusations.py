@@ -22,11 +22,11 @@ from watchtower.diagnosis.accusation import (
     Tier,
     weigh,
 )
+from watchtower.diagnosis.blame_table import ACTIONS as ADVISED_ACTIONS
 from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES
 from watchtower.diagnosis.causes.behind_collective import PAIR
-from watchtower.diagnosis.causes.gpu_fault import ACTIONS as ADVISED_ACTIONS
 from watchtower.diagnosis.elsewhere import LEADS
-from watchtower.evidence.gpus import RECOVERY_ACTIONS
+from watchtower.evidence.gpus import NVML_ACTIONS, RECOVERY_ACTIONS
 from watchtower.service.xid_table import ACTIONS
 from watchtower.wire.verdict import Cause
 
@@ -53,7 +53,7 @@ def test_a_doubt_that_leaves_candidates_is_below_what_a_verdict_needs():
 
 
 def test_every_action_of_a_gpu_error_has_advice():
-    assert {*RECOVERY_ACTIONS.values()} - {"ignore"} <= ACTIONS == set(ADVISED_ACTIONS)
+    assert {*RECOVERY_ACTIONS.values(), *NVML_ACTIONS.values()} <= ACTIONS == set(ADVISED_ACTIONS)
 
 
 def test_every_doubt_and_every_advice_has_a_sentence_of_its_own():

@@ -262,7 +262,7 @@ def nvswitch_error():
         source="kernel_log", subject="pci:0000:c2:00", name="sxid.20034", age_s=9.0, text=words
     )
     return b.picture_of(
-        b.ranks_in(8), nodes=(NodeEvidence(node="n0", silent_for_s=0.5, observations=(error,)),)
+        b.ranks_in(8), nodes=(NodeEvidence(node="gpu-00", silent_for_s=0.5, observations=(error,)),)
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from watchtower.diagnosis.blame import Blamed, find_blamed
+from watchtower.diagnosis.blame_table import BY_FAMILY
 from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.diagnosis.position import Position, take_position
@@ -30,7 +32,7 @@ from watchtower.evidence.gpus import (
     find_gpu_use,
 )
 from watchtower.evidence.kernel import HELD, SOCKETS
-from watchtower.evidence.observed import JobGpus, LinkFault, Observed, find_link_faults
+from watchtower.evidence.observed import Observed
 from watchtower.evidence.threads import index_stacks
 from watchtower.wire.observations import Observation
 
@@ -39,10 +41,6 @@ CPU_LIMIT = "cpu_limit"
 
 CPU_LIMIT_FRESH_S = 30.0
 """An older one says nothing about the samples of now."""
-
-
-LINK_BEFORE_S = 60.0
-"""A link may fail this many seconds before the last step: libraries send again for a while."""
 
 
 class Picture(Positions):
@@ -219,17 +217,9 @@ class Picture(Positions):
         return next((each for each in found if each.age_s <= CPU_LIMIT_FRESH_S), None)
 
     @cached_property
-    def link_faults(self) -> tuple[LinkFault, ...]:
-        """Links that the job may use and that failed around the stall, lost ones first."""
-        pids: dict[str, set[int | None]] = {}
-        for evidence in self.case.ranks:
-            pids.setdefault(evidence.node, set()).add(evidence.pid)
-        nodes = [
-            (node.node, JobGpus(node.observations, pids.get(node.node, set())), node.observations)
-            for node in self.case.nodes
-            if node.observations
-        ]
-        return find_link_faults(nodes, self.case.stalled_for_s + LINK_BEFORE_S)
+    def blamed(self) -> tuple[Blamed, ...]:
+        """What collectors observed that blames a device, process, link or node of the job."""
+        return find_blamed(self, BY_FAMILY)
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from watchtower.evidence.gpus import FAULTS, find_gpu_errors
+from watchtower.evidence.gpus import FAULTS, is_fault
 from watchtower.evidence.observed import Observed
 from watchtower.jobs.agents import NodeReport, find_last_report, find_last_reports
 from watchtower.jobs.attempt import Attempt
@@ -73,9 +73,9 @@ def find_fatal_errors(
     found: dict[int, float] = {}
     for record in records if observed else ():
         seen = observed.get(record.key.node)
-        errors = find_gpu_errors(seen.about(record.key.pid, FATAL)) if seen is not None else ()
-        if errors:
-            found[record.vitals.rank] = now - errors[0].age_s
+        about = seen.about(record.key.pid, FATAL) if seen is not None else ()
+        if ages := [each.age_s for each in about if is_fault(each)]:
+            found[record.vitals.rank] = now - max(ages)
     return found
 
 

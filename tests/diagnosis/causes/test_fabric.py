@@ -16,7 +16,7 @@ from tests.diagnosis.builders import (
 )
 from tests.diagnosis.causes.asking import answer_of_case
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.evidence.observed import JobGpus, find_link_faults
+from watchtower.diagnosis.picture import take_picture
 from watchtower.wire.observations import Observation
 
 LOST = ("network", "nic:eth1", "nic_link_lost", "eth1 lost its link and does not have it now")
@@ -83,7 +83,7 @@ def test_an_error_that_stops_no_link_explains_nothing():
     assert answer_of_case(observed(seen(MILD))) == ("symmetric_hang", [])
 
 
-def test_errors_of_memory_are_not_about_a_link_and_separate_the_ranks_of_their_node():
+def test_errors_of_memory_of_an_unknown_rank_separate_the_ranks_of_their_node():
     diagnosis = diagnose(observed(seen(MEMORY)))
     assert (diagnosis.cause.value, diagnosis.alternatives[0].suspects) == ("unknown", (4, 5, 6, 7))
 
@@ -104,10 +104,9 @@ def test_a_rank_that_does_not_wait_is_the_reason_whatever_the_links_are():
 
 
 def test_lost_links_come_before_errors_and_the_earliest_first():
-    each = {"a": seen(ERRORS, 30.0), "b": seen(DOWN, 5.0), "c": seen(LOST, 9.0)}
-    found = find_link_faults([(node, JobGpus((), ()), [it]) for node, it in each.items()], 60.0)
-    assert [each.node for each in found] == ["c", "b", "a"]
-    assert [each.link for each in found] == ["eth1", "eth2", "eth1"]
+    other = replace(seen(LOST, 9.0), subject="nic:eth3")
+    found = take_picture(observed(seen(ERRORS, 30.0), seen(DOWN, 5.0), other)).blamed
+    assert [each.device for each in found] == ["eth3", "eth2", "eth1"]
 
 
 def of_gpus(case, patterns, *observations):

@@ -6,13 +6,14 @@ import pytest
 
 from tests.diagnosis.builders import FETCHING, a_case, a_rank, ranks_in, with_rank
 from tests.diagnosis.causes.asking import answer_of_case
-from watchtower.diagnosis.causes.gpu_fault import find_error
+from watchtower.diagnosis.causes.blamed import find_blamed
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case
-from watchtower.evidence.gpus import find_gpu_errors
+from watchtower.evidence.gpus import find_asked
 from watchtower.service.xid_table import explain_xid
 from watchtower.wire.observations import Observation
+from watchtower.wire.verdict import Cause
 
 GPU = "pci:0000:3b:00"
 RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x{}"
@@ -69,11 +70,13 @@ def test_a_process_with_the_same_pid_on_another_node():
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 93, 154, 163])
 def test_codes_for_which_the_gpu_is_not_to_blame(code):
-    assert find_error(take_picture(observed(an_xid(code, pid=PID)))) is None
+    assert find_blamed(Cause.GPU_FAULT, take_picture(observed(an_xid(code, pid=PID)))) is None
 
 
 def test_an_error_long_before_the_stall_is_none():
-    assert find_error(take_picture(observed(an_xid(79, pid=PID, age_s=900)))) is None
+    assert (
+        find_blamed(Cause.GPU_FAULT, take_picture(observed(an_xid(79, pid=PID, age_s=900)))) is None
+    )
 
 
 def test_a_job_that_went_on_after_the_error_is_less_certain():
@@ -99,9 +102,10 @@ def test_the_driver_decides_what_is_needed():
     assert "(Xid 154)" in step
 
 
-def test_an_unknown_recovery_leaves_the_action_of_the_table():
-    words = [an_xid(79, pid=PID), an_xid(154, text=RECOVERY.format("7 (Sing)"))]
-    assert find_gpu_errors(words)[0].action == "reboot_node"
+def test_a_recovery_that_is_unknown_or_over_leaves_the_action_of_the_table():
+    for words in ("7 (Sing)", "0 (None)"):
+        case = observed(an_xid(79, pid=PID), an_xid(154, text=RECOVERY.format(words)))
+        assert diagnose(case).next_steps[0].startswith("drain and reboot gpu-00")
 
 
 def in_nvml(name, value=None, subject=GPU):
@@ -123,17 +127,14 @@ def test_the_present_recommendation_of_the_driver_comes_before_its_line_and_the_
 
 @pytest.mark.parametrize("value", [None, 0.0, 5.0, 6.0, 99.0])
 def test_a_recommendation_without_advice_of_ours_leaves_the_action_of_the_table(value):
-    (error,) = find_gpu_errors([an_xid(62), in_nvml("gpu_recovery", value)])
-    assert (error.action, error.source.value) == ("reset_gpu", "table")
+    assert find_asked([an_xid(62), in_nvml("gpu_recovery", value)], GPU) is None
 
 
 def test_an_error_that_two_sources_report_is_one():
-    twice = [an_xid(79, age_s=30.0), in_nvml("xid.79"), an_xid(62, age_s=1.0)]
-    assert [each.code for each in find_gpu_errors(twice)] == [79, 62]
-
-
-def test_a_recommendation_alone_is_not_an_error():
-    assert find_gpu_errors([in_nvml("gpu_recovery", 1.0)]) == ()
+    twice = [an_xid(79, pid=PID, age_s=30.0), in_nvml("xid.79"), an_xid(62, age_s=1.0)]
+    summary = diagnose(observed(*twice)).summary
+    assert (summary.count("Xid 79"), summary.count("Xid 62")) == (1, 1)
+    assert summary.index("Xid 79") < summary.index("Xid 62")
 
 
 def test_a_gpu_that_needs_a_reset_is_a_fault_of_it():

@@ -7,10 +7,11 @@ import pytest
 from agent.collectors.gpu.report import ERRORS
 from tests.diagnosis.builders import IN_ALL_REDUCE, a_case, a_native, a_rank, ranks_in, with_rank
 from tests.diagnosis.recording import a_recorded_case, calls
-from watchtower.diagnosis import separation
+from watchtower.diagnosis.blame import Strength
+from watchtower.diagnosis.blame_table import BLAME_NOBODY, ROWS
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.diagnosis.picture import take_picture
-from watchtower.diagnosis.separation import KINDS, ORDINARY_RANKS, Strength
+from watchtower.diagnosis.separation import KINDS, ORDINARY_RANKS
 from watchtower.service.toml_tables import read_table
 from watchtower.wire.observations import NODE, Observation
 from watchtower.wire.report import Movement, ProcessState
@@ -23,24 +24,6 @@ DEVICE = "pci:0000:05:00"
 POLLS = a_native("device_wait", library="libnccl.so.2", running=True)
 RUNS = {"native": POLLS, "state": "R", "syscall": "", "cpu": 1.0, "active": True}
 """A host that waits for its GPU by polling."""
-
-
-SEPARATE_NO_RANK = {
-    "gpu_pattern": "a kind of evidence of its own: what the others do decides",
-    "gpu_ecc": "a kind of evidence of its own: few corrected errors are ordinary",
-    "gpu_process": "names a process of a GPU",
-    "gpu_open": "names a process of a GPU",
-    "gpu_orphan": "a process of an earlier job: the job made steps beside it",
-    "gpu_pcie_width": "the job made steps with it",
-    "gpu_errors.ecc_corrected": "ordinary: rates are in gpu_ecc",
-    "sxid": "all GPUs of a node share its switches; fatal errors are in the cause fabric_fault",
-    "nfs_not_responding": "a rank that waits for storage is seen there, not in a collective",
-    "disk_error": "a rank that waits for storage is seen there, not in a collective",
-    "pressure": "slows a node down and does not stop it",
-    "shm_full": "stops a program that begins to use it, with an error",
-    "clock_step": "waits use a clock that does not jump",
-}
-"""Families of observations that are not asked, and why."""
 
 
 def seen(name, *, source="nvml", subject=DEVICE, age_s=8.0, value=None, text="what happened"):
@@ -71,50 +54,50 @@ def a_host(**values):
 
 
 EVIDENCE = {
-    "GPU driver": [of_gpu("nvml_stuck", age_s=3.0), of_gpu("nvml_stuck", age_s=12.0)],
+    "GPU driver": [of_gpu("nvml_stuck", age_s=12.0)],
     "watchdog": [a_host(watchdog=a_native("device_wait", run_ns=7, switches=3))],
     "GPU error": [
-        *(of_gpu(f"xid.{code}", source="kernel_log") for code in (13, 31, 45, 79, 92)),
+        of_gpu("xid.79", source="kernel_log"),
         of_gpu("gpu_lost"),
         of_gpu("gpu_reset_required"),
     ],
+    "uncorrected memory errors": [of_gpu("gpu_errors.ecc_uncorrected", value=5.0)],
+    "damaged memory": [of_gpu("gpu_remap.failed")],
+    "PCIe error": [of_gpu("pcie_error", source="kernel_log", text="Uncorrected (Fatal)")],
+    "recovery action": [of_gpu("gpu_recovery", age_s=1.0, value=1.0)],
+    "fabric state": [of_gpu("gpu_fabric", age_s=1.0)],
+    "NVSwitch": [of_node("sxid.20034", "pci:0000:c2:00", text="20034, Fatal, Link 28")],
+    "NVLink": [of_gpu("gpu_nvlink_lost")],
+    "link": [
+        of_node("nic_link_lost", "nic:eth1"),
+        of_node("nic_fault", "pci:0000:5e:00"),
+    ],
+    "NVLink errors": [of_gpu("gpu_errors.nvlink_replay")],
+    "link errors": [of_node("nic_errors", "nic:eth1")],
     "GPU pattern": [
         *(patterns(odd) for odd in ("working", "throttled", "idle", "frozen", "lost")),
         patterns("working", "idle"),
         patterns("idle", "working"),
     ],
     "GPU load": [patterns("unknown"), patterns("unknown", "idle")],
-    "GPU memory": [
-        of_gpu("gpu_ecc.corrected", value=17_700.0),
-        of_gpu("gpu_ecc.uncorrected", value=0.1),
+    "slow GPU driver": [of_gpu("nvml_stuck", age_s=3.0)],
+    "other GPU error": [of_gpu(f"xid.{code}", source="kernel_log") for code in (13, 31, 45, 92)],
+    "corrected memory errors": [of_gpu("gpu_ecc.corrected", value=17_700.0)],
+    "frozen GPU": [of_gpu("gpu_frozen")],
+    "other PCIe error": [of_gpu("pcie_error", source="kernel_log")],
+    "other PCIe error on the node": [of_node("pcie_error", "pci:0000:5e:00")],
+    "uncorrected memory errors on the node": [
+        of_node("gpu_errors.ecc_uncorrected", "pci:0000:5e:00")
     ],
-    "GPU state": [
-        of_gpu("gpu_errors.ecc_uncorrected"),
-        of_gpu("gpu_fabric", age_s=1.0),
-        of_gpu("gpu_recovery", age_s=1.0, value=1.0),
-        of_gpu("gpu_frozen"),
-        of_gpu("pcie_error", source="kernel_log"),
-    ],
-    "GPU retries": [
+    "retries": [
         of_gpu("gpu_errors.pcie_replays"),
         of_gpu("gpu_errors.nvlink_integrity"),
-    ],
-    "link": [
-        of_gpu("gpu_nvlink_lost"),
-        of_gpu("gpu_errors.nvlink_replay"),
-        of_node("nic_link_lost", "nic:eth1"),
-        of_node("nic_errors", "nic:eth1"),
-        of_node("nic_fault", "pci:0000:5e:00"),
-    ],
-    "kernel log": [
-        of_process(name) for name in ("hung_task", "soft_lockup", "segfault", "oom_kill")
     ],
     "ended helper": [
         of_gpu(name, subject="pid:9000", source="kernel_log") for name in ("segfault", "oom_kill")
     ],
-    "node": [
-        of_node("pcie_error", "pci:0000:5e:00"),
-        of_node("gpu_errors.ecc_uncorrected", "pci:0000:5e:00"),
+    "kernel log": [
+        of_process(name) for name in ("hung_task", "soft_lockup", "segfault", "oom_kill")
     ],
     "machine check": [of_node("machine_check")],
     "cgroup limit": [of_process("cpu_limit"), of_process("memory_limit")],
@@ -192,6 +175,7 @@ def likeliest(diagnosis):
     return diagnosis.alternatives[0].suspects
 
 
+PLACES = {row.name for row in ROWS if row.strength is Strength.DECIDES and not row.names_ranks}
 SUPPORTING = {kind.name for kind in KINDS if kind.strength is Strength.SUPPORTS}
 
 
@@ -212,8 +196,8 @@ def test_evidence_of_any_kind_that_separates_a_rank_prevents_a_symmetric_hang(ki
     diagnosis = diagnose(case)
     assert diagnosis.cause.value != "symmetric_hang"
     assert not [step for step in diagnosis.next_steps if step.startswith("check the network")]
-    if diagnosis.cause.value == "fabric_fault":  # it names a link, and no rank
-        assert kind == "link"
+    if not diagnosis.suspects and kind in PLACES:
+        assert diagnosis.cause.value == "fabric_fault"  # it names a link, and no rank
         return
     assert ODD in likeliest(diagnosis)
     assert set(likeliest(diagnosis)) <= ({4, 5, 6, 7} if what == "node" else {ODD})
@@ -230,8 +214,8 @@ def test_no_rank_is_behind_whose_log_shows_that_it_has_entered_the_call(kind, wh
     assert not [step for step in diagnosis.next_steps if step.startswith("check the network")]
     if diagnosis.cause.value in ("unknown", "fabric_fault"):
         said = "ranks 4-7 only" if what == "node" else "rank 5 only"
-        assert said in diagnosis.summary or kind == "link"
-        assert "gpu-01" in diagnosis.next_steps[0] or kind == "link"
+        assert said in diagnosis.summary or diagnosis.cause.value == "fabric_fault"
+        assert "gpu-01" in diagnosis.next_steps[0]
 
 
 @of_kinds(SUPPORTING)
@@ -280,7 +264,10 @@ def test_on_more_machines_than_chance_explains_it_does(kind, what, value, logged
 
 
 @pytest.mark.long
-@of_kinds({"GPU error", "GPU pattern", "GPU memory", "GPU state", "kernel log", "node"})
+@of_kinds(
+    {"GPU error", "GPU pattern", "corrected memory errors", "frozen GPU", "kernel log"}
+    | {"uncorrected memory errors", "uncorrected memory errors on the node"}
+)
 def test_what_healthy_machines_do_not_show_decides_in_a_job_of_any_size(kind, what, value):
     diagnosis = diagnose(make_case(kind, what, value, logged=True, size=LARGE))
     assert diagnosis.cause.value in ("unknown", "gpu_fault")
@@ -318,7 +305,9 @@ def test_of_two_halves_of_which_one_runs_none_differs(size, native):
 
 
 def test_every_kind_of_evidence_is_in_the_test():
-    assert list(EVIDENCE) == [kind.name for kind in KINDS]
+    """Those of a row about the node are alike, and so is a row that needs two observations."""
+    alike = {f"{row.name} on the node" for row in ROWS}
+    assert {kind.name for kind in KINDS} - alike - {"PCIe lanes"} == EVIDENCE.keys() - alike
 
 
 @pytest.mark.parametrize("logged", [False, True], ids=["stacks", "logs"])
@@ -336,7 +325,7 @@ def test_ranks_that_are_all_alike_are_still_a_symmetric_hang(kind, logged):
     assert diagnosis.confidence == (0.0 if is_queued else 0.95 if logged else 0.6)
 
 
-@pytest.mark.parametrize("name", ["gpu_ecc.corrected", "gpu_errors.ecc_uncorrected", "xid.31"])
+@pytest.mark.parametrize("name", ["gpu_ecc.corrected", "xid.31", "gpu_errors.pcie_replays"])
 def test_what_all_ranks_have_separates_none(name):
     case = make_case("GPU error", "none", None, logged=True)
     nodes = tuple(
@@ -365,34 +354,24 @@ def test_a_gpu_that_only_another_job_uses_separates_none():
 def test_what_is_older_than_the_stall_separates_none():
     for kind, what, value in CASES:
         # A call that has not returned goes on: its age does not matter.
-        if what in ("observation", "node") and kind != "GPU driver":
+        if what in ("observation", "node") and not kind.endswith("GPU driver"):
             old = replace(value, age_s=900.0)
             picture = take_picture(make_case(kind, what, old, logged=False))
             assert not picture.separations, old
 
 
-def test_every_family_of_observations_separates_ranks_or_has_a_reason_why_not():
+def test_every_family_of_observations_is_a_row_or_has_a_reason_why_it_blames_nobody():
     lines = read_table("agent.data", "kernel_lines")["line"]
     names = {line["name"].partition(".")[0] for line in lines}
     names |= {f"gpu_errors.{name}" for name in ERRORS}
     names |= {value.name for _, what, value in CASES if what in ("observation", "node")}
-    names |= set(SEPARATE_NO_RANK)
-    asked = (
-        *separation.GPU_EVENTS,
-        *separation.GPU_RETRIES,
-        *separation.NODE_EVENTS,
-        *separation.NODE_LINES,
-        *separation.PROCESS_EVENTS,
-        *separation.LIMITS,
-        *("xid", "gpu_lost", "gpu_reset_required", "nvml_stuck"),
-        *("nic_", *SEPARATE_NO_RANK),
-    )
-    assert not [name for name in names if not name.startswith(asked)]
+    known = (*(name for row in ROWS for name in row.observed), *BLAME_NOBODY)
+    assert not [name for name in names if not name.startswith(known)]
 
 
 def test_the_summary_of_an_unknown_cause_names_what_separates_the_rank():
     diagnosis = diagnose(make_case("cgroup limit", *EVIDENCE["cgroup limit"][0], logged=False))
-    said = "a cgroup limit was reached by rank 5 only: what happened (8 s ago)"
+    said = "the process of rank 5 only: what happened (8 s ago)"
     assert said in diagnosis.summary
     assert "check rank 5 on gpu-01 first" in diagnosis.next_steps[0]
 

@@ -27,13 +27,13 @@ from watchtower.diagnosis.accusation import Accusation
 from watchtower.diagnosis.causes import (
     activities,
     behind_collective,
+    blamed,
     collective_cycle,
     ended,
-    fabric_fault,
-    gpu_fault,
     held,
     missing_send,
     node_lost,
+    odd_gpu,
     set_up,
     splits,
     straggler,
@@ -84,11 +84,11 @@ class Entry(NamedTuple):
 
 
 def find_gpu_fault(picture: Picture) -> Accusation | None:
-    """Accuse a GPU that reported an error, else one that has no work while all others wait, else
+    """Accuse a GPU with an error, else one that has no work while all others wait, else
     one that something else separates from the others."""
     return (
-        gpu_fault.find_error(picture)
-        or gpu_fault.find_failed(picture)
+        blamed.find_blamed(Cause.GPU_FAULT, picture)
+        or odd_gpu.find_failed(picture)
         or symmetric_hang.find_separated(picture, Cause.GPU_FAULT)
     )
 
@@ -98,7 +98,7 @@ def find_behind(picture: Picture) -> Accusation | None:
     else separates from the others."""
     return (
         behind_collective.find(picture)
-        or gpu_fault.find_working(picture)
+        or odd_gpu.find_working(picture)
         or symmetric_hang.find_separated(picture, Cause.BEHIND_COLLECTIVE)
     )
 
@@ -139,13 +139,13 @@ CAUSES: tuple[Entry, ...] = (
     ),
     Entry(
         Cause.GPU_DRIVER_STUCK,
-        gpu_fault.find_stuck_driver,
-        gpu_fault.WHOM,
+        partial(blamed.find_blamed, Cause.GPU_DRIVER_STUCK),
+        blamed.WHOM_OF_GPU,
         cannot_go_on=True,
         of_node=True,
         outlives_kill=IN_DRIVER,
     ),
-    Entry(Cause.GPU_FAULT, find_gpu_fault, gpu_fault.WHOM, cannot_go_on=True, of_node=True),
+    Entry(Cause.GPU_FAULT, find_gpu_fault, blamed.WHOM_OF_GPU, cannot_go_on=True, of_node=True),
     Entry(
         Cause.PROCESS_STOPPED,
         partial(held.find_held, Cause.PROCESS_STOPPED),
@@ -203,7 +203,11 @@ CAUSES: tuple[Entry, ...] = (
     _split(Cause.MISMATCHED_COLLECTIVE),
     _split(Cause.UNEVEN_INPUTS, splits.WHOM_OF_UNEVEN_INPUTS),
     _split(Cause.CONDITIONAL_COLLECTIVE),
-    Entry(Cause.FABRIC_FAULT, fabric_fault.find, fabric_fault.WHOM),
+    Entry(
+        Cause.FABRIC_FAULT,
+        partial(blamed.find_blamed, Cause.FABRIC_FAULT),
+        blamed.WHOM_OF_FABRIC,
+    ),
     Entry(Cause.SYMMETRIC_HANG, symmetric_hang.find, symmetric_hang.WHOM),
 )
 """For jobs whose steps do not come."""
