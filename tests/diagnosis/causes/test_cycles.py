@@ -58,3 +58,24 @@ class TestWrongGroup:
         )
         assert named(diagnosis) == ("collective_cycle", [0, 1, 2, 3])
         assert diagnosis.confidence > 0.9
+
+    def test_two_orders_in_the_first_step_are_a_cycle_too(self):
+        """One of the groups has no call before: groups of other ranks show that it is used."""
+        norm, scale, last = self.LINES
+        groups = {**NUMBERED, "5": [0, 1], "6": [2, 3]}
+        done, waits = calls("all_reduce"), calls("all_reduce", open=1)
+        again = calls("all_reduce all_reduce", open=1)
+        made = {
+            0: {"1": done, "3": done, "5": waits},
+            1: {"1": again, "4": done, "5": calls("")},
+            2: {"2": calls("all_reduce all_reduce"), "6": done, "3": again},
+            3: {"2": calls("all_reduce all_reduce"), "6": done, "4": again},
+        }
+        built = [
+            a_rank(rank, IN_TORCH_ALL_REDUCE.replace("main.py:41", line))
+            for rank, line in enumerate((scale, norm, last, last))
+        ]
+        assert named(diagnose(a_recorded_case(built, groups, made))) == (
+            "collective_cycle",
+            [0, 1],
+        )

@@ -228,13 +228,22 @@ def _split_by_stray_call(positions: Positions, logs: CollectiveLogs) -> Split | 
 
 
 def _is_known(logs: CollectiveLogs, point: WaitPoint, ranks: Sequence[int]) -> bool:
-    """Return whether the ranks that have not come to a point make such calls otherwise."""
+    """Return whether the ranks that have not come to a point make such calls otherwise, or other
+    groups of its kind do: before the first call of a group, only those show it."""
     assert point.group is not None
-    for rank in point.missing:
-        log = logs.log_of(rank, point.group.id) if rank in ranks else None
-        if log and any(record.operation == point.operation for record in log.records):
-            return True
-    return False
+    own = [logs.log_of(rank, point.group.id) for rank in point.missing if rank in ranks]
+    alike = (
+        logs.by_digest[digest]
+        for name, by_log in logs.in_group.items()
+        if name != point.group.id and role_of(logs.groups[name]) == role_of(point.group)
+        for digest in by_log
+    )
+    return any(
+        record.operation == point.operation
+        for log in (*own, *alike)
+        if log is not None
+        for record in log.records
+    )
 
 
 def _describe_stray(
