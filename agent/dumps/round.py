@@ -26,6 +26,7 @@ from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.other_threads import OtherThreads
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
+from agent.dumpers.set_up import SetUp
 from agent.dumpers.software import SoftwareVersions
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.watchdogs import Watchdogs
@@ -270,5 +271,6 @@ def make_taker(
         OtherThreads(proc, places, watched),
         SoftwareVersions(proc, runner),
         Watchdogs(proc, places),
+        SetUp(proc),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

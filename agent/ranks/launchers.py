@@ -52,6 +52,8 @@ class Facts:
     """The variable with the id of a job, by scheduler."""
     labels: Mapping[str, Sequence[str]]
     """The variables with a label of a job, by label."""
+    equal: tuple[str, ...]
+    """The variables that must be equal on all ranks of a job."""
     collective_threads: tuple[str, ...]
     gpu_threads: tuple[str, ...]
     """How names of threads begin that a library of collectives or a driver of GPUs has started."""
@@ -94,6 +96,7 @@ def load_facts() -> Facts:
         run=rules("run"),
         scheduler=table["scheduler"],
         labels=table["labels"],
+        equal=tuple(table["set_up"]["equal"]),
         collective_threads=tuple(table["threads"]["collectives"]),
         gpu_threads=tuple(table["threads"]["gpu"]),
     )

@@ -14,6 +14,7 @@ from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outs
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
 from watchtower.diagnosis.position import Position, take_position
 from watchtower.diagnosis.separation import Separation, find_separations
+from watchtower.diagnosis.settings import Difference, find_differences
 from watchtower.diagnosis.waits.graph import EndKind
 from watchtower.diagnosis.waits.mismatches import MissingSend, Split, find_missing_sends, find_split
 from watchtower.diagnosis.waits.odd_rank import OddRank, find_odd_rank
@@ -178,6 +179,11 @@ class Picture(Positions):
     def odd_rank(self) -> OddRank | None:
         """The one rank that differs from the others in its cycle."""
         return find_odd_rank(self)
+
+    @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """Settings in which the ranks differ, although they must be equal."""
+        return tuple(find_differences(self))
 
     @cached_property
     def split(self) -> Split | None:

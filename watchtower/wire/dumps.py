@@ -217,12 +217,27 @@ class Software:
     """"2.27.3", "2.13.0+cpu"; "aarch64" of a machine."""
 
 
+MAX_SETTINGS = 16
+"""Settings of one rank. Agents send seven names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(name=NAME, value=NAME)
+class Setting:
+    """A variable of a rank's environment that must be equal on all ranks of the job."""
+
+    name: str
+    """"MASTER_PORT"."""
+    value: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(
     rank=RANK,
     pid=INTEGER,
     start_time=INTEGER,
     step=integer(-1),
+    settings=entries(MAX_SETTINGS),
     threads=entries(MAX_THREADS),
     children=entries(MAX_CHILDREN),
     software=entries(MAX_SOFTWARE),
@@ -246,6 +261,9 @@ class RankDump:
     """Null if it was not sampled, or the samples did not show it."""
     software: tuple[Software, ...] = ()
     """Empty if it was not read."""
+    settings: tuple[Setting, ...] = ()
+    """Those that the process has now, also if its program set them. Empty after the first step, or
+    if they were not read."""
     watchdog: NativePlace | None = None
     """Where a watchdog thread of torch is blocked in a library of the device; null if none is."""
 

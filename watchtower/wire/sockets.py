@@ -57,8 +57,13 @@ def read_ends(target: str) -> Ends | None:
 
 def read_unanswered(target: str) -> str:
     """Return the address and port that do not answer a connection; empty for other targets."""
+    return read_remote(target) if without_answer(target) != target else ""
+
+
+def read_remote(target: str) -> str:
+    """Return the address and port of the other end of a connection; empty for other targets."""
     connection = without_answer(target)
-    return connection.rpartition(_ARROW)[2] if connection != target else ""
+    return connection.rpartition(_ARROW)[2] if read_ends(connection) is not None else ""
 
 
 def without_answer(target: str) -> str:

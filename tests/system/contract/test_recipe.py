@@ -13,14 +13,17 @@ ROOT = Path(__file__).parents[3]
 ASK_CAUSE = """
 from dataclasses import replace
 
-from tests.diagnosis.causes.test_odd_gpu import SPINNING, observed
+from tests.diagnosis.builders import FETCHING, a_case, a_rank, ranks_in, with_rank
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.wire.observations import Observation
 
-apart = observed(SPINNING)
-first, *rest = apart.nodes
-same = tuple(replace(each, subject="pci:0000:3b:00") for each in first.observations)
-for case in (replace(apart, nodes=(replace(first, observations=same), *rest)), apart):
-    found = diagnose(case)
+case = a_case(with_rank(ranks_in(8), a_rank(3, FETCHING)))
+first, *rest = case.nodes
+for pid, age_s in ((4003, 1.0), (4003, 60.0), (4002, 1.0)):
+    short = Observation(source="memory_limit", subject=f"pid:{pid}", name="memory_limit",
+                        age_s=age_s, text="it uses 31.9 GiB of 32 GiB", pid=pid)
+    nodes = (replace(first, observations=(short,)), *rest)
+    found = diagnose(replace(case, nodes=nodes))
     named = (found.cause.value, found.domain.value, [suspect.rank for suspect in found.suspects])
     print(*named, *found.next_steps, *(e.text for e in found.evidence), sep="|")
 """
@@ -111,10 +114,13 @@ def test_the_patch_of_an_error_text_makes_a_row_that_is_read_in_errors_and_logs(
 
 
 def test_the_patch_of_a_cause_makes_a_cause_that_works(tmp_path: Path) -> None:
-    shared, apart = answer(ASK_CAUSE, tmp_path, recipe("cause")).splitlines()
-    assert shared.startswith("misconfigured|user_code|[0, 1, 2, 3]|check CUDA_VISIBLE_DEVICES")
-    assert "4 ranks use one GPU" in shared
-    assert apart.startswith("unknown|unknown|[]|")
+    short, old, other = answer(ASK_CAUSE, tmp_path, recipe("cause")).splitlines()
+    assert short.startswith(
+        "misconfigured|user_code|[3]|raise the memory limit of rank 3 on gpu-00"
+    )
+    assert "it uses 31.9 GiB of 32 GiB" in short
+    assert old.startswith("dataloader_stall|")
+    assert other.startswith("dataloader_stall|")
 
 
 def test_the_patch_of_a_collector_makes_a_collector_with_a_metric_and_a_panel(

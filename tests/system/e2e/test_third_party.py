@@ -52,7 +52,11 @@ PROGRAMS = {
     "shared_group": Truth(2, (2,), ("mismatched_collective",)),
     "pipeline_schedule": Truth(1, (1,), ("lock_deadlock",)),
     "posted_receives": Truth(2, (2,), ("lock_deadlock",)),
-    "wrong_port": Truth(2, (2,), ("init_stuck",)),
+    "wrong_port": Truth(
+        2, (2,), ("misconfigured",), r"127.0.0.1:\d+\. Ranks 0-1,3 have 127.0.0.1:"
+    ),
+    "wrong_world_size": Truth(2, (2,), ("misconfigured",), "WORLD_SIZE 5. Ranks 0-1,3 have 4"),
+    "wrong_address": Truth(2, (2,), ("misconfigured",), r"connects to 127.0.0.1:\d+\. Ranks"),
 }
 
 

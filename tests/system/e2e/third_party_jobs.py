@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,8 @@ class Truth:
     ranks: tuple[int, ...]
     causes: tuple[str, ...]
     """Any of these: some faults have two names that are both true."""
+    summary: str = ""
+    """A pattern in the summary."""
 
 
 Verdicts = dict[str, Future[dict]]
@@ -62,6 +65,7 @@ def check(verdict: dict, truth: Truth) -> None:
     """Compare a final verdict with the truth."""
     assert tuple(sorted(s["rank"] for s in verdict["suspects"])) == truth.ranks, verdict["summary"]
     assert verdict["cause"] in truth.causes, verdict["summary"]
+    assert re.search(truth.summary, verdict["summary"]), verdict["summary"]
 
 
 def watch(name: str, culprit: int, environment: Environment, folder: Path) -> dict:

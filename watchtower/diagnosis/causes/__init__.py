@@ -31,6 +31,7 @@ from watchtower.diagnosis.causes import (
     collective_cycle,
     ended,
     held,
+    misconfigured,
     missing_send,
     node_lost,
     odd_gpu,
@@ -173,6 +174,7 @@ CAUSES: tuple[Entry, ...] = (
         of_dying=True,
         outlives_kill=OutlivesKill("in state D", "IO returns"),
     ),
+    Entry(Cause.MISCONFIGURED, misconfigured.find, misconfigured.WHOM),
     Entry(
         Cause.NEVER_STARTED,
         set_up.find_never_started,

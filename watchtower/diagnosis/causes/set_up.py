@@ -22,6 +22,7 @@ from watchtower.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, ranks_of
+from watchtower.diagnosis.settings import find_phantoms, list_in_init
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait
 from watchtower.evidence.frames import FrameClass
@@ -102,7 +103,9 @@ CREATE_GROUPS_ONCE = "create groups once, before the loop"
 
 def find_never_started(picture: Picture) -> Accusation | None:
     """Accuse the ranks of the world size that were never seen."""
-    missing, in_init = picture.missing, _in_init(picture)
+    phantoms = find_phantoms(picture, picture.differences)
+    missing = tuple(item for item in picture.missing if item.rank not in phantoms)
+    in_init = list_in_init(picture)
     if not missing or (not in_init and _has_stepped(picture.by_rank.values())):
         return None
     world, ranks = picture.case.world_size, name_ranks(ranks_of(missing))
@@ -141,7 +144,7 @@ def find_init_stuck(picture: Picture) -> Accusation | None:
     Among those in set-up, ranks whose connection is not answered are kept from the others, and so
     are those that have not reached the store of the others.
     """
-    in_init = _in_init(picture)
+    in_init = list_in_init(picture)
     if not in_init:
         return None
     unanswered = [item for item in in_init if item.unanswered]
@@ -152,10 +155,6 @@ def find_init_stuck(picture: Picture) -> Accusation | None:
     if len(in_init) == len(picture.waiting):
         return _accuse_absent(picture, in_init)
     return _accuse_latecomers(picture, in_init)
-
-
-def _in_init(picture: Picture) -> list[Position]:
-    return [item for item in picture.waiting if item.frame_class is FrameClass.INIT]
 
 
 def _has_stepped(positions: Iterable[Position]) -> bool:
