@@ -108,7 +108,10 @@ def make_parser() -> Parser:
     _add_calibration(add("calibration", "show how often verdicts were right, by confidence"))
     _add_replay(add("replay", "decide again: about an exported incident, or a recording"))
     options.add_diagnose(
-        add("diagnose", "diagnose the snapshots of `watchtower-agent`; asks no tower")
+        add(
+            "diagnose",
+            "diagnose snapshots of nodes, or logs and other files of a job; asks no tower",
+        )
     )
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
     _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))

@@ -1,4 +1,4 @@
-"""`watchtower diagnose`: the verdict on the snapshots of any number of nodes, without a tower."""
+"""`watchtower diagnose`: the verdict on snapshots, or on any files of a job, without a tower."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from dataclasses import replace
 import msgspec
 
 from watchtower.commands.client import DONE, TROUBLE, UNUSABLE, ClientError
+from watchtower.commands.evidence_files import find_files, is_snapshot, read_files
+from watchtower.commands.evidence_texts import write_files, write_ranks
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
 from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.fleet.found_files import Found, make_case, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
+from watchtower.readers.findings import NO_OWNER
 from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import format_duration
@@ -26,6 +30,10 @@ from watchtower.writing.verdict_text import render_text
 OLD_S = 900.0
 """Seconds after which a snapshot may be one of an earlier hang: its file has the same name."""
 
+NO_EVIDENCE = "is not a snapshot of watchtower-agent, and no other evidence was found in it"
+
+NOTHING = "no evidence of a hang was found: no file is a snapshot, a log or a record of a rank"
+
 MAX_JOBS = 8
 """Jobs named in a message."""
 
@@ -33,25 +41,47 @@ MAX_JOBS = 8
 def show_diagnosis(args: argparse.Namespace) -> int:
     """Print the verdict of every job in the files.
 
-    Returns 2 if a file cannot be used, else 1 with --exit-code if a job is suspect.
+    Returns 2 if a file cannot be used, else 1 with --exit-code if a job is hung.
     """
     with bounded_run("these files"):
-        files = read_snapshots(args.files)
-        if not files.found:
-            raise ClientError("\nwatchtower: ".join(files.unusable))
+        paths = list(find_files(args.files))
+        files = read_snapshots(path for path in paths if is_snapshot(path))
+        evidence = list(read_files(path for path in paths if not is_snapshot(path)))
+        files.unusable.extend(
+            f"{clean(each.name)} {NO_EVIDENCE}"
+            for each in evidence
+            if not each.findings and each.owner is NO_OWNER
+        )
+        found = sort_findings(evidence)
+        if not files.found and not found.ranks:
+            raise ClientError("\nwatchtower: ".join(files.unusable) or _write_nothing_found(args))
         for sentence in files.unusable:
             print(f"watchtower: {sentence}. The other files are diagnosed", file=sys.stderr)
-        verdicts = _diagnose(args, files.found)
+        verdicts = _diagnose(args, files.found) if files.found else []
+        if found.ranks:
+            verdicts.append(_diagnose_found(args, found))
     if args.json:
         for verdict in verdicts:
             print(as_json(msgspec.to_builtins(view_verdict(verdict))))
     else:
         text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
         print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
+        if found.ranks:
+            print(f"\n{write_ranks(found)}\n\n{write_files(evidence)}")
     if files.unusable:
         return UNUSABLE
-    is_trouble = any(verdict.status is Status.SUSPECT for verdict in verdicts)
+    is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
     return TROUBLE if args.exit_code and is_trouble else DONE
+
+
+def _write_nothing_found(args: argparse.Namespace) -> str:
+    return f"{clean(', '.join(map(str, args.files[:MAX_JOBS])))}: {NOTHING}"
+
+
+def _diagnose_found(args: argparse.Namespace, found: Found) -> Verdict:
+    """Return the verdict on what readers found in files."""
+    job = args.job or args.files[0].resolve().name
+    return diagnosed_verdict(job, 1, Status.HUNG, diagnose(make_case(job, found)), time.time())
 
 
 def _write(verdict: Verdict) -> str:

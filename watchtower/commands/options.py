@@ -131,7 +131,8 @@ def add_diagnose(parser: Parser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="file that `watchtower-agent snapshot` wrote, - for standard input",
+        help="file of `watchtower-agent snapshot`, log of ranks, or a folder of such files; - for "
+        "snapshots on standard input",
     )
     parser.add_argument("--job", type=name_or_id, help="only this job")
     parser.add_argument(
@@ -142,7 +143,9 @@ def add_diagnose(parser: Parser) -> None:
         help="longest time between the snapshots of one job (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
-    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if a job is suspect")
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 1 if a job is hung or suspect"
+    )
     parser.set_defaults(run=_diagnose)
 
 

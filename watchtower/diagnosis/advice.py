@@ -131,7 +131,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
     slow_gpu = picture.slowed_gpu(first.rank) or picture.ecc_errors(first.rank)
     return {
         "rank": first.rank,
-        "pid": first.evidence.pid,
+        "pid": "PID" if first.evidence.pid is None else first.evidence.pid,
         "node": node_of(first),
         "place": where_of(first) or "its stack",
         "target": target or "its descriptor",

@@ -29,6 +29,7 @@ def find_gaps(picture: Picture) -> tuple[str, ...]:
     gaps = [
         *_silent_nodes(picture),
         *_unreported_ranks(picture),
+        *_unread_ranks(picture),
         *_agent_gaps(picture),
         *_failed_dumps(picture),
         *_no_dumps(picture),
@@ -75,6 +76,11 @@ def _unreported_ranks(picture: Picture) -> Iterable[str]:
             f"the agent on {clean(node, 64)} no longer reports {name_ranks(unreported)}: whether "
             "they run is unknown; check the agent's --match and rights (watchtower-agent check)"
         )
+
+
+def _unread_ranks(picture: Picture) -> Iterable[str]:
+    unread = [item for item in picture.unseen if item.evidence.presence is Presence.UNREAD]
+    yield from _sentence(unread, "no file shows a call in which it waits")
 
 
 def _write_ended(count: int) -> str:
@@ -134,6 +140,10 @@ def _failed_dumps(picture: Picture) -> Iterable[str]:
 
 
 def _no_dumps(picture: Picture) -> Iterable[str]:
+    if picture.case.of_files:
+        bare = [item.rank for item in picture.by_rank.values() if item.stack is None]
+        yield from [f"{name_ranks(bare)}: no stack is in these files"] if bare else []
+        return
     yield from _sentence(
         [
             item
@@ -180,6 +190,8 @@ def _no_records(picture: Picture) -> Iterable[str]:
 
 
 def _no_pages(picture: Picture) -> Iterable[str]:
+    if picture.case.of_files:
+        return  # a heartbeat file is not what people have
     yield from _sentence(
         [item for item in picture.live if item.evidence.beat is None],
         "no heartbeat file, so the step is not known",

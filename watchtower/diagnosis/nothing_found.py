@@ -67,7 +67,7 @@ def summarise_unknown(picture: Picture, alternatives: Sequence[Alternative]) -> 
 
 def _write_seen(picture: Picture) -> str:
     live, waiting = picture.live, picture.waiting
-    count = f"{count_ranks(len(live))}{_name_seen(picture.unseen)}"
+    count = f"{count_ranks(len(live))}{_name_seen(picture)}"
     if live and len(waiting) == len(live):
         verb = "waits" if len(waiting) == 1 else "wait"
         seen = f"{'the' if len(live) == 1 else 'all'} {count} {verb} in {name_waits(waiting)}"
@@ -81,7 +81,7 @@ def _write_seen(picture: Picture) -> str:
     missing = len(picture.missing)
     was = "was" if missing == 1 else "were"
     never = f"; {count_ranks(missing)} {was} never seen" if missing else ""
-    return seen + never + "".join(_write_unseen(picture.unseen))
+    return seen + never + "".join(_write_unseen(picture))
 
 
 def _write_only_place(live: Sequence[Position]) -> str:
@@ -91,8 +91,11 @@ def _write_only_place(live: Sequence[Position]) -> str:
     return f"; all are at {where}" if where else ""
 
 
-def _name_seen(unseen: Sequence[Position]) -> str:
+def _name_seen(picture: Picture) -> str:
     """Return which ranks were seen, if some were not."""
+    unseen = picture.unseen
+    if picture.case.of_files:
+        return " that wrote where they are" if unseen else ""
     if any(is_in_no_snapshot(item.evidence) for item in unseen):
         return " in the snapshots"
     return " that answered" if any(not item.live for item in unseen) else ""
@@ -108,8 +111,13 @@ def _write_unlogged(unlogged: Sequence[Position]) -> str:
     return f"; one may be behind: the collective log of {ranks} is missing" if unlogged else ""
 
 
-def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
+def _write_unseen(picture: Picture) -> Iterator[str]:
     """Yield clauses: ranks whose node is silent, and live ones that were not seen well enough."""
+    unseen = picture.unseen
+    if picture.case.of_files:
+        if unseen:
+            yield f"; nothing shows where {name_ranks(ranks_of(unseen))} {_be(unseen)}"
+        return
     live = [item for item in unseen if item.live]
     bare = sum(item.stack is None for item in live)
     absent = sum(is_in_no_snapshot(item.evidence) for item in unseen)
@@ -121,6 +129,10 @@ def _write_unseen(unseen: Sequence[Position]) -> Iterator[str]:
     ):
         if count:
             yield f"; {count_ranks(count)} {words}"
+
+
+def _be(positions: Sequence[Position]) -> str:
+    return "is" if len(positions) == 1 else "are"
 
 
 def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
@@ -176,6 +188,10 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     something was observed."""
     live = prefer_events(picture, picture.live)
     absent = [item for item in picture.unseen if is_in_no_snapshot(item.evidence)]
+    if picture.case.of_files and picture.unseen:
+        names = name_ranks(ranks_of(picture.unseen))
+        text = f"find the log of {names}, or dump it: `py-spy dump --pid PID`"
+        return (Step(text, lasts=False),)
     if absent:
         one = len(absent) == 1
         runs, its, node = ("runs", "its", "node") if one else ("run", "their", "nodes")

@@ -153,6 +153,11 @@ class Position:
         return self.evidence.presence is Presence.MISSING
 
     @property
+    def is_silent(self) -> bool:
+        """Whether only the silence of its own output shows where it is."""
+        return self.evidence.presence is Presence.QUIET
+
+    @property
     def is_frozen(self) -> bool:
         """Return whether its cgroup keeps it from running."""
         return self.wait.wait_class == FROZEN
@@ -211,7 +216,8 @@ class Position:
     def live(self) -> bool:
         """Return whether its process is there."""
         return self.place in LIVE_PLACES or (
-            self.place is Place.UNSEEN and self.evidence.presence is Presence.LIVE
+            self.place is Place.UNSEEN
+            and self.evidence.presence in (Presence.LIVE, Presence.WROTE, Presence.QUIET)
         )
 
     @property

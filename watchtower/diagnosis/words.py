@@ -57,6 +57,8 @@ def write_at(position: Position) -> str:
 def write_place(position: Position) -> str:
     """Return "has been in `__next__` at data.py:88 for 9 s", with the phase if it is in one."""
     duration, phase = format_duration(position.age_s), write_phase(position)
+    if position.is_silent:
+        return f"has not come to the call of the others for {duration}"
     if position.reading is None:
         return f"has made no step{phase} for {duration}"
     function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)

@@ -42,10 +42,21 @@ class Presence(Enum):
     UNREPORTED = "unreported"
     """Its node's agent reports without it, so its present state is not known."""
 
+    WROTE = "wrote"
+    """Files that it wrote show where it was: logs, records, stacks. No agent has seen it."""
+    QUIET = "quiet"
+    """Its output is there, and has nothing about a call in which the others waited. That it has not
+    come to this call is inferred."""
+    UNREAD = "unread"
+    """A rank of a job of which there are files, and none shows where it is."""
+
     @property
     def is_out_of_sight(self) -> bool:
         """Whether the process may be alive, but its present state is not known."""
-        return self in (Presence.SILENT, Presence.UNREPORTED)
+        return self in (Presence.SILENT, Presence.UNREPORTED, Presence.UNREAD)
+
+
+OF_FILES = (Presence.WROTE, Presence.QUIET, Presence.UNREAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +160,11 @@ class Case:
     """Length of a step now, as a multiple of its usual length. Above 1, the job is slow and not
     stalled."""
     schema: int = CASE_SCHEMA
+
+    @property
+    def of_files(self) -> bool:
+        """Whether it is made of files that people had, and not of what agents reported."""
+        return any(rank.presence in OF_FILES for rank in self.ranks)
 
 
 @dataclass(slots=True)

@@ -42,12 +42,21 @@ PAIR = Doubt(
 NO_ANSWER = Doubt(
     "no_answer", CANDIDATE, "{suspects} may wait like the others: the samples do not show it"
 )
+SILENCE = Doubt(
+    "silence",
+    0.8,
+    "only its silence shows that {suspects} has not come to the call: its output may be cut off",
+)
 HAD_NOT_GIVEN_UP = Doubt(
     "had_not_given_up",
     CANDIDATE,
     "only that {suspects} ended later, and in another way, separates it from the others",
 )
 
+RECORD_CALLS = (
+    "if rank {rank} has ended, start the job again with `TORCH_FR_BUFFER_SIZE=2000`: a dump of "
+    "each rank's flight recorder shows the calls that it made"
+)
 DUMP_RANK = "check rank {rank} on {node}: `py-spy dump --pid {pid}`"
 
 
@@ -61,9 +70,18 @@ def find(picture: Picture) -> Accusation | None:
         picture,
         sinks,
         Cause.BEHIND_COLLECTIVE,
-        reasons=[*movement_reasons(sinks), *child_reasons(picture, sinks[:MAX_QUOTED])],
-        why_not=[PAIR if known < 3 else COARSE, *doubt_many(picture, sinks)],
-        advice=(*((WAIT_PLACE,) if sinks[0].wait_place else ()), READ_CODE, DUMP_THREADS),
+        reasons=[
+            *movement_reasons([item for item in sinks if not item.is_silent]),
+            *child_reasons(picture, sinks[:MAX_QUOTED]),
+        ],
+        why_not=[
+            PAIR if known < 3 else COARSE,
+            *doubt_many(picture, sinks),
+            *([SILENCE] if any(item.is_silent for item in sinks) else []),
+        ],
+        advice=(DUMP_RANK, RECORD_CALLS)
+        if sinks[0].is_silent
+        else (*((WAIT_PLACE,) if sinks[0].wait_place else ()), READ_CODE, DUMP_THREADS),
         besides=lambda position: _write_activity(picture, position),
     )
 

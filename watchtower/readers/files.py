@@ -1,0 +1,35 @@
+"""Which reader reads a file: decided by its first bytes, never by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BufferedReader
+from typing import BinaryIO, NamedTuple
+
+from watchtower.readers import logs
+from watchtower.readers.findings import FileFound
+
+HEAD_BYTES = 65_536
+"""First bytes of a file by which it is recognised."""
+
+
+class Reader(NamedTuple):
+    """A form of evidence."""
+
+    form: str
+    recognises: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes has this form."""
+    read: Callable[[str, BinaryIO], FileFound]
+
+
+READERS: tuple[Reader, ...] = (Reader("log", logs.recognises, logs.read),)
+"""In the order in which they are asked. The last one takes any text."""
+
+
+def read_file(name: str, stream: BufferedReader) -> FileFound:
+    """Read a file with the first reader that recognises it."""
+    head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
+    for reader in READERS:
+        if reader.recognises(head):
+            return reader.read(name, stream)
+    return FileFound(name=name, form="")

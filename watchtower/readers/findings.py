@@ -1,0 +1,99 @@
+"""Findings: what a reader found in a file, with the place where it stands.
+
+A rank is known in several ways, and some of them are better than others (`Known`). A number in a
+line may be the rank in its group, which is not the global rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+
+class Known(IntEnum):
+    """How the rank of a finding is known; the best way first."""
+
+    CONTENT = 1
+    """The text itself has the global rank."""
+    PREFIX = 2
+    """A prefix of the line has it: of torch, srun or another launcher."""
+    FILE_NAME = 3
+    FOLDER = 4
+    NOT = 9
+    """It is not known."""
+
+
+class Place(NamedTuple):
+    """Where a finding stands: a file, and a line from 1, or 0 for the whole file."""
+
+    file: str
+    line: int = 0
+
+
+class Owner(NamedTuple):
+    """The global rank that a finding is about; -1 if it is not known."""
+
+    rank: int = -1
+    known: Known = Known.NOT
+
+
+NO_OWNER = Owner()
+
+UNKNOWN = -1
+"""Stands for a number that the text does not have."""
+
+DEFAULT_GROUP = "default_pg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsFound:
+    """How far a rank has come in one group, as a line of torch's watchdog or of NCCL shows it."""
+
+    place: Place
+    owner: Owner
+    group: str = DEFAULT_GROUP
+    group_rank: int = UNKNOWN
+    """Its rank in the group, which is the global rank in the group of all ranks."""
+    waits_in: int = UNKNOWN
+    """Number of the collective that did not end."""
+    enqueued: int = UNKNOWN
+    completed: int = UNKNOWN
+    operation: str = ""
+    signature: str = ""
+    timeout_s: float = 0.0
+    waited_s: float = 0.0
+    """How long the rank has waited in it."""
+    library: str = "nccl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchdogStuck:
+    """The watchdog of a rank does not come back from a call, so that the rank itself is special."""
+
+    place: Place
+    owner: Owner
+    stuck_s: float
+
+
+Finding: TypeAlias = CallsFound | WatchdogStuck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFound:
+    """One file: what it was taken for, and whose it is."""
+
+    name: str
+    form: str
+    """Name of its reader; empty if no reader knows it."""
+    owner: Owner = NO_OWNER
+    """The rank whose file it is; unknown of a file of several ranks."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that its lines name in a prefix."""
+    findings: tuple[Finding, ...] = ()
+    lines: int = 0
+    last_line: str = ""
+    not_understood: int = 0
+    """Lines that look like evidence of a known kind, and could not be read."""
+    trouble: str = ""
+    """Why a part of it was not read."""

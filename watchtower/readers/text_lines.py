@@ -1,0 +1,134 @@
+"""Lines of a text file of any size, in chunks, and whose rank a line is.
+
+Most lines of a log are no evidence. Searching a chunk for a few words is a hundred times faster
+than reading each line, so only lines that contain one of them are cut out and decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+from watchtower.readers.findings import NO_OWNER, Known, Owner
+from watchtower.wire.bounds import MAX_RANK
+
+CHUNK_BYTES = 1 << 20
+"""Bytes read at once."""
+
+MAX_LINE_BYTES = 16_384
+"""Bytes of a line that are read. Shippers cut lines at this length; lines of tables are shorter."""
+
+MAX_HITS = 65_536
+"""Lines of one chunk that may contain evidence: more are the text of a program that repeats it."""
+
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
+
+_TORCH = re.compile(r"\[rank(\d{1,7})\]:")
+"""Prefix of torch 2.2 and newer. It has the global rank."""
+
+_TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+"""Prefix of `srun --label`: the number of the task, which is the global rank."""
+
+_IN_NAME = re.compile(
+    r"(?<!node)(?<!node[-_.])(?<!local)(?<!local[-_.])(?<!host[-_.])(?<!machine[-_.])(?<![a-z])"
+    r"(?:global[-_.]?)?rank[-_.=]?(\d{1,7})(?!\d)",
+    re.IGNORECASE,
+)
+"""In the name of a file or folder: rank7.log, trace_rank_7.json, global_rank=7. The rank of a node
+and a local rank are not the rank."""
+
+_TORCHRUN = re.compile(r"/attempt_\d{1,4}/(\d{1,7})/std(?:out|err)\.log$")
+"""A file of `torchrun --log-dir`. It has the local rank, which is global on the first node only."""
+
+_AT_END = re.compile(r"[._-](\d{1,7})(?:\.(?:log|txt|out|err|json|pkl|pickle))?$", re.IGNORECASE)
+"""Last number of a name: job.out.7, slurm-4711-7.log, nccl_trace_7."""
+
+
+class Line(NamedTuple):
+    """One line, without the prefix of the launcher and without colours."""
+
+    number: int
+    text: str
+
+
+def rank_in_name(name: str) -> Owner:
+    """Return the rank that a path names: its last part counts before its folders."""
+    path = PurePosixPath(name)
+    if found := _IN_NAME.search(path.name):
+        return _owner(found[1], Known.FILE_NAME)
+    for part in reversed(path.parts[:-1]):
+        if found := _IN_NAME.search(part):
+            return _owner(found[1], Known.FOLDER)
+    return NO_OWNER
+
+
+def last_number_in_name(name: str) -> int:
+    """Return the last number of a file's name; -1 without one. It may be anything."""
+    found = _AT_END.search(PurePosixPath(name).name)
+    return int(found[1]) if found and int(found[1]) <= MAX_RANK else -1
+
+
+def rank_in_prefix(text: str) -> Owner:
+    """Return the rank that stands in front of a line."""
+    found = _TORCH.search(text[:256]) or _TASK.match(text)
+    return _owner(found[1], Known.PREFIX) if found else NO_OWNER
+
+
+def _owner(number: str, known: Known) -> Owner:
+    return Owner(int(number), known) if int(number) <= MAX_RANK else NO_OWNER
+
+
+def decode(raw: bytes) -> str:
+    """Return a line as text: without colours, and without what a progress bar has overwritten."""
+    plain = _ESCAPES.sub(b"", raw[:MAX_LINE_BYTES]).rstrip(b"\r\n")
+    return plain.rpartition(b"\r")[2].decode("utf-8", "replace")
+
+
+class Chunk(NamedTuple):
+    """Whole lines of a file, and the number of the first one."""
+
+    data: bytes
+    first: int
+
+
+def chunks(stream: BinaryIO) -> Iterator[Chunk]:
+    """Yield the file in chunks that end with a line. A longer line is cut into several."""
+    rest, number = b"", 1
+    while more := stream.read(CHUNK_BYTES):
+        data = rest + more
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) >= 2 * CHUNK_BYTES:
+            end = len(data)
+        if end:
+            yield Chunk(data[:end], number)
+            number += data.count(b"\n", 0, end)
+        rest = data[end:]
+    if rest:
+        yield Chunk(rest, number)
+
+
+def lines_with(chunk: Chunk, words: Sequence[bytes]) -> Iterator[Line]:
+    """Yield the lines of a chunk that contain one of these words, in their order."""
+    data = chunk.data
+    starts: set[int] = set()
+    for word in words:
+        at = data.find(word)
+        while at >= 0 and len(starts) < MAX_HITS:
+            starts.add(data.rfind(b"\n", 0, at) + 1)
+            end = data.find(b"\n", at)
+            at = data.find(word, end) if end >= 0 else -1
+    number, before = chunk.first, 0
+    for start in sorted(starts):
+        number += data.count(b"\n", before, start)
+        before = start
+        end = data.find(b"\n", start)
+        yield Line(number, decode(data[start : end if end >= 0 else len(data)]))
+
+
+def last_line(data: bytes) -> str:
+    """Return the last line of a chunk that is not blank."""
+    tail = data[-4 * MAX_LINE_BYTES :]
+    kept = [line for line in tail.split(b"\n") if line.strip()]
+    return decode(kept[-1]) if kept else ""
