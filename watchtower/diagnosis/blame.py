@@ -19,7 +19,7 @@ from watchtower.diagnosis.accusation import Doubt, Tier
 from watchtower.diagnosis.position import Position
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.gpus import find_gpu_index
-from watchtower.evidence.observed import JobGpus, Observed
+from watchtower.evidence.observed import OF_GPUS, JobGpus, Observed
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.text import clean, format_duration
@@ -55,10 +55,10 @@ class Strength(Enum):
 
 
 class Subject(Enum):
-    """What an observation is about. The value names it in a sentence about several ranks."""
+    """What an observation is about. The value names that of several ranks."""
 
-    GPU = "the GPU"
-    PROCESS = "the process"
+    GPU = "the GPUs"
+    PROCESS = "the processes"
     LINK = "a link of the node"
     """The job may use it or not. No rank is to blame for it."""
     NODE = "the node"
@@ -150,12 +150,9 @@ class Blamed(NamedTuple):
     @property
     def named(self) -> str:
         """The subject: "GPU 3 (0000:3b:00)", "process 4711", "eth1"."""
-        if self.row.subject is Subject.GPU:
-            return (
-                f"GPU {self.device}"
-                if self.number is None
-                else f"GPU {self.number} ({self.device})"
-            )
+        if self.row.subject is Subject.GPU or self.seen.name.startswith(OF_GPUS):
+            number = "" if self.number is None else f"{self.number} "
+            return f"GPU {number}({self.device})" if number else f"GPU {self.device}"
         return f"process {self.device}" if self.row.subject is Subject.PROCESS else self.device
 
     @property

@@ -9,10 +9,13 @@ from itertools import islice
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
+from watchtower.evidence.observed import GPU_SUBJECTS
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 from watchtower.writing.ranksets import format_ranks, name_ranks
 from watchtower.writing.text import clean, format_duration
+
+NVML = "nvml"
 
 COLLECTORS = {
     "clock": "clock",
@@ -20,7 +23,7 @@ COLLECTORS = {
     "kernel_log": "kernel log",
     "memory_limit": "memory limit",
     "network": "network interfaces",
-    "nvml": "NVML",
+    NVML: "NVML",
     "pressure": "pressure",
     "shared_memory": "shared memory",
 }
@@ -82,8 +85,16 @@ def _is_recent(picture: Picture, observation: Observation) -> bool:
 def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
     ago = format_duration(observation.age_s)
-    text = f"{clean(node, 64)}, {ago} ago: {clean(observation.text, 200)}{related}"
+    device = _name_gpu(observation)
+    text = f"{clean(node, 64)}, {ago} ago: {device}{clean(observation.text, 200)}{related}"
     return Evidence(source=COLLECTORS[observation.source], text=text, ranks=ranks)
+
+
+def _name_gpu(observation: Observation) -> str:
+    """Return the GPU that a text is about, if the text does not name it itself."""
+    device = clean(observation.subject.partition(":")[2], 32)
+    is_gpu = observation.source == NVML and observation.subject.startswith(GPU_SUBJECTS)
+    return f"GPU {device}: " if is_gpu and device not in observation.text else ""
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

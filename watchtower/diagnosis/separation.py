@@ -59,7 +59,7 @@ class Separation:
     behind, and their collective logs disprove it."""
     ranks: tuple[Position, ...]
     words: str
-    """As in `Kind`."""
+    """A sentence in which `{ranks}` stands for one or several ranks."""
     quoted: str
     """What was observed about the first of them: "Xid 79 ... (12 s ago)"; empty for the rest."""
     decides: bool
@@ -80,6 +80,8 @@ class Found(NamedTuple):
     """What was observed, if a collector did."""
     says: str = ""
     """The same in words."""
+    subject: str = ""
+    """What it is about: "GPU 3 (0000:3b:00)"."""
 
 
 class Kind(NamedTuple):
@@ -91,12 +93,14 @@ class Kind(NamedTuple):
     find: Callable[[Picture], Iterable[Found]]
     """Returns the live ranks for which it holds."""
     words: str
-    """A sentence in which `{ranks}` stands for one or several ranks."""
+    """A sentence. `{ranks}` stands for one or several ranks in it, and `SUBJECT` for a subject."""
     strength: Strength = Strength.SEPARATES
     is_ordinary: bool = False
     """Many healthy machines show it: in a large job, that one rank has it separates none."""
     is_mutual: bool = False
     """It holds for the other ranks the other way round, so that of two halves none differs."""
+    subject: str = ""
+    """Of several ranks: "the GPUs"."""
 
 
 def do_all_wait(picture: Picture) -> bool:
@@ -137,7 +141,7 @@ def _ask(picture: Picture, kind: Kind) -> Separation | None:
         kind=kind.name,
         cause=None if entered and kind.cause is Cause.BEHIND_COLLECTIVE else kind.cause,
         ranks=tuple(each.position for each in items),
-        words=kind.words,
+        words=kind.words.replace(SUBJECT, items[0].subject if len(items) == 1 else kind.subject),
         quoted=f"{items[0].says} ({format_duration(seen.age_s)} ago)" if seen else "",
         decides=not is_chance and (kind.strength is not Strength.SUPPORTS or not entered),
     )
@@ -151,16 +155,22 @@ def _is_chance(items: Sequence[Found], ranks: int) -> bool:
 
 # What collectors observed
 
+SUBJECT = "SUBJECT"
+"""Stands for the device, process, link or node in the words of a kind."""
+
 
 def _kinds_of(row: Row) -> Iterator[Kind]:
     """Yield the kinds of a row: about those that use its subject, and those on the same node."""
     strength, is_ordinary = row.strength, row.is_ordinary
-    words = f"{row.subject.value} of {{ranks}} only"
-    yield Kind(row.name, row.cause, _blamed_by(row, True), words, strength, is_ordinary)
+    words = f"{SUBJECT} of {{ranks}} only"
+
+    def make(name: str, subject: Subject, cause: Cause, is_used: bool) -> Kind:
+        find = _blamed_by(row, is_used)
+        return Kind(name, cause, find, words, strength, is_ordinary, subject=subject.value)
+
+    yield make(row.name, row.subject, row.cause, True)
     if row.subject is Subject.GPU:
-        name, words = f"{row.name} on the node", f"{Subject.NODE.value} of {{ranks}} only"
-        find = _blamed_by(row, False)
-        yield Kind(name, Cause.BEHIND_COLLECTIVE, find, words, strength, is_ordinary)
+        yield make(f"{row.name} on the node", Subject.NODE, Cause.BEHIND_COLLECTIVE, False)
 
 
 def _blamed_by(row: Row, is_used: bool) -> Callable[[Picture], Iterator[Found]]:
@@ -170,7 +180,8 @@ def _blamed_by(row: Row, is_used: bool) -> Callable[[Picture], Iterator[Found]]:
         for each in picture.blamed:
             if each.row is row and (is_any or each.is_used is is_used):
                 for item in each.ranks:
-                    yield Found(item, each.seen, each.write(item))
+                    named = each.named if each.is_used and row.names_ranks else row.subject.value
+                    yield Found(item, each.seen, each.write(item), named)
 
     return find
 

@@ -237,6 +237,12 @@ class Gpu:
         if running is not None:
             self._processes = [int(each.pid) for each in running[:MAX_READ_PROCESSES]]
         self._read_fields(FIELDS)
+        self._put("pcie_width", self._call(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu))
+        rows = self._call(nvml.nvmlDeviceGetRemappedRows, gpu)
+        words = ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed")
+        for word, count in zip(words, rows or [None] * len(words), strict=True):
+            self._put(word, count)
+        self._read_fabric()
         self._count_links()
         self._find_sample()
 
@@ -273,16 +279,10 @@ class Gpu:
     def _read_rare(self) -> None:
         nvml, gpu = self._nvml, self._handle
         self._put("power_limit_w", self._call(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu), 1e-3)
-        rows = self._call(nvml.nvmlDeviceGetRemappedRows, gpu)
         mig = self._call(nvml.nvmlDeviceGetMigMode, gpu)
         self._put("mig", mig and mig[0])
-        self._put("pcie_width", self._call(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu))
         self._put("pcie_max_width", self._call(nvml.nvmlDeviceGetMaxPcieLinkWidth, gpu))
-        words = ("remapped_corrected", "remapped_uncorrected", "remap_pending", "remap_failed")
-        for word, count in zip(words, rows or [None] * len(words), strict=True):
-            self._put(word, count)
         self._read_fields(RARE_FIELDS)
-        self._read_fabric()
 
     def _read_fabric(self) -> None:
         """Read whether the GPU has joined its NVLink fabric. Drivers have two layouts."""

@@ -56,12 +56,17 @@ ERRORS = {
 """Counters whose increase is reported, and their meaning."""
 
 
+BURST_S = 60.0
+"""Seconds without an increase after which the next one begins a new burst. Counters are read every
+10 s, and a fault of a device may stop for a while."""
+
+
 class Increase(NamedTuple):
     """The latest increase of a counter."""
 
     at: float
     total: float
-    """Since the counter was first read."""
+    """Of the latest burst: increases that follow each other. So an old total is not called new."""
     per_s: float
     """Of this increase, since the increase before it. So a counter that rests for an hour and then
     jumps has no high rate: two reads in turn must show it."""
@@ -71,7 +76,6 @@ class Increase(NamedTuple):
 class _Counter:
     """One counter of errors."""
 
-    first: float
     last: float
     changed_at: float
     latest: Increase | None = None
@@ -80,10 +84,21 @@ class _Counter:
         """Add a reading. A lower one means that the driver was loaded again."""
         if count > self.last:
             per_s = (count - self.last) / max(1.0, now - self.changed_at)
-            self.latest = Increase(now, count - self.first, per_s)
+            before = self.latest
+            earlier = before.total if before and now - before.at <= BURST_S else 0.0
+            self.latest = Increase(now, earlier + count - self.last, per_s)
         if count != self.last:
             self.changed_at = now
-        self.first, self.last = min(self.first, count), count
+        self.last = count
+
+
+class Trouble(NamedTuple):
+    """A state of a device that it should not have."""
+
+    name: str
+    """Of its observation."""
+    text: str
+    value: float | None = None
 
 
 @dataclass(slots=True)
@@ -103,21 +118,42 @@ class GpuState:
     _stillness: Stillness = field(default_factory=Stillness)
     _loads: deque[Load] = field(default_factory=lambda: deque(maxlen=16))
     _counters: dict[str, _Counter] = field(default_factory=dict)
+    _troubles: dict[str, tuple[Trouble | None, float]] = field(default_factory=dict)
+    """By family: the last state that is known, and since when it is so."""
 
     def take(self, reading: GpuReading, now: float) -> None:
         """Add a reading."""
         for name in ERRORS.keys() & reading.values.keys():
             count = reading.values[name]
-            self._counters.setdefault(name, _Counter(count, count, now)).take(count, now)
+            self._counters.setdefault(name, _Counter(count, now)).take(count, now)
         is_new = reading.age_s >= 0 and now - reading.age_s > self.read_at
         self.reading = reading
         if is_new:
             self.read_at = now - reading.age_s
             self._stillness.take(reading.values, self.read_at)
+            self._take_states(reading.values)
             self._count_links(reading.values.get("nvlinks_up"), now)
             if load := Load.of(reading.values, self.read_at):
                 self._loads.append(load)
         self.lost_at = (self.lost_at or now) if reading.state in LOST else None
+
+    def _take_states(self, values: Mapping[str, float]) -> None:
+        """Note which states have changed.
+
+        One that was there at the first read has begun at any time since boot, where the clock
+        begins. While a value cannot be read, the last one is kept.
+        """
+        for family, trouble in find_states(values).items():
+            before = self._troubles.get(family)
+            if before is None or before[0] != trouble:
+                self._troubles[family] = trouble, 0.0 if before is None else self.read_at
+
+    def find_troubles(self) -> Iterator[tuple[Trouble, float]]:
+        """Yield the states that the device should not have, each with the time since when."""
+        for family in find_states(self.reading.values):
+            trouble, since = self._troubles.get(family, (None, 0.0))
+            if trouble is not None:
+                yield trouble, since
 
     @property
     def subject(self) -> str:
@@ -262,8 +298,9 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
         yield observe(subject, "gpu_frozen", frozen_s, text=FROZEN, pid=first)
     yield from _observe_orphans(gpu, age_s, now, proc)
     yield from _observe_errors(gpu, now)
-    yield from _observe_device(gpu, age_s)
-    yield from _observe_links(gpu, age_s, now)
+    for trouble, since in gpu.find_troubles():
+        yield observe(subject, trouble.name, now - since, value=trouble.value, text=trouble.text)
+    yield from _observe_links(gpu, now)
 
 
 def _observe_orphans(gpu: GpuState, age_s: float, now: float, proc: Proc) -> Iterator[Observation]:
@@ -279,7 +316,7 @@ def _observe_errors(gpu: GpuState, now: float) -> Iterator[Observation]:
     for name, (at, total, per_s) in gpu.increases().items():
         age_s = now - at
         if age_s <= REPORTED_S:
-            text = f"{total:.0f} {ERRORS[name]} since the agent started"
+            text = f"{total:.0f} new {ERRORS[name]}"
             yield observe(gpu.subject, f"gpu_errors.{name}", age_s, value=total, text=text, pid=pid)
         if name.startswith("ecc_") and age_s <= RISING_S:
             kind, text = name.removeprefix("ecc_"), f"{per_s:.1f} {ERRORS[name]} a second"
@@ -288,33 +325,44 @@ def _observe_errors(gpu: GpuState, now: float) -> Iterator[Observation]:
             )
 
 
-def _observe_device(gpu: GpuState, age_s: float) -> Iterator[Observation]:
-    subject, values = gpu.subject, gpu.reading.values
-    width, most = values.get("pcie_width", 0), values.get("pcie_max_width", 0)
-    if 0 < width < most:
+def find_states(values: Mapping[str, float]) -> dict[str, Trouble | None]:
+    """Return the states that are known, by family; None for one that is as it should be."""
+    found: dict[str, Trouble | None] = {}
+    if "pcie_width" in values and "pcie_max_width" in values:
+        width, most = values["pcie_width"], values["pcie_max_width"]
         text = f"its PCIe link has {width:.0f} of {most:.0f} lanes"
-        yield observe(subject, "gpu_pcie_width", age_s, value=width, text=text)
-    action = int(values.get("recovery_action", 0))
-    if 0 < action < len(RECOVERY_ACTIONS):
-        text = f"the driver recommends: {RECOVERY_ACTIONS[action]}"
-        yield observe(subject, "gpu_recovery", age_s, value=action, text=text)
+        is_narrow = 0 < width < most
+        found["gpu_pcie_width"] = Trouble("gpu_pcie_width", text, width) if is_narrow else None
+    if "recovery_action" in values:
+        action = int(values["recovery_action"])
+        is_asked = 0 < action < len(RECOVERY_ACTIONS)
+        text = f"the driver recommends: {RECOVERY_ACTIONS[action]}" if is_asked else ""
+        found["gpu_recovery"] = Trouble("gpu_recovery", text, action) if is_asked else None
+    if "remap_failed" in values or "remap_pending" in values or "retirement_pending" in values:
+        found["gpu_remap"] = _find_damage(values)
+    if "fabric_state" in values:
+        trouble = _find_fabric_trouble(values)
+        text, state = f"its NVLink fabric {trouble}", values["fabric_state"]
+        found["gpu_fabric"] = Trouble("gpu_fabric", text, state) if trouble else None
+    return found
+
+
+def _find_damage(values: Mapping[str, float]) -> Trouble | None:
+    """Return what is known about damaged memory."""
     if values.get("remap_failed"):
         text = "it could not replace a row of its memory: it must be exchanged"
-        yield observe(subject, "gpu_remap", age_s, text=text)
-    elif values.get("remap_pending") or values.get("retirement_pending"):
-        text = "it replaces memory with errors at its next reset"
-        yield observe(subject, "gpu_remap", age_s, text=text)
+        return Trouble("gpu_remap.failed", text)
+    if values.get("remap_pending") or values.get("retirement_pending"):
+        return Trouble("gpu_remap.pending", "it replaces memory with errors at its next reset")
+    return None
 
 
-def _observe_links(gpu: GpuState, age_s: float, now: float) -> Iterator[Observation]:
+def _observe_links(gpu: GpuState, now: float) -> Iterator[Observation]:
     values, pid = gpu.reading.values, next(iter(gpu.reading.processes), None)
     if gpu.links_lost is not None:
         at, count = gpu.links_lost
         text = f"{count} of its {values.get('nvlinks', 0):.0f} NVLinks were lost"
         yield observe(gpu.subject, "gpu_nvlink_lost", now - at, value=count, text=text, pid=pid)
-    if trouble := _find_fabric_trouble(values):
-        text = f"its NVLink fabric {trouble}"
-        yield observe(gpu.subject, "gpu_fabric", age_s, value=values.get("fabric_state"), text=text)
 
 
 def _find_fabric_trouble(values: Mapping[str, float]) -> str:

@@ -114,7 +114,32 @@ def kmsg(tmp_path: Path) -> Kmsg:
             "pcieport 0000:00:01.0: AER: Uncorrectable (Fatal) error message received from "
             "0000:3b:00.0",
             "pcie_error",
+            "pci:0000:3b:00",
+            None,
+        ),
+        (
+            "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:3b:00.0",
+            "pcie_error",
+            "pci:0000:3b:00",
+            None,
+        ),
+        (
+            "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: id=0018",
+            "pcie_error",
             "pci:0000:00:01",
+            None,
+        ),
+        (
+            "nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), "
+            "type=Transaction Layer, (Requester ID)",
+            "pcie_error",
+            "pci:0000:3b:00",
+            None,
+        ),
+        (
+            "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Unaccessible",
+            "pcie_error",
+            "pci:0000:3b:00",
             None,
         ),
         ("{1}[Hardware Error]: event severity: fatal", "machine_check", "node", None),
@@ -147,6 +172,7 @@ def test_a_line_of_the_kernel_is_recognised(
     [
         "usb 1-1: new device",
         "pcieport 0000:00:01.0: AER: Corrected error message received from 0000:3b:00.0",
+        "nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer",
         "{1}[Hardware Error]: event severity: corrected",
         # A user chooses the name of a process: 15 characters in a line that begins otherwise.
         "NVRM: Xid (1:0)[7]: segfault at 0 ip 00 sp 00 error 4",

@@ -133,7 +133,12 @@ def test_the_kill_of_a_child_is_not_the_kill_of_the_rank():
 def test_problems_of_a_node_have_a_metric_while_they_are_observed():
     found = [
         Observation(source="nvml", subject="pci:0000:3b:00", name=name, age_s=0.0)
-        for name in ("gpu_recovery", "gpu_reset_required", "gpu_pattern.working", "gpu_remap")
+        for name in (
+            "gpu_recovery",
+            "gpu_reset_required",
+            "gpu_pattern.working",
+            "gpu_remap.failed",
+        )
     ]
     found.append(Observation(source="shared_memory", subject=NODE, name="shm_full", age_s=0.0))
     source = Source("nvml", found)

@@ -371,7 +371,7 @@ def test_every_family_of_observations_is_a_row_or_has_a_reason_why_it_blames_nob
 
 def test_the_summary_of_an_unknown_cause_names_what_separates_the_rank():
     diagnosis = diagnose(make_case("cgroup limit", *EVIDENCE["cgroup limit"][0], logged=False))
-    said = "the process of rank 5 only: what happened (8 s ago)"
+    said = "process 4005 of rank 5 only: what happened (8 s ago)"
     assert said in diagnosis.summary
     assert "check rank 5 on gpu-01 first" in diagnosis.next_steps[0]
 

@@ -101,11 +101,11 @@ def test_counters_of_errors_are_reported_when_they_increase(gpus: Gpus):
     assert gpus.values()[rows] == 1
     assert gpus.values()["gpu_ecc_errors_total", "0000:3a:00", "uncorrected"] == 7
     assert ("pci:0000:3a:00", "gpu_errors.ecc_uncorrected") not in gpus.observed()
-    assert gpus.observed()["pci:0000:3a:00", "gpu_remap"].text.endswith("at its next reset")
+    assert gpus.observed()["pci:0000:3a:00", "gpu_remap.pending"].text.endswith("at its next reset")
     gpus.be("field.4 0 9\n")
     found = gpus.wait_for("pci:0000:3a:00", "gpu_errors.ecc_uncorrected")
     assert found.value == 2
-    assert found.text == "2 uncorrected errors of its memory since the agent started"
+    assert found.text == "2 new uncorrected errors of its memory"
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,10 @@ def _name_place(picture: Picture, cause: Cause, found: Sequence[Blamed]) -> Accu
 
 
 def _write_place(each: Blamed) -> str:
-    """Return "gpu-042, 12 s ago: eth1 lost its link and does not have it now"."""
-    ago = format_duration(each.seen.age_s)
-    return f"{clean(each.node, 64)}, {ago} ago: {each.write(each.ranks[0])}"
+    """Return "gpu-042, 12 s ago: GPU 3 (0000:3b:00): 6 of its 18 NVLinks were lost"."""
+    text, ago = each.write(each.ranks[0]), format_duration(each.seen.age_s)
+    device = "" if each.device in text else f"{each.named}: "
+    return f"{clean(each.node, 64)}, {ago} ago: {device}{text}"
 
 
 def _find_doubts_of_place(first: Blamed) -> Iterator[Doubt]:

@@ -163,3 +163,48 @@ def test_gpus_of_other_drivers_are_not_missing(tmp_path: Path, driver: str, expe
     if driver:
         (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
     assert len(list(GpuCount(str(tmp_path), {}).compare(0, 1.0))) == expected
+
+
+def test_errors_are_new_if_they_follow_each_other():
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 0.0, ecc_uncorrected=7)
+    for at, count in ((10.0, 9), (20.0, 9), (30.0, 12)):
+        take(gpu, at, ecc_uncorrected=count)
+    found = errors_of(gpu, 31.0)["gpu_errors.ecc_uncorrected"]
+    assert (found.value, found.age_s) == (5, 1)
+    assert found.text == "5 new uncorrected errors of its memory"
+    take(gpu, 1000.0, ecc_uncorrected=13)
+    assert errors_of(gpu, 1000.0)["gpu_errors.ecc_uncorrected"].value == 1
+
+
+STATES = {
+    "gpu_pcie_width": ({"pcie_width": 16, "pcie_max_width": 16}, {"pcie_width": 8}),
+    "gpu_recovery": ({"recovery_action": 0}, {"recovery_action": 1}),
+    "gpu_remap.failed": ({"remap_failed": 0}, {"remap_failed": 1}),
+    "gpu_remap.pending": ({"remap_failed": 0}, {"remap_pending": 1}),
+    "gpu_fabric": ({"fabric_state": 3}, {"fabric_state": 1}),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_is_as_old_as_it_is_known_to_last(name: str):
+    good, bad = STATES[name]
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 1000.0, **good)
+    assert names_of(gpu, 1000.0, name) == []
+    take(gpu, 1010.0, **(good | bad))
+    take(gpu, 1020.0)  # it could not be read
+    take(gpu, 1030.0, **(good | bad))
+    [(age_s, _)] = names_of(gpu, 1031.0, name)
+    assert age_s == 21
+    take(gpu, 1040.0, **good)
+    assert names_of(gpu, 1040.0, name) == []
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_an_agent_finds_at_its_start_may_be_as_old_as_the_node(name: str):
+    good, bad = STATES[name]
+    gpu = GpuState(GpuReading(index=0))
+    take(gpu, 1000.0, **(good | bad))
+    [(age_s, _)] = names_of(gpu, 1001.0, name)
+    assert age_s == 1001
