@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -102,7 +103,8 @@ class Launch:
     @property
     def command(self) -> list[str]:
         """Return the command of every rank."""
-        return [str(PROGRAM[self.parallelism][self.backend]), "--config", str(self.plan_path)]
+        program = PROGRAM[self.parallelism][self.backend].relative_to(PROGRAMS)
+        return [str(copy_programs(self.folder) / program), "--config", str(self.plan_path)]
 
     def environment(self, node: int) -> dict[str, str]:
         """Return the environment variables of every process of a node."""
@@ -122,6 +124,17 @@ class Launch:
             # torchrun and killed ranks leave temporary folders behind.
             "TMPDIR": str(self.folder.resolve()),
         }
+
+
+def copy_programs(folder: Path) -> Path:
+    """Copy the programs into the folder of a job, once, and return where they are.
+
+    They stand for the code of a user. In site-packages they would be a library's.
+    """
+    copy = folder / PROGRAMS.name
+    if not copy.exists():
+        shutil.copytree(PROGRAMS, copy)
+    return copy
 
 
 def node_mark(environment_folder: Path, node: int) -> str:
