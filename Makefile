@@ -21,7 +21,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.1
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # What both distributions are built with. pip would install it anew for each of them.
-BUILD := hatchling editables
+BUILD := hatchling editables hatch-fancy-pypi-readme
+
+# Where `make dist` writes.
+DIST := dist
 
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
@@ -29,7 +32,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none --hypothesis-profile thorough; }
 
-.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file dist bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -99,6 +102,13 @@ dashboards: $(VENV)/.ready-dev ## write the JSON files of the Grafana dashboards
 
 dashboard-types: $(VENV)/.ready-dev $(VENV)/grafana/.ready ## check the dashboards against Grafana's types, with npm
 	@$(PYTEST) tests/system/test_dashboard_types.py
+
+# The time in the archives is that of the commit, so that everybody builds the same bytes.
+dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+dist: $(VENV)/.ready ## write wheels and sdists of both distributions to dist/, always the same bytes
+	@umask 022 && $(BIN)/hatchling build -d '$(abspath $(DIST))'
+	@umask 022 && cd heartbeat && $(abspath $(BIN))/hatchling build -d '$(abspath $(DIST))'
+	@cd '$(DIST)' && sha256sum *watchtower*.whl *watchtower*.tar.gz
 
 single-file: $(VENV)/.ready ## write dist/watchtower.pyz: snapshot and diagnose as one file to copy
 	@$(BIN)/python deploy/single_file/build.py dist/watchtower.pyz
