@@ -15,7 +15,7 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT, add_tower
 from watchtower.alerts.settings import NAMES
-from watchtower.commands import acting, asking, documents, options
+from watchtower.commands import acting, asking, documents, one_box, options
 from watchtower.commands.client import (
     DONE,
     INTERRUPTED,
@@ -95,6 +95,7 @@ def make_parser() -> Parser:
         command.set_defaults(parser=command)
         return command
 
+    one_box.add_up(add("up", "run a tower and an agent for the jobs of this machine"))
     _add_serve(add("serve", "run the tower"))
     _add_jobs(add("jobs", "list the jobs that agents report"))
     _add_why(add("why", "show which rank hung a job, where and why"))

@@ -18,8 +18,8 @@ from typing import Any
 from watchtower.access.tokens import FILE_VARIABLE, SECRET_VARIABLES
 from watchtower.alerts.settings import ALERT_SECRETS
 from watchtower.drills.errors import DrillError
+from watchtower.service.interpreter import with_parent
 
-ENDS_WITH_PARENT = Path(__file__).with_name("ends_with_parent.py")
 FIXTURES = Path(__file__).with_name("fixtures")
 END_PATIENCE_S = 3.0
 """Seconds for a child to end after SIGTERM before it is killed."""
@@ -43,17 +43,10 @@ class Child:
         self.name = name
         self.output = folder / f"{name}.out"
         self.errors = folder / f"{name}.err"
-        with_parent = [
-            sys.executable,
-            "-I",
-            str(ENDS_WITH_PARENT),
-            str(int(parent_death)),
-            str(os.getpid()),
-        ]
         # Writes in append mode stay complete if several processes share a file.
         with self.output.open("ab") as output, self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*with_parent, *command],
+                [*with_parent(parent_death), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,

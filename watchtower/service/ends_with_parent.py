@@ -1,4 +1,4 @@
-"""Runs a command that the kernel ends when the drill dies for any reason.
+"""Runs a command that the kernel ends when its parent dies for any reason.
 
 Usage: python -I ends_with_parent.py SIGNAL PARENT COMMAND... The script becomes the command, with
 the same pid.
@@ -20,7 +20,7 @@ def main() -> None:
     signal_number, parent, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit("the drill has ended")
+        sys.exit("the parent has ended")
     os.execvp(command[0], command)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -22,3 +24,12 @@ def module_command(
     current folder, which is the empty name, before it imports anything.
     """
     return (str(python), "-c", _START, module, *words)
+
+
+_ENDS_WITH_PARENT = Path(__file__).with_name("ends_with_parent.py")
+
+
+def with_parent(number: signal.Signals = signal.SIGKILL) -> tuple[str, ...]:
+    """Return the words before a command to which the kernel sends this signal when we die."""
+    script = str(_ENDS_WITH_PARENT)
+    return (sys.executable, "-I", script, str(int(number)), str(os.getpid()))

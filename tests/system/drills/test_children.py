@@ -17,13 +17,7 @@ from agent.procfs import Proc
 from agent.ranks.discovery import Discovery
 from agent.ranks.process_table import ProcessTable
 from watchtower.drills.catalogue.neighbours import USER
-from watchtower.drills.children import (
-    ENDS_WITH_PARENT,
-    Child,
-    first_words,
-    start_fixture,
-    wait_for_url,
-)
+from watchtower.drills.children import Child, first_words, start_fixture, wait_for_url
 from watchtower.drills.errors import DrillError
 
 SLEEPER = (
@@ -68,8 +62,8 @@ def test_a_stopped_child_is_ended(tmp_path):
 def test_a_child_ends_with_its_parent():
     parent_code = (
         "import subprocess, sys, time, os;"
-        f"with_parent = [sys.executable, '-I', {str(ENDS_WITH_PARENT)!r}, '9', str(os.getpid())];"
-        "child = subprocess.Popen([*with_parent, sys.executable, '-c',"
+        "from watchtower.service.interpreter import with_parent;"
+        "child = subprocess.Popen([*with_parent(), sys.executable, '-c',"
         " 'print(1, flush=True); import time; time.sleep(300)'], stdout=subprocess.PIPE);"
         "child.stdout.readline(); print(child.pid, flush=True); time.sleep(300)"
     )
