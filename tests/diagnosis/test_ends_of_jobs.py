@@ -64,6 +64,17 @@ class TestNoRankIsLeft:
         waited = {"error": "RuntimeError: Timed out waiting 9ms for recv"}
         assert named(self.found(a_dead_rank(3, age_s=4.5, **waited), **waited)) == ""
 
+    def test_lost_connections_after_it_gave_up_waiting_are_no_part_of_the_end(self):
+        store = "DistStoreError: wait timeout after 1000ms, keys: /missing"
+        built = self.everywhere(a_dead_rank(3, age_s=4.5, error=store), error=REMOTE)
+        found = diagnose(a_case(built))
+        assert (found.cause.value, found.domain.value, found.suspects) == (
+            "exception",
+            "unknown",
+            (),
+        )
+        assert found.summary.startswith("1 of 8 ranks raised DistStoreError")
+
     def test_the_odd_text_is_blamed(self):
         refused = "DistBackendError: NCCL error in: x | connect: Connection refused"
         assert named(self.found(a_dead_rank(3, error=refused), error=REMOTE)) == "3"

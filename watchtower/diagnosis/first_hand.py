@@ -148,7 +148,10 @@ def _separate(
     which was never seen.
     """
     first = leading[0]
-    if first.kind is DeathKind.CONSEQUENTIAL and (not first.error.may_follow or positions.missing):
+    if first.kind is DeathKind.CONSEQUENTIAL and not first.error.may_follow:
+        # Those that lost a connection after that have lost a rank which had given up.
+        return _blame_none([death for death in alike if not death.error.may_follow], everyone)
+    if first.kind is DeathKind.CONSEQUENTIAL and positions.missing:
         return _blame_none(alike, everyone)
     if _are_few(leading, everyone, len(positions.by_rank)):
         return FirstHand(leading, Basis.ALONE if len(leading) == len(alike) else Basis.TIME)
