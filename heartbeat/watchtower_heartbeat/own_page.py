@@ -63,6 +63,9 @@ ROOM = layout.COLD_TEXTS["exception_message"][1] - 1
 MAX_LAST = 200
 """Bytes of the last one of several lines."""
 
+STACK_BEGINS = ("Exception raised from ", "frame #")
+"""Begin of the lines after which the message has only a stack of C++."""
+
 _watching = False
 
 
@@ -126,7 +129,8 @@ def choose_lines(value: BaseException) -> str:
     """Return the lines of the message that carry its meaning; "" for an empty message.
 
     The first line, the last one, and as many between them as fit: libraries put the cause into the
-    last line, and what they made of it into the first one.
+    last line, and what they made of it into the first one. NCCL announces its last error, and torch
+    adds its own stack behind all that.
     """
     try:
         text = str(value)
@@ -134,7 +138,7 @@ def choose_lines(value: BaseException) -> str:
         return ""
     if len(text) > 2 * MAX_END:
         text = f"{text[:MAX_END]}\n{text[-MAX_END:]}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = _without_stack([line.strip() for line in text.splitlines() if line.strip()])
     if len(lines) < 2:
         return "".join(lines)
     last = _cut(lines[-1], MAX_LAST)
@@ -146,6 +150,14 @@ def choose_lines(value: BaseException) -> str:
             break
         kept.append(line)
     return "\n".join([*kept, last])
+
+
+def _without_stack(lines: list[str]) -> list[str]:
+    """Return the lines without the stack of C++ that torch adds to a message."""
+    for number, line in enumerate(lines):
+        if number and line.startswith(STACK_BEGINS):
+            return lines[:number]
+    return lines
 
 
 def _size(line: str) -> int:

@@ -29,6 +29,14 @@ def test_all_lines_of_an_nccl_error_fit() -> None:
     assert choose_lines(RuntimeError(f"{NCCL} \n")) == NCCL
 
 
+def test_a_stack_of_cpp_behind_a_message_is_left_out() -> None:
+    frames = "\n".join(f"frame #{number}: c10::Error::Error in libc10.so" for number in range(40))
+    stack = f"Exception raised from checkForNCCLErrors at ProcessGroupNCCL.cpp:9\n{frames}"
+    assert choose_lines(RuntimeError(f"{NCCL}\n{stack}\n")) == NCCL
+    assert choose_lines(RuntimeError(f"{NCCL}\n{frames}\n")) == NCCL
+    assert choose_lines(RuntimeError("frame #3 is late\nretry")) == "frame #3 is late\nretry"
+
+
 def test_of_a_long_message_the_first_and_the_last_line_are_kept() -> None:
     frames = "\n".join(f"frame {number} in /usr/lib/libtorch.so" for number in range(99))
     lines = choose_lines(RuntimeError(f"first\n\n{frames}\nlast\n")).splitlines()
