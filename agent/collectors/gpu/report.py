@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -109,6 +109,8 @@ class GpuState:
     read_at: float = float("-inf")
     """When its values were read; minus infinity if they never were."""
     lost_at: float | None = None
+    _used_at: dict[int, float] = field(default_factory=dict)
+    """By process: when the GPU last had it. Those that have ended are forgotten after a while."""
     links_lost: tuple[float, int] | None = None
     """When NVLinks were lost that were up before, and how many are; None if none is."""
     _orphans: tuple[float, tuple[int, ...]] = (float("-inf"), ())
@@ -136,6 +138,20 @@ class GpuState:
             if load := Load.of(reading.values, self.read_at):
                 self._loads.append(load)
         self.lost_at = (self.lost_at or now) if reading.state in LOST else None
+        self._note_processes(reading.processes, now)
+
+    def _note_processes(self, processes: Iterable[int], now: float) -> None:
+        for pid in processes:
+            self._used_at.pop(pid, None)
+            self._used_at[pid] = now
+        latest = list(self._used_at.items())[-MAX_ENDED:]
+        self._used_at = {pid: at for pid, at in latest if now - at <= ENDED_FOR_S}
+
+    def ended(self, now: float) -> Iterator[tuple[int, float]]:
+        """Yield the processes that it had and has no more, with the seconds since then."""
+        for pid, at in self._used_at.items():
+            if pid not in self.reading.processes:
+                yield pid, now - at
 
     def _take_states(self, values: Mapping[str, float]) -> None:
         """Note which states have changed.
@@ -216,6 +232,13 @@ RISING_S = 30.0
 """Seconds after an increase of the errors of its memory in which they count as rising. They are
 read every 10 s."""
 
+ENDED_FOR_S = 60.0
+"""Seconds for which a process that has ended is reported with its GPU: its rank may have died of a
+fault of that GPU."""
+
+MAX_ENDED = 8
+"""Processes of one GPU that have ended and are remembered, the latest ones."""
+
 MAX_COMMAND = 16
 """Characters of the name of a process: the kernel's own limit."""
 
@@ -290,6 +313,8 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
         )
     for pid in pids[1:]:
         yield observe(subject, f"gpu_process.{pid}", age_s, pid=pid)
+    for pid, ended_s in gpu.ended(now):
+        yield observe(subject, f"gpu_process.{pid}", ended_s, pid=pid)
     if gpu.lost_at is not None:
         words, lost_s = LOST[reading.state], now - gpu.lost_at
         yield observe(subject, f"gpu_{reading.state}", lost_s, text=words)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.collectors.gpu.collector import GpuCount, Nvml
 from agent.collectors.gpu.reading import NOT_INSTALLED, GpuReading
-from agent.collectors.gpu.report import GpuState, observe_gpu
+from agent.collectors.gpu.report import ENDED_FOR_S, MAX_ENDED, GpuState, observe_gpu
 from agent.procfs import Proc
 from watchtower.wire.observations import Observation
 
@@ -22,6 +22,24 @@ def test_a_gpu_whose_first_read_has_not_ended_is_not_reported():
     gpu.take(GpuReading(index=0, values=half_read.values, processes=[1, 2], age_s=0.5), 11.0)
     names = [each.name for each in observe_gpu(gpu, 11.0, 11.0, NOWHERE)]
     assert names == ["gpu_pattern.unknown", "gpu_process.2", "gpu_recovery"]
+
+
+def test_a_process_that_has_ended_is_reported_with_its_gpu_for_a_minute():
+    gpu = GpuState(GpuReading(index=0))
+    gpu.take(GpuReading(index=0, processes=[4711], age_s=0.0), 100.0)
+    for now in (101.0, 101.0 + ENDED_FOR_S):
+        gpu.take(GpuReading(index=0, processes=[], age_s=0.0), now)
+        found = [e for e in observe_gpu(gpu, now, now, NOWHERE) if e.pid == 4711]
+        assert [(e.name, e.age_s) for e in found] == (
+            [("gpu_process.4711", 1.0)] if now == 101.0 else []
+        )
+
+
+def test_of_many_ended_processes_the_latest_are_remembered():
+    gpu = GpuState(GpuReading(index=0))
+    for pid in range(1, 100):
+        gpu.take(GpuReading(index=0, processes=[pid], age_s=0.0), 100.0)
+    assert [pid for pid, _ in gpu.ended(100.0)] == list(range(100 - MAX_ENDED, 99))
 
 
 def add_process(root: Path, pid: int, ppid: int, session: int) -> None:
