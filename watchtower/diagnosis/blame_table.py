@@ -355,6 +355,7 @@ BLAME_NOBODY = {
     "disk_error": "a rank that waits for storage is seen there, not in a collective",
     "pressure": "slows a node down and does not stop it",
     "shm_full": "stops a program that begins to use it, with an error",
+    "shm_small": "stops a program that needs more of it, with an error",
     "clock_step": "waits use a clock that does not jump",
 }
 """Families and names of observations that are only shown, at most, and why."""

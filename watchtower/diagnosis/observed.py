@@ -29,8 +29,8 @@ COLLECTORS = {
 }
 """Collectors whose events are shown, and the name of each in a verdict."""
 
-STATES = frozenset({"gpu_pattern", "gpu_process", "gpu_ecc"})
-"""Families that are states of a GPU, not events. The totals of its errors are events."""
+STATES = frozenset({"gpu_pattern", "gpu_process", "gpu_ecc", "shm_small"})
+"""Families that are states, not events. The totals of the errors of a GPU are events."""
 
 BEFORE_S = 60.0
 """Events that are older than the stall by more than this are not shown."""

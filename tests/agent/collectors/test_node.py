@@ -4,6 +4,7 @@ shared memory, the wall clock."""
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from agent.collectors.clock import REPORTED_S, Clock
 from agent.collectors.memory_limit import EVERY_S, MemoryLimits
 from agent.collectors.pressure import Pressure
-from agent.collectors.shared_memory import FULL, STALE_S, SharedMemory
+from agent.collectors.shared_memory import FULL, KEPT_S, STALE_S, SharedMemory
 
 GIB = 1 << 30
 PID = 7
@@ -122,9 +123,15 @@ class Shm:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = root / "dev/shm"
         self.folder.mkdir(parents=True)
-        (root / "proc" / str(PID)).mkdir(parents=True)
+        self.process = root / "proc" / str(PID)
+        self.process.mkdir(parents=True)
+        (self.process / "stat").write_bytes(Path("/proc/self/stat").read_bytes())
         self.ranks: list[int] = []
-        self.memory = SharedMemory(str(root), lambda: iter(self.ranks))
+        self.later_s = 0.0
+        """By so much later the rank seems to have started."""
+        self.memory = SharedMemory(
+            str(root), lambda: iter(self.ranks), lambda: time.time() + self.later_s
+        )
         self.free = 0.5
         monkeypatch.setattr(os, "statvfs", self._statvfs)
 
@@ -164,6 +171,49 @@ def test_files_of_a_user_with_a_rank_are_in_use(shm: Shm):
     shm.ranks = []
     list(shm.memory.collect(2 * STALE_S))
     assert shm.sample() == (0.5, 0), "without a rank for a moment only"
+
+
+def test_files_older_than_each_rank_of_their_user_were_left_behind(shm: Shm):
+    (shm.folder / "nccl-AbC123").write_bytes(b"x" * 8192)
+    shm.ranks, shm.later_s, shm.free = [PID], 3600.0, 0.0
+    (found,) = shm.memory.collect(0.0)
+    assert "files of NCCL that ended jobs left behind" in found.text
+    assert shm.sample() == (1.0, 8192)
+
+
+def test_a_shared_memory_that_was_full_is_reported_for_a_minute(shm: Shm):
+    shm.free = 0.0
+    (full,) = shm.memory.collect(0.0)
+    shm.free = 0.5
+    (later,) = shm.memory.collect(KEPT_S)
+    assert (later.text, later.age_s) == (full.text, KEPT_S)
+    assert list(shm.memory.collect(KEPT_S + 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "expected"),
+    [
+        ("99 9 0:7 / /dev/shm rw - tmpfs shm rw,size=65536k,inode64", ["shm_small"]),
+        ("99 9 0:7 / /dev/shm rw - tmpfs shm rw,size=67108864", ["shm_small"]),
+        ("99 9 0:7 / /dev/shm rw - tmpfs shm rw,size=24684092k", []),
+        ("99 9 0:7 / /dev/shm rw - tmpfs shm rw", []),
+        ("99 9 0:7 / /dev/shm rw - ext4 /dev/sda1 rw,size=65536k", []),
+        ("99 9 0:7 / /dev rw - tmpfs shm rw,size=65536k", []),
+        ("99 9 0:7 / /dev/shm rw - tmpfs shm rw,size=" + "9" * 99, []),
+        (" - ", []),
+    ],
+)
+def test_a_small_shared_memory_of_a_container_is_reported_for_its_rank(
+    shm: Shm, mount: str, expected: list[str]
+):
+    (shm.process / "mountinfo").write_text(f"{mount}\n")
+    shm.ranks = [PID]
+    found = list(shm.memory.collect(0.0))
+    assert [each.name for each in found] == expected
+    assert all(each.pid == PID and "only 64 MiB" in each.text for each in found)
+    shm.ranks = []
+    assert len(list(shm.memory.collect(KEPT_S))) == len(expected)
+    assert list(shm.memory.collect(KEPT_S + EVERY_S)) == []
 
 
 def test_links_and_folders_with_such_names_are_not_followed(shm: Shm, tmp_path: Path):
