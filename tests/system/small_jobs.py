@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
+from watchtower.drills.gpus import Gpus
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, free_port, node_mark
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -28,8 +30,13 @@ DETECTION: dict[str, object] = {
 class SmallJob:
     """A running job and what the tower says of it."""
 
-    def __init__(self, name: str, client: TowerClient) -> None:
+    def __init__(
+        self, name: str, client: TowerClient, place: Environment, pids: tuple[int, ...]
+    ) -> None:
         self.name = name
+        self.place = place
+        self.pids = pids
+        """By rank."""
         self._client = client
 
     def verdict(self) -> dict:
@@ -48,19 +55,37 @@ class SmallJob:
         return verdict
 
 
+Prepare = Callable[[Environment], contextlib.AbstractContextManager[None]]
+
+
 @contextlib.contextmanager
-def launched(program: str, folder: Path, *words: str, **environment: str) -> Iterator[SmallJob]:
-    """Start tower, agent and ranks; on leaving all of them end."""
+def launched(
+    program: str,
+    folder: Path,
+    *words: str,
+    prepare: Prepare | None = None,
+    detection: Mapping[str, object] = DETECTION,
+    **environment: str,
+) -> Iterator[SmallJob]:
+    """Start tower, agent and ranks; on leaving all of them end.
+
+    `prepare` gives the agent a root of its own with GPUs, and changes it before the ranks start.
+    """
     place = Environment(
         folder,
         nodes=1,
         interval_s=0.5,
-        detection=dict(DETECTION),
+        detection=dict(detection),
         forwarded=False,
         start_deadline_s=60.0,
     )
+    if prepare is not None:
+        place.kernel_logs, place.gpus = KernelLogs(folder), Gpus(folder)
     port = str(free_port())
     with place, contextlib.ExitStack() as stack:
+        pids: list[int] = []
+        if prepare is not None:
+            stack.enter_context(prepare(place))
         for rank in range(RANKS):
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
@@ -81,4 +106,5 @@ def launched(program: str, folder: Path, *words: str, **environment: str) -> Ite
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield SmallJob(program, TowerClient(place.tower_url))
+            pids.append(process.pid)
+        yield SmallJob(program, TowerClient(place.tower_url), place, tuple(pids))
