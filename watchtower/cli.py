@@ -111,7 +111,7 @@ def make_parser() -> Parser:
     options.add_diagnose(
         add(
             "diagnose",
-            "diagnose snapshots of nodes, or logs and other files of a job; asks no tower",
+            "diagnose snapshots, or files of a hung job; asks no tower",
         )
     )
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from watchtower_heartbeat.page import PageView
 
-from agent.dumpers.canonical import StackDump
 from agent.dumpers.kernel_state import KernelTables
+from watchtower.readers.canonical import StackDump
 from watchtower.wire.collectives import GroupLog, PeerTransfers, ProcessGroup
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState

@@ -16,12 +16,12 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from agent.dumpers.torch_records import BadRecords, TorchRecords, parse_records
 from agent.dumpers.user_files import open_in_root
 from agent.mounts import mount_of
 from agent.procfs import Proc, parse_fields
 from agent.ranks.pages import is_local_mount
 from watchtower.access.tower_connection import bounded_reply, read_body
+from watchtower.readers.torch_records import BadRecords, TorchRecords, parse_records
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 

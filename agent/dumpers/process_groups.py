@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from watchtower_heartbeat.layout import (
     GROUPS_MAGIC,
@@ -21,11 +19,11 @@ from watchtower_heartbeat.layout import (
     GROUPS_VERSION,
 )
 
-from agent.dumpers.torch_records import NO_DESCRIPTIONS
 from agent.procfs import Proc
 from agent.ranks.pages import leads_to_memfd
+from watchtower.readers.collective_calls import Membership, number_groups
+from watchtower.readers.torch_records import NO_DESCRIPTIONS
 from watchtower.wire.bounds import (
-    MAX_GROUPS_PER_RANK,
     MAX_MEMBERS_TEXT,
     MAX_NAME,
     MAX_RANK,
@@ -47,21 +45,6 @@ _NUMBERS = struct.Struct("=2q")
 """Layout version and bytes of text, in the machine's own byte order."""
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """One process group of a process."""
-
-    name: str
-    """The name in the library's records."""
-    title: str
-    """The name for people."""
-    members: str
-    order: int
-    """How many groups of exactly these members were made before it."""
-    made: int = 1
-    """How many groups with this name were made, including this one."""
 
 
 class BadGroups(Exception):
@@ -100,26 +83,6 @@ def parse_groups(raw: bytes) -> tuple[Membership, ...]:
         raise BadGroups(f"the list of its groups has layout version {version}")
     text = raw[GROUPS_TEXT_AT : GROUPS_TEXT_AT + max(0, length)].decode("utf-8", "replace")
     return number_groups(_parse_lines(text.split("\n")[:-1]))
-
-
-def number_groups(groups: Iterable[tuple[str, str, str]]) -> tuple[Membership, ...]:
-    """Return the groups, each with its number among groups of equal members.
-
-    `groups` are (name, title, members) in the order in which they were made.
-    """
-    made: Counter[str] = Counter()
-    named: Counter[str] = Counter()
-    found: dict[str, Membership] = {}
-    for name, title, members in groups:
-        if len(found) >= MAX_GROUPS_PER_RANK:
-            break
-        order, made[members] = made[members], made[members] + 1
-        named[name] += 1
-        # A name that is used again is a new group: the records belong to the last one.
-        found[name] = Membership(
-            name=name, title=title, members=members, order=order, made=named[name]
-        )
-    return tuple(found.values())
 
 
 def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:

@@ -25,9 +25,9 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.children import MAX_TOOL_MEMORY_BYTES, ChildRunner, Ended, Outcome, Tool, quiet_child
-from agent.dumpers.canonical import BadDump, StackDump, Threads, failed, parse_dump
 from agent.dumpers.dumper import DEAD, LATE_HELP, Process, RanksOfRound, Step
 from agent.ranks.launchers import is_python
+from watchtower.readers.canonical import BadDump, StackDump, Threads, failed, parse_dump
 from watchtower.service.sharing import FairPlaces
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import DumpFailure, FailureKind

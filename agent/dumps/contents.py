@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from agent.dumpers.canonical import StackDump, failed
 from agent.dumpers.dumper import DEAD, LATE_HELP, Process, RankRecords, Target, Tree
 from agent.dumpers.flight_recorder import LATE
 from agent.procfs import Proc
 from agent.ranks.launchers import name_program
+from watchtower.readers.canonical import StackDump, failed
 from watchtower.wire.bounds import (
     MAX_CHILDREN,
     MAX_GROUPS,

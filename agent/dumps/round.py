@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from agent.children import Abandoned, ChildRunner
-from agent.dumpers.canonical import failed
 from agent.dumpers.collectives import CollectiveLogs
 from agent.dumpers.dumper import (
     DEAD,
@@ -44,6 +43,7 @@ from agent.procfs import Proc, parse_command
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.launchers import is_python
 from agent.ranks.owners import Owners
+from watchtower.readers.canonical import failed
 from watchtower.wire.bounds import MAX_CHILDREN
 from watchtower.wire.collectives import GroupLog, ProcessGroup
 from watchtower.wire.dumps import FailureKind, KernelWait, RankDump

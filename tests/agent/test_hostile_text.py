@@ -32,7 +32,6 @@ from agent.clocks import read_moment
 from agent.collectors.endings import UNKNOWN_STATUS
 from agent.collectors.process import parse_io
 from agent.delivery.dump_queue import as_waiting
-from agent.dumpers.canonical import BadDump, StackDump, parse_dump
 from agent.dumpers.collectives import read_collectives
 from agent.dumpers.kernel_state import load_system_calls, parse_address, parse_syscall
 from agent.dumps.contents import GroupSet, StackSet
@@ -46,6 +45,7 @@ from agent.ranks.sources.environment import claim_rank
 from agent.watching.rank import Heartbeat, make_ending
 from tests.batches import EMPTY_BATCH
 from tests.properties import examples
+from watchtower.readers.canonical import BadDump, StackDump, parse_dump
 from watchtower.wire.bounds import MAX_FRAMES, MAX_NAME, MAX_TEXT, MAX_THREADS
 from watchtower.wire.collectives import RankCollectives
 from watchtower.wire.dumps import DumpBatch, KernelWait, RankDump

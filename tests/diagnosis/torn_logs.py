@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from agent.dumpers.collectives import trim
-from agent.dumpers.process_groups import Membership
-from agent.dumpers.torch_records import parse_records
 from watchtower.evidence.case import Case
+from watchtower.readers.collective_calls import Membership, trim
+from watchtower.readers.torch_records import parse_records
 from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log
 from watchtower.wire.dumps import RankDump
 

@@ -88,7 +88,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.evidence.error_texts.ERROR_TEXTS",
         "watchtower.evidence.collective_log._SHAPE.sub",
         "agent.dumpers.source_child._TOKEN.search",
-        "agent.dumpers.canonical._PACKAGES.search",
+        "watchtower.readers.canonical._PACKAGES.search",
         "agent.collectors.kernel_log._ROWS",
     }
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from watchtower.commands.evidence_files import find_files, read_files
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.fleet.found_files import make_case, sort_findings
+from watchtower.fleet.found_case import make_case
+from watchtower.fleet.found_files import sort_findings
 
 
 @dataclass(frozen=True)

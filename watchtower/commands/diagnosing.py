@@ -17,7 +17,8 @@ from watchtower.commands.evidence_texts import write_files, write_ranks
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
 from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.fleet.found_files import Found, make_case, sort_findings
+from watchtower.fleet.found_case import make_case
+from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
 from watchtower.readers.findings import NO_OWNER
@@ -67,7 +68,7 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
         print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
         if found.ranks:
-            print(f"\n{write_ranks(found)}\n\n{write_files(evidence)}")
+            print(f"\n{write_ranks(found, make_case('', found))}\n\n{write_files(evidence)}")
     if files.unusable:
         return UNUSABLE
     is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
@@ -81,7 +82,8 @@ def _write_nothing_found(args: argparse.Namespace) -> str:
 def _diagnose_found(args: argparse.Namespace, found: Found) -> Verdict:
     """Return the verdict on what readers found in files."""
     job = args.job or args.files[0].resolve().name
-    return diagnosed_verdict(job, 1, Status.HUNG, diagnose(make_case(job, found)), time.time())
+    status = Status.HUNG if found.has_timed_out else Status.SUSPECT
+    return diagnosed_verdict(job, 1, status, diagnose(make_case(job, found)), time.time())
 
 
 def _write(verdict: Verdict) -> str:

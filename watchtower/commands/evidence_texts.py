@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from watchtower.commands.printing import clean, table
+from watchtower.evidence.case import Case, logs_of
 from watchtower.fleet.found_files import Found, RankFound
-from watchtower.readers.findings import CallsFound, FileFound
-from watchtower.writing.ranksets import name_ranks
+from watchtower.readers.findings import FileFound
+from watchtower.wire.collectives import GroupLog
+from watchtower.writing.ranksets import format_ranks
 
 MAX_ROWS = 32
 """Rows of the table by rank. Ranks with equal rows are one row, so that most jobs have a few."""
@@ -17,45 +19,36 @@ MAX_LAST_LINE = 72
 """Characters of a rank's last line."""
 
 
-def write_ranks(found: Found) -> str:
+def write_ranks(found: Found, case: Case) -> str:
     """Return a table: what each rank last did. Ranks with the same row share it."""
+    logs = {log.digest: log for log in case.group_logs}
+    names = {group.id: group.name for group in case.groups}
     rows: dict[tuple[str, ...], list[int]] = {}
-    for rank in range(found.world_size):
-        own = found.ranks.get(rank) or RankFound(rank)
-        for row in _rows(own):
-            rows.setdefault(row, []).append(rank)
-    head = ("RANKS", "GROUP", "WAITS IN", "ENQUEUED", "COMPLETED", "LAST LINE", "FILE")
-    shown = [(_short(ranks), *row) for row, ranks in list(rows.items())[:MAX_ROWS]]
+    for item in case.ranks:
+        own = found.ranks.get(item.rank) or RankFound(item.rank)
+        listed = [each for dump in item.dumps[-1:] for each in logs_of(dump)]
+        for digest in listed or [""]:
+            log = logs.get(digest)
+            group = ("-",) * 4 if log is None else (names[log.group], *_columns(log))
+            rows.setdefault((*group, *_ends(own)), []).append(item.rank)
+    head = ("RANKS", "GROUP", "WAITS IN", "CALLED", "COMPLETED", "LAST LINE", "FILE")
+    shown = [(format_ranks(ranks), *row) for row, ranks in list(rows.items())[:MAX_ROWS]]
     more = len(rows) - MAX_ROWS
     return table([head, *shown]) + (f"\n... and {more} more rows" if more > 0 else "")
 
 
-def _short(ranks: Sequence[int]) -> str:
-    return name_ranks(ranks).partition(" ")[2]
+def _columns(log: GroupLog) -> tuple[str, str, str]:
+    number = log.completed + 1
+    operation = next((each.operation for each in log.records if each.number == number), "")
+    waits = f"{operation} {number}".strip() if log.called >= number else "no call"
+    return waits, str(log.called), str(max(0, log.completed))
 
 
-def _rows(own: RankFound) -> Iterable[tuple[str, ...]]:
-    file = own.files[-1] if own.files else None
-    last = file.last_line[-MAX_LAST_LINE:] if file and file.owner.rank == own.rank else ""
-    if not own.calls:
-        yield ("-", "-", "-", "-", last or "-", file.name if file else "no file")
-    for call in own.calls.values():
-        yield (
-            call.group,
-            _name_call(call),
-            _number(call.enqueued),
-            _number(call.completed),
-            "",
-            "",
-        )
-
-
-def _name_call(call: CallsFound) -> str:
-    return " ".join(filter(None, (call.operation, str(call.waits_in))))
-
-
-def _number(number: int) -> str:
-    return str(number) if number >= 0 else "?"
+def _ends(own: RankFound) -> tuple[str, str]:
+    """Return the last line of a rank that wrote no evidence, and its file."""
+    if own.calls or own.records:
+        return "", ""
+    return own.last_line[-MAX_LAST_LINE:] or "-", own.files[-1].name if own.files else "no file"
 
 
 def write_files(files: Sequence[FileFound]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from watchtower.evidence.case import Case, Presence, RankEvidence
+from watchtower.evidence.case import OF_FILES, Case, Presence, RankEvidence
 from watchtower.evidence.frames import FrameClass, StackReading
 from watchtower.evidence.kernel import ASLEEP, FROZEN, HELD, WaitReading, classify_wait
 from watchtower.evidence.movement import (
@@ -151,6 +151,11 @@ class Position:
     def is_missing(self) -> bool:
         """Whether its process was never seen."""
         return self.evidence.presence is Presence.MISSING
+
+    @property
+    def of_files(self) -> bool:
+        """Whether it is known only from files, so that nothing was measured of its process."""
+        return self.evidence.presence in OF_FILES
 
     @property
     def is_silent(self) -> bool:

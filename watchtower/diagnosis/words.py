@@ -57,12 +57,21 @@ def write_at(position: Position) -> str:
 def write_place(position: Position) -> str:
     """Return "has been in `__next__` at data.py:88 for 9 s", with the phase if it is in one."""
     duration, phase = format_duration(position.age_s), write_phase(position)
-    if position.is_silent:
-        return f"has not come to the call of the others for {duration}"
+    if position.of_files:
+        return _write_written_place(position)
     if position.reading is None:
         return f"has made no step{phase} for {duration}"
     function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
     return f"has been in `{function}` at {at}{phase} for {duration}"
+
+
+def _write_written_place(position: Position) -> str:
+    """Return the place of a rank known from files: there, times are known of some."""
+    since = f" for {format_duration(position.age_s)}" if position.age_s > 0 else ""
+    if position.reading is None:
+        return f"has not come to the call of the others{since}"
+    function, at = clean(position.reading.function, 80), clean(position.reading.at, 80)
+    return f"is in `{function}` at {at}{since}"
 
 
 def write_phase(position: Position) -> str:

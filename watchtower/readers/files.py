@@ -6,7 +6,7 @@ from collections.abc import Callable
 from io import BufferedReader
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import logs
+from watchtower.readers import flight_recorder, logs
 from watchtower.readers.findings import FileFound
 
 HEAD_BYTES = 65_536
@@ -22,7 +22,11 @@ class Reader(NamedTuple):
     read: Callable[[str, BinaryIO], FileFound]
 
 
-READERS: tuple[Reader, ...] = (Reader("log", logs.recognises, logs.read),)
+READERS: tuple[Reader, ...] = (
+    Reader("flight recorder", flight_recorder.recognises_pickle, flight_recorder.read_pickle),
+    Reader("flight recorder", flight_recorder.recognises_json, flight_recorder.read_json),
+    Reader("log", logs.recognises, logs.read),
+)
 """In the order in which they are asked. The last one takes any text."""
 
 

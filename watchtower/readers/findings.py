@@ -6,9 +6,11 @@ line may be the rank in its group, which is not the global rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
+
+from watchtower.readers.torch_records import TorchRecords
 
 
 class Known(IntEnum):
@@ -66,6 +68,20 @@ class CallsFound:
     """How long the rank has waited in it."""
     library: str = "nccl"
 
+    def joined_with(self, earlier: CallsFound) -> CallsFound:
+        """Return this finding with what only an earlier line shows of the same call."""
+        if earlier.waits_in != self.waits_in:
+            return self
+        return replace(
+            self,
+            enqueued=max(self.enqueued, earlier.enqueued),
+            completed=max(self.completed, earlier.completed),
+            operation=self.operation or earlier.operation,
+            signature=self.signature or earlier.signature,
+            timeout_s=self.timeout_s or earlier.timeout_s,
+            waited_s=max(self.waited_s, earlier.waited_s),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogStuck:
@@ -76,7 +92,21 @@ class WatchdogStuck:
     stuck_s: float
 
 
-Finding: TypeAlias = CallsFound | WatchdogStuck
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsFound:
+    """All calls that torch's flight recorder has of a rank."""
+
+    place: Place
+    owner: Owner
+    records: TorchRecords
+
+    @property
+    def made_ns(self) -> int:
+        """When the newest call was made, by the clock of its machine."""
+        return self.records.last_made_ns
+
+
+Finding: TypeAlias = CallsFound | WatchdogStuck | RecordsFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 from watchtower_heartbeat.layout import GROUPS_MAGIC, GROUPS_TEXT_AT
 from watchtower_heartbeat.page import Transfers
 
-from agent.dumpers.collectives import (
-    Trimmed,
-    read_collectives,
-    trim,
-)
+from agent.dumpers.collectives import read_collectives
 from agent.dumpers.dumper import RankRecords
-from agent.dumpers.process_groups import BadGroups, Membership, number_groups, parse_groups
-from agent.dumpers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
+from agent.dumpers.process_groups import BadGroups, parse_groups
 from agent.dumps.contents import GroupSet
 from agent.procfs import Proc
 from tests.agent.agent_scene import a_view
+from watchtower.readers.collective_calls import Membership, Trimmed, number_groups, trim
+from watchtower.readers.torch_records import MAX_ENTRIES, BadRecords, TorchRecords, parse_records
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.collectives import GroupLog, PeerTransfers, RankCollectives, name_group
 from watchtower.wire.dumps import DumpBatch, KernelWait
@@ -205,7 +202,7 @@ def test_a_batch_that_grows_too_large_keeps_the_numbers(monkeypatch: pytest.Monk
 
 
 def test_a_rank_with_too_many_groups_keeps_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.dumpers.collectives.MAX_RANK_RECORDS", 9)
+    monkeypatch.setattr("watchtower.readers.collective_calls.MAX_RANK_RECORDS", 9)
     logs = logs_of("gloo", recorded("gloo_rank0_waits"))
     assert [len(log.records) for log in logs.values()] == [8, 1, 0]
     assert logs["1"].called == 2

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from agent.children import ANY_TOOL, ChildRunner, Ended, Outcome
 from agent.dumpers import native_child
-from agent.dumpers.canonical import parse_dump
 from agent.dumpers.native_child import MAX_CHAIN, merge
 from agent.dumpers.native_libraries import class_of
 from agent.dumpers.native_places import NativePlaces, ThreadSamples, classify, find_place
 from agent.memory import GENERATED, Maps
 from agent.procfs import Proc
+from watchtower.readers.canonical import parse_dump
 from watchtower.wire.dumps import MAX_LIBRARIES, KernelWait, NativeKind, NativePlace
 
 MAPS = """\

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from agent.dumpers.collectives import settle
-from agent.dumpers.torch_records import parse_records
 from tests.system.agent.agent_processes import PROGRAMS, clean_environment
+from watchtower.readers.collective_calls import settle
+from watchtower.readers.torch_records import parse_records
 
 pytestmark = [
     pytest.mark.torch,

@@ -71,7 +71,7 @@ def find(picture: Picture) -> Accusation | None:
         sinks,
         Cause.BEHIND_COLLECTIVE,
         reasons=[
-            *movement_reasons([item for item in sinks if not item.is_silent]),
+            *movement_reasons([item for item in sinks if not item.of_files]),
             *child_reasons(picture, sinks[:MAX_QUOTED]),
         ],
         why_not=[
@@ -79,8 +79,8 @@ def find(picture: Picture) -> Accusation | None:
             *doubt_many(picture, sinks),
             *([SILENCE] if any(item.is_silent for item in sinks) else []),
         ],
-        advice=(DUMP_RANK, RECORD_CALLS)
-        if sinks[0].is_silent
+        advice=(DUMP_RANK, *((RECORD_CALLS,) if sinks[0].is_silent else ()))
+        if sinks[0].of_files and sinks[0].stack is None
         else (*((WAIT_PLACE,) if sinks[0].wait_place else ()), READ_CODE, DUMP_THREADS),
         besides=lambda position: _write_activity(picture, position),
     )

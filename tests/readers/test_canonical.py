@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.dumpers.canonical import BadDump, canonical_file, parse_dump
+from watchtower.readers.canonical import BadDump, canonical_file, parse_dump
 from watchtower.wire.bounds import MAX_FRAMES, MAX_THREADS
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.dumpers.collectives import Settled, settle
-from agent.dumpers.torch_records import TorchRecords
 from tests.agent.dumpers.test_collectives import GROUPS, a_reply, an_entry, calls, logs_of
 from watchtower.evidence.collective_log import CallLog, Over
+from watchtower.readers.collective_calls import Settled, settle
+from watchtower.readers.torch_records import TorchRecords
 from watchtower.wire.bounds import MAX_GROUP_RECORDS, MAX_UNKNOWN_CALLS
 
 

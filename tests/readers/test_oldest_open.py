@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from agent.dumpers.collectives import trim
 from agent.dumpers.dumper import RankRecords
-from agent.dumpers.process_groups import number_groups
-from agent.dumpers.torch_records import parse_records
 from agent.dumps.contents import GroupSet
+from watchtower.readers.collective_calls import number_groups, trim
+from watchtower.readers.torch_records import parse_records
 
 
 @pytest.mark.parametrize(

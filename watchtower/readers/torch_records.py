@@ -110,7 +110,7 @@ class _Group(msgspec.Struct):
 class _Reply(msgspec.Struct):
     entries: list[_Entry] = []
     pg_config: dict[str, _Group] = {}
-    pg_status: dict[str, msgspec.Raw] = {}
+    pg_status: dict[str, object] = {}
 
 
 _DECODER = msgspec.json.Decoder(_Reply)
@@ -181,6 +181,8 @@ class TorchRecords:
     """True if the ring has not overwritten any call."""
     forgot_groups: bool
     """True if a group was used and the ring has none of its calls any more."""
+    library: str = ""
+    """The library whose recorder it is, from the names of its calls: "nccl", "gloo"."""
     is_blank: bool = False
     """True if the recorder is off, or no group uses its library. It does not mean that no call was
     made.
@@ -189,14 +191,74 @@ class TorchRecords:
 
 def parse_records(raw: bytes) -> TorchRecords:
     """Parse the answer of a recorder's handler. Raises BadRecords."""
+    return make_records(_decode(raw))
+
+
+def _decode(raw: bytes) -> _Reply:
     # Counting these characters is fast. The count may be too high, because texts may contain them.
     bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b",", MAX_VALUES))
     if any(raw.count(mark) > limit for mark, limit in bounds):
         raise BadRecords("it is larger than a flight recorder's reply can be")
     try:
-        reply = _DECODER.decode(raw)
+        return _DECODER.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise BadRecords(str(error)) from error
+
+
+def convert_records(plain: object) -> TorchRecords:
+    """Return the records in the plain values of a pickle. Raises BadRecords.
+
+    Before format 2.0, `process_group` was `pg_id`, `collective_seq_id` was `seq_id`, and the first
+    format was the list of entries alone.
+    """
+    whole = plain if isinstance(plain, dict) else {"entries": plain}
+    entries = whole.get("entries", [])
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise BadRecords("its entries are not a list of dictionaries")
+    _check_sizes(entries)
+    status = whole.get("pg_status")
+    try:
+        reply = msgspec.convert(
+            {
+                "entries": [_modern(entry) for entry in entries],
+                "pg_config": whole.get("pg_config") or {},
+                "pg_status": dict.fromkeys(map(str, status), 0) if isinstance(status, dict) else {},
+            },
+            _Reply,
+            strict=False,
+        )
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadRecords(str(error)) from error
+    return make_records(reply)
+
+
+def _modern(entry: dict[str, object]) -> dict[str, object]:
+    """Return an entry with the keys of today."""
+    group = entry.get("pg_name", entry.get("pg_id", "0"))
+    return {
+        "process_group": (str(group), str(entry.get("pg_desc", ""))),
+        "collective_seq_id": entry.get("seq_id", 0),
+        "record_id": entry.get("id", 0),
+        **entry,
+    }
+
+
+def _check_sizes(entries: list[dict[str, object]]) -> None:
+    """Raise BadRecords if there are too many sizes. A pickle may use one list many times."""
+    if len(entries) > MAX_ENTRIES:
+        raise BadRecords(f"it has {len(entries)} entries; the limit is {MAX_ENTRIES}")
+    left = MAX_VALUES
+    for entry in entries:
+        for name in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
+            sizes = entry.get(name) or ()
+            for each in sizes if isinstance(sizes, (list, tuple)) else ():
+                left -= 1 + (len(each) if isinstance(each, (list, tuple)) else 0)
+                if left < 0:
+                    raise BadRecords(f"it has more than {MAX_VALUES} sizes of tensors")
+
+
+def make_records(reply: _Reply) -> TorchRecords:
+    """Return the calls in a recorder's reply. Raises BadRecords if there are too many."""
     if len(reply.entries) > MAX_ENTRIES:
         raise BadRecords(f"it has {len(reply.entries)} entries; the limit is {MAX_ENTRIES}")
     entries = [entry for entry in reply.entries if not entry.is_p2p]
@@ -210,6 +272,7 @@ def parse_records(raw: bytes) -> TorchRecords:
             if (members := _parse_ranks(group.ranks))
         },
         forgot_groups=_forgot_groups(reply),
+        library=reply.entries[-1].profiling_name.partition(":")[0] if reply.entries else "",
         is_blank=not (reply.entries or reply.pg_config or reply.pg_status),
     )
 

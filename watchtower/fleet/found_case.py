@@ -1,0 +1,174 @@
+"""Makes a case of what readers found in files, as agents and snapshots make one.
+
+The rules are those of every other verdict. What files lack is missing evidence: a rank without a
+finding is a rank of which it is not known where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from watchtower.evidence.case import Case, Presence, RankEvidence
+from watchtower.fleet.found_files import Found, RankFound
+from watchtower.policy import Policy
+from watchtower.readers.collective_calls import GLOO, Membership, trim
+from watchtower.readers.findings import CallsFound
+from watchtower.readers.torch_records import TorchRecords
+from watchtower.wire.bounds import MAX_NAME
+from watchtower.wire.collectives import (
+    CollectiveRecord,
+    GroupLog,
+    ProcessGroup,
+    RankCollectives,
+    format_members,
+    make_group_log,
+    name_group,
+)
+from watchtower.wire.dumps import KernelWait, RankDump
+from watchtower.writing.text import clean
+
+MAX_SILENT = 0.25
+"""Share of the waiting ranks that may be silent. If more write nothing, the launcher may have ended
+them before their watchdogs could."""
+
+Logs = dict[str, tuple[ProcessGroup, GroupLog]]
+"""The logs of one rank, by group id."""
+
+
+def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
+    """Return the case of these findings."""
+    policy = policy or Policy()
+    logs = {rank: _make_logs(own, found) for rank, own in sorted(found.ranks.items())}
+    for rank, silent in _find_silent(found, logs).items():
+        logs[rank] = silent
+    made = [each for own in logs.values() for each in own.values()]
+    quiet = {rank for rank, own in logs.items() if own and not _wrote(found.ranks[rank])}
+    return Case(
+        job=job,
+        generation=1,
+        world_size=max(1, found.world_size),
+        typical_step_s=0.0,
+        stalled_for_s=_stalled_for(found),
+        settle_s=policy.settle_s,
+        moving_cpu_cores=policy.moving_cpu_cores,
+        ranks=tuple(
+            _make_rank(rank, logs.get(rank, {}), is_quiet=rank in quiet)
+            for rank in range(found.world_size)
+        ),
+        groups=tuple(sorted({g.id: g for g, _ in made}.values(), key=lambda group: group.id)),
+        group_logs=tuple(
+            sorted({log.digest: log for _, log in made}.values(), key=lambda log: log.digest)
+        ),
+    )
+
+
+def _stalled_for(found: Found) -> float:
+    waited = (call.waited_s for own in found.ranks.values() for call in own.calls.values())
+    return max(waited, default=0.0)
+
+
+def _wrote(own: RankFound) -> bool:
+    return bool(own.calls or own.records or own.stuck)
+
+
+def _make_rank(rank: int, logs: Logs, *, is_quiet: bool) -> RankEvidence:
+    if not logs:
+        return RankEvidence(rank=rank, presence=Presence.UNREAD)
+    digests = tuple(log.digest for _, log in logs.values())
+    dump = RankDump(
+        rank=rank,
+        pid=0,
+        start_time=0,
+        kernel=KernelWait(),
+        collectives=RankCollectives(logs=digests),
+    )
+    presence = Presence.QUIET if is_quiet else Presence.WROTE
+    return RankEvidence(rank=rank, presence=presence, dumps=(dump,))
+
+
+# --- collective logs ------------------------------------------------------------------------------
+
+
+def _make_logs(own: RankFound, found: Found) -> Logs:
+    """Return the logs of a rank. A flight recorder has more than the lines of a watchdog."""
+    logs: Logs = {}
+    for call in own.calls.values():
+        group = _make_group(call.group, found.members_of(call.group), call.library)
+        logs[group.id] = (group, _make_log(group.id, call))
+    if own.records is not None:
+        logs |= {pair[0].id: pair for pair in _trim(own.records.records, found)}
+    return logs
+
+
+def _make_group(name: str, members: Sequence[int], library: str) -> ProcessGroup:
+    text = format_members(tuple(members))
+    group = name_group(text, 0, library)
+    return ProcessGroup(id=group, members=text, name=clean(name, MAX_NAME), library=library)
+
+
+def _make_log(group: str, call: CallsFound) -> GroupLog:
+    record = CollectiveRecord(
+        number=call.waits_in, operation=call.operation, signature=call.signature
+    )
+    return make_group_log(
+        group=group,
+        called=max(call.waits_in, call.enqueued),
+        entered=-1,
+        completed=call.waits_in - 1,
+        records=(record,) if call.operation else (),
+        timeout_s=call.timeout_s,
+    )
+
+
+def _trim(records: TorchRecords, found: Found) -> Iterable[tuple[ProcessGroup, GroupLog]]:
+    library = records.library or "nccl"
+    is_known = library != GLOO and bool(records.members)
+    return trim(library, records, () if is_known else _groups_of_all(found)).logs
+
+
+def _groups_of_all(found: Found) -> tuple[Membership, ...]:
+    """Return the groups of recorders that do not know their members, as that of gloo: the ranks
+    that have calls of a name, and all ranks for the default group."""
+    users: dict[str, list[int]] = {}
+    for rank, own in sorted(found.ranks.items()):
+        for group in own.records.records.groups if own.records else ():
+            users.setdefault(group.name, []).append(rank)
+    return tuple(
+        Membership(
+            name=name,
+            title="default_pg" if name == "0" else name,
+            members=format_members(tuple(range(found.world_size) if name == "0" else ranks)),
+            order=0,
+        )
+        for name, ranks in users.items()
+    )
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
+    """Return the ranks whose output is there and has nothing about a call that the others wait in,
+    with the log that follows: they have left the call before it.
+
+    Each rank has a watchdog of its own. It reports any call that was queued and does not end,
+    within a second of the others. One that reports nothing has queued no such call.
+    """
+    opened = {rank: pair for rank, own in logs.items() for pair in _open_in_all(own, found)}
+    silent = [rank for rank, own in found.ranks.items() if not _wrote(own) and own.has_own_file]
+    is_few = len(silent) == 1 or len(silent) <= MAX_SILENT * len(opened)
+    if not silent or not is_few or len(opened) < 2:
+        return {}
+    group, first = min(opened.values(), key=lambda pair: pair[1].completed)
+    log = make_group_log(
+        group=group.id, called=first.completed, entered=-1, completed=first.completed, records=()
+    )
+    return {rank: {group.id: (group, log)} for rank in silent}
+
+
+def _open_in_all(logs: Logs, found: Found) -> Iterator[tuple[ProcessGroup, GroupLog]]:
+    """Yield the log of the group of all ranks, if a call of it is open."""
+    everyone = format_members(tuple(range(found.world_size)))
+    for group, log in logs.values():
+        if group.members == everyone and log.called > log.completed >= 0:
+            yield group, log
