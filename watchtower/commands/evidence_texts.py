@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from watchtower.commands.printing import clean, table
 from watchtower.evidence.case import Case, logs_of
 from watchtower.fleet.found_files import Found, RankFound
-from watchtower.readers.findings import FileFound
+from watchtower.readers.findings import FileFound, StacksFound
 from watchtower.wire.collectives import GroupLog
 from watchtower.writing.ranksets import format_ranks
 
@@ -31,7 +31,7 @@ def write_ranks(found: Found, case: Case) -> str:
             log = logs.get(digest)
             group = ("-",) * 4 if log is None else (names[log.group], *_columns(log))
             rows.setdefault((*group, *_ends(own)), []).append(item.rank)
-    head = ("RANKS", "GROUP", "WAITS IN", "CALLED", "COMPLETED", "LAST LINE", "FILE")
+    head = ("RANKS", "GROUP", "WAITS IN", "CALLED", "COMPLETED", "LAST LINE OR PLACE", "FILE")
     shown = [(format_ranks(ranks), *row) for row, ranks in list(rows.items())[:MAX_ROWS]]
     more = len(rows) - MAX_ROWS
     return table([head, *shown]) + (f"\n... and {more} more rows" if more > 0 else "")
@@ -45,10 +45,19 @@ def _columns(log: GroupLog) -> tuple[str, str, str]:
 
 
 def _ends(own: RankFound) -> tuple[str, str]:
-    """Return the last line of a rank that wrote no evidence, and its file."""
+    """Return the last line of a rank that wrote no evidence, or its place, and the file."""
     if own.calls or own.records:
         return "", ""
+    if own.stacks:
+        return _place_of(own.stacks[-1]), own.stacks[-1].place.file
     return own.last_line[-MAX_LAST_LINE:] or "-", own.files[-1].name if own.files else "no file"
+
+
+def _place_of(found: StacksFound) -> str:
+    """Return the innermost line of the user's code in the main thread."""
+    frames = next((s.frames for s in found.threads.stacks), ())
+    shown = next((frame for frame in frames if not frame.library), frames[0] if frames else None)
+    return f"in {shown.function} ({shown.file}:{shown.line})" if shown else "-"
 
 
 def write_files(files: Sequence[FileFound]) -> str:

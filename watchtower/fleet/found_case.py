@@ -7,12 +7,13 @@ finding is a rank of which it is not known where it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from watchtower.evidence.case import Case, Presence, RankEvidence
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.policy import Policy
 from watchtower.readers.collective_calls import GLOO, Membership, trim
-from watchtower.readers.findings import CallsFound
+from watchtower.readers.findings import CallsFound, StacksFound
 from watchtower.readers.torch_records import TorchRecords
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.collectives import (
@@ -25,6 +26,8 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import KernelWait, RankDump
+from watchtower.wire.report import ProcessState
+from watchtower.wire.stacks import Stack
 from watchtower.writing.text import clean
 
 MAX_SILENT = 0.25
@@ -42,6 +45,7 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
     for rank, silent in _find_silent(found, logs).items():
         logs[rank] = silent
     made = [each for own in logs.values() for each in own.values()]
+    stacks = {s.digest: s for own in found.ranks.values() for s in _stacks_of(own)}
     quiet = {rank for rank, own in logs.items() if own and not _wrote(found.ranks[rank])}
     return Case(
         job=job,
@@ -52,9 +56,14 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
         settle_s=policy.settle_s,
         moving_cpu_cores=policy.moving_cpu_cores,
         ranks=tuple(
-            _make_rank(rank, logs.get(rank, {}), is_quiet=rank in quiet)
+            _make_rank(
+                found.ranks.get(rank) or RankFound(rank),
+                logs.get(rank, {}),
+                is_quiet=rank in quiet,
+            )
             for rank in range(found.world_size)
         ),
+        stacks=tuple(stacks[digest] for digest in sorted(stacks)),
         groups=tuple(sorted({g.id: g for g, _ in made}.values(), key=lambda group: group.id)),
         group_logs=tuple(
             sorted({log.digest: log for _, log in made}.values(), key=lambda log: log.digest)
@@ -68,22 +77,40 @@ def _stalled_for(found: Found) -> float:
 
 
 def _wrote(own: RankFound) -> bool:
-    return bool(own.calls or own.records or own.stuck)
+    return bool(own.calls or own.records or own.stacks or own.stuck)
 
 
-def _make_rank(rank: int, logs: Logs, *, is_quiet: bool) -> RankEvidence:
-    if not logs:
-        return RankEvidence(rank=rank, presence=Presence.UNREAD)
+def _stacks_of(own: RankFound) -> Iterator[Stack]:
+    return (stack for found in own.stacks for stack in found.threads.stacks)
+
+
+def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool) -> RankEvidence:
+    if not logs and not own.stacks:
+        return RankEvidence(rank=own.rank, presence=Presence.UNREAD)
     digests = tuple(log.digest for _, log in logs.values())
-    dump = RankDump(
-        rank=rank,
-        pid=0,
-        start_time=0,
-        kernel=KernelWait(),
-        collectives=RankCollectives(logs=digests),
+    collectives = RankCollectives(logs=digests) if digests else None
+    pid = next((found.pid for found in reversed(own.stacks) if found.pid), None)
+    bare = RankDump(
+        rank=own.rank, pid=pid or 0, start_time=0, kernel=KernelWait(), collectives=collectives
     )
-    presence = Presence.QUIET if is_quiet else Presence.WROTE
-    return RankEvidence(rank=rank, presence=presence, dumps=(dump,))
+    dumps = tuple(
+        replace(bare, threads=found.threads.threads, kernel=KernelWait(state=_state_of(found)))
+        for found in own.stacks
+    )
+    return RankEvidence(
+        rank=own.rank,
+        presence=Presence.QUIET if is_quiet else Presence.WROTE,
+        pid=pid,
+        dumps=dumps or (bare,),
+    )
+
+
+def _state_of(found: StacksFound) -> ProcessState:
+    """Return the state of the main thread, which py-spy shows as idle or active."""
+    main = next((thread for thread in found.threads.threads if thread.main), None)
+    if main is None or not found.is_sampled:
+        return ProcessState.OTHER
+    return ProcessState.RUNNING if main.active else ProcessState.SLEEPING
 
 
 # --- collective logs ------------------------------------------------------------------------------

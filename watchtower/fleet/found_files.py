@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
     CallsFound,
     FileFound,
     Finding,
+    Known,
+    Owner,
     RecordsFound,
+    StacksFound,
     WatchdogStuck,
 )
 from watchtower.wire.bounds import MAX_WORLD_SIZE
+
+MAX_STACKS = 2
+"""Dumps of a rank in one case, as of agents."""
 
 
 @dataclass(slots=True)
@@ -26,6 +32,8 @@ class RankFound:
     """By group: where its watchdog says that it waits."""
     records: RecordsFound | None = None
     """The newest dump of its flight recorder."""
+    stacks: list[StacksFound] = field(default_factory=list)
+    """In the order of their files."""
     stuck: WatchdogStuck | None = None
 
     @property
@@ -47,6 +55,8 @@ class RankFound:
         elif isinstance(finding, RecordsFound):
             if self.records is None or self.records.made_ns <= finding.made_ns:
                 self.records = finding
+        elif isinstance(finding, StacksFound):
+            self.stacks = [*self.stacks, finding][-MAX_STACKS:]
         else:
             self.stuck = finding
 
@@ -73,6 +83,7 @@ class Found:
 
 def sort_findings(files: Sequence[FileFound]) -> Found:
     """Return the findings by rank."""
+    files = _number_processes(files)
     ranks: dict[int, RankFound] = {}
     for file in files:
         for rank in sorted({file.owner.rank, *file.ranks} - {-1}):
@@ -83,6 +94,30 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
                 ranks.setdefault(rank, RankFound(rank)).take(finding)
     largest = max((*ranks, *_members_in_records(ranks.values())), default=-1)
     return Found(ranks, min(largest + 1, MAX_WORLD_SIZE))
+
+
+def _number_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:
+    """Return the files, their processes numbered by pid if no finding has a rank.
+
+    One text of `py-spy` of all processes of a node is what many people have.
+    """
+    findings = [each for file in files for each in file.findings]
+    if any(each.owner.rank >= 0 for each in findings) or any(file.ranks for file in files):
+        return files
+    pids = sorted({each.pid for each in findings if isinstance(each, StacksFound) and each.pid})
+    ranks = {pid: Owner(rank, Known.COUNTED) for rank, pid in enumerate(pids)}
+    return [
+        replace(
+            file,
+            findings=tuple(
+                replace(each, owner=ranks[each.pid])
+                if isinstance(each, StacksFound) and each.pid
+                else each
+                for each in file.findings
+            ),
+        )
+        for file in files
+    ]
 
 
 def _members_in_records(ranks: Iterable[RankFound]) -> Iterator[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from io import BufferedReader
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import flight_recorder, logs
+from watchtower.readers import flight_recorder, logs, stacks
 from watchtower.readers.findings import FileFound
 
 HEAD_BYTES = 65_536
@@ -25,6 +25,8 @@ class Reader(NamedTuple):
 READERS: tuple[Reader, ...] = (
     Reader("flight recorder", flight_recorder.recognises_pickle, flight_recorder.read_pickle),
     Reader("flight recorder", flight_recorder.recognises_json, flight_recorder.read_json),
+    Reader("stacks", stacks.recognises_json, stacks.read_json),
+    Reader("stacks", stacks.recognises_text, stacks.read_text),
     Reader("log", logs.recognises, logs.read),
 )
 """In the order in which they are asked. The last one takes any text."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
+from watchtower.readers.canonical import Threads
 from watchtower.readers.torch_records import TorchRecords
 
 
@@ -22,6 +23,8 @@ class Known(IntEnum):
     """A prefix of the line has it: of torch, srun or another launcher."""
     FILE_NAME = 3
     FOLDER = 4
+    COUNTED = 5
+    """No file has it: processes are numbered by their ids."""
     NOT = 9
     """It is not known."""
 
@@ -106,7 +109,19 @@ class RecordsFound:
         return self.records.last_made_ns
 
 
-Finding: TypeAlias = CallsFound | WatchdogStuck | RecordsFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StacksFound:
+    """The Python stacks of one process."""
+
+    place: Place
+    owner: Owner
+    pid: int
+    threads: Threads
+    is_sampled: bool = False
+    """It is known which threads were on a CPU."""
+
+
+Finding: TypeAlias = CallsFound | WatchdogStuck | RecordsFound | StacksFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

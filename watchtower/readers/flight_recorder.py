@@ -12,13 +12,11 @@ from typing import BinaryIO
 from watchtower.readers.findings import (
     NO_OWNER,
     FileFound,
-    Known,
-    Owner,
     Place,
     RecordsFound,
 )
 from watchtower.readers.plain_pickle import MAX_BYTES, RefusedPickle, load_plain
-from watchtower.readers.text_lines import last_number_in_name, rank_in_name
+from watchtower.readers.text_lines import owner_in_name
 from watchtower.readers.torch_records import (
     BadRecords,
     TorchRecords,
@@ -52,7 +50,7 @@ def read_pickle(name: str, stream: BinaryIO) -> FileFound:
 
 
 def _read(name: str, stream: BinaryIO, parse: Callable[[bytes], TorchRecords]) -> FileFound:
-    owner = _owner_in(name)
+    owner = owner_in_name(name)
     form = "flight recorder"
     raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
@@ -66,11 +64,3 @@ def _read(name: str, stream: BinaryIO, parse: Callable[[bytes], TorchRecords]) -
         return FileFound(name=name, form=form, trouble=trouble)
     found = RecordsFound(place=Place(name), owner=owner, records=records)
     return FileFound(name=name, form=form, owner=owner, findings=(found,))
-
-
-def _owner_in(name: str) -> Owner:
-    named = rank_in_name(name)
-    if named.known is Known.FILE_NAME:
-        return named
-    number = last_number_in_name(name)
-    return Owner(number, Known.FILE_NAME) if number >= 0 else named

@@ -64,10 +64,19 @@ def rank_in_name(name: str) -> Owner:
     return NO_OWNER
 
 
-def last_number_in_name(name: str) -> int:
+def _last_number_in_name(name: str) -> int:
     """Return the last number of a file's name; -1 without one. It may be anything."""
     found = _AT_END.search(PurePosixPath(name).name)
     return int(found[1]) if found and int(found[1]) <= MAX_RANK else -1
+
+
+def owner_in_name(name: str) -> Owner:
+    """Return the rank that the name of a file has: "rank3", else its last number."""
+    named = rank_in_name(name)
+    if named.known is Known.FILE_NAME:
+        return named
+    number = _last_number_in_name(name)
+    return Owner(number, Known.FILE_NAME) if number >= 0 else named
 
 
 def rank_in_prefix(text: str) -> Owner:
@@ -125,6 +134,12 @@ def lines_with(chunk: Chunk, words: Sequence[bytes]) -> Iterator[Line]:
         before = start
         end = data.find(b"\n", start)
         yield Line(number, decode(data[start : end if end >= 0 else len(data)]))
+
+
+def split_lines(chunk: Chunk) -> Iterator[Line]:
+    """Yield every line of a chunk."""
+    for number, raw in enumerate(chunk.data.split(b"\n"), chunk.first):
+        yield Line(number, decode(raw))
 
 
 def last_line(data: bytes) -> str:

@@ -1,0 +1,110 @@
+"""Cases with stacks: texts and JSON of py-spy, faulthandler."""
+
+from __future__ import annotations
+
+import json
+
+from tests.field.field_case import FieldCase
+
+IN_ALL_REDUCE = (
+    ("all_reduce", "torch/distributed/distributed_c10d.py", 2911),
+    ("wrapper", "torch/distributed/c10d_logger.py", 81),
+    ("train_step", "train.py", 63),
+    ("<module>", "train.py", 134),
+)
+IN_ITERATOR = (
+    ("wait", "threading.py", 302),
+    ("get", "queue.py", 170),
+    ("__next__", "fairseq/data/iterators.py", 648),
+    ("train", "fairseq_cli/train.py", 284),
+    ("<module>", "train.py", 14),
+)
+
+
+def py_spy(pid: int, frames: tuple[tuple[str, str, int], ...], *, state: str = "idle") -> str:
+    """Return the text of `py-spy dump` of one process."""
+    lines = "".join(f"    {name} ({file}:{line})\n" for name, file, line in frames)
+    return (
+        f"Process {pid}: python -u train.py\nPython v3.10.12 (/usr/bin/python3.10)\n\n"
+        f'Thread {pid} ({state}): "MainThread"\n{lines}'
+        'Thread 0x7F01 (idle): "Thread-1"\n    wait (threading.py:320)\n\n'
+    )
+
+
+def py_spy_json(pid: int, frames: tuple[tuple[str, str, int], ...]) -> str:
+    """Return what `py-spy dump --json` prints of one process."""
+    rows = [
+        {"name": name, "filename": f"/usr/lib/python3.11/site-packages/{file}", "line": line}
+        if "/" in file
+        else {"name": name, "filename": f"/home/ann/{file}", "line": line}
+        for name, file, line in frames
+    ]
+    thread = {"pid": pid, "thread_id": 140, "os_thread_id": pid, "thread_name": "MainThread"}
+    return json.dumps([{**thread, "active": False, "owns_gil": False, "frames": rows}])
+
+
+def faulthandler(frames: tuple[tuple[str, str, int], ...]) -> str:
+    """Return what faulthandler writes of a process that a timeout of its own dumps."""
+    lines = "".join(
+        f'  File "/opt/lib/python3.11/site-packages/{file}", line {line} in {name}\n'
+        if "/" in file
+        else f'  File "/home/ann/{file}", line {line} in {name}\n'
+        for name, file, line in frames
+    )
+    other = '  File "/opt/lib/python3.11/threading.py", line 331 in wait\n'
+    return (
+        f"Thread 0x00007f01 (most recent call first):\n{other}\n"
+        f"Thread 0x00007f02 (most recent call first):\n{lines}"
+    )
+
+
+STACK_CASES = (
+    FieldCase(
+        name="py_spy_texts",
+        report="pytorch#87995: rank 0 waits for its buffered iterator, the others in all_reduce",
+        files={
+            f"rank{rank}.txt": py_spy(100 + rank, IN_ALL_REDUCE if rank else IN_ITERATOR)
+            for rank in range(8)
+        },
+        suspects=frozenset({0}),
+    ),
+    FieldCase(
+        name="py_spy_of_a_node_in_one_text",
+        report="one text with all processes of a node, without any rank",
+        files={
+            "stacks.txt": "".join(
+                py_spy(4000 + rank, IN_ALL_REDUCE if rank != 5 else IN_ITERATOR)
+                for rank in range(8)
+            )
+        },
+        suspects=frozenset({5}),
+    ),
+    FieldCase(
+        name="py_spy_json",
+        report="py-spy dump --json of each rank",
+        files={
+            f"spy.{rank}.json": py_spy_json(
+                100 + rank,
+                IN_ALL_REDUCE if rank != 2 else (("load", "data.py", 8), ("<module>", "t.py", 9)),
+            )
+            for rank in range(4)
+        },
+        suspects=frozenset({2}),
+    ),
+    FieldCase(
+        name="faulthandler_texts",
+        report="faulthandler.dump_traceback_later in each rank",
+        files={
+            f"fault_rank{rank}.txt": faulthandler(
+                IN_ALL_REDUCE if rank != 1 else (("parse", "data.py", 8), ("<module>", "t.py", 9))
+            )
+            for rank in range(4)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="all_stacks_in_one_call",
+        report="all ranks are in the same call: no rank may be named",
+        files={f"rank{rank}.txt": py_spy(100 + rank, IN_ALL_REDUCE) for rank in range(8)},
+    ),
+)
