@@ -1,8 +1,56 @@
-"""Cases with logs of torch's watchdog."""
+"""Cases with logs: torch's watchdog, monitored barriers, mismatches, tracebacks, torchrun."""
 
 from __future__ import annotations
 
-from tests.field.field_case import FieldCase, watchdog
+from tests.field.field_case import FieldCase, enqueued, watchdog
+
+GAVE_UP = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/ann/train.py", line 63, in <module>\n'
+    "    main()\n"
+    "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
+)
+OUT_OF_DATA = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/ann/train.py", line 63, in <module>\n'
+    "    main()\n"
+    '  File "/home/ann/data.py", line 8, in load\n'
+    "    return self.shards[at]\n"
+    "           ~~~~~~~~~~~^^^^\n"
+    "KeyError: 'shard-0042'\n"
+)
+FINGERPRINT = (
+    "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber={}, OpType={}, "
+    "TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float))"
+)
+
+
+def mismatch(rank: int, number: int, operation: str, other: int, its: str) -> str:
+    """Return the text of TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    own, their = (
+        FINGERPRINT.format(rank, number, operation, 10),
+        FINGERPRINT.format(other, number, its, 10),
+    )
+    return (
+        f"[rank{rank}]: RuntimeError: Detected mismatch between collectives on ranks. {own}, "
+        f"but {their}.\n"
+    )
+
+
+def table(*rows: tuple[int, int, str]) -> str:
+    """Return torchrun's table of ranks, exit codes and times; the first row is its "root cause"."""
+    first, *others = [
+        f"  time      : 2026-06-26_06:{at}\n  host      : gpu-0\n"
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: {900 + rank})\n"
+        f"  error_file: <N/A>\n  traceback : Signal {-code} received by PID {900 + rank}\n"
+        for rank, code, at in rows
+    ]
+    listed = "".join(f"[{at}]:\n{text}" for at, text in enumerate(others, 1))
+    return (
+        f"=====\ntrain.py FAILED\n-----\nFailures:\n{listed or '  <NO_OTHER_FAILURES>'}\n-----\n"
+        f"Root Cause (first observed failure):\n[0]:\n{first}=====\n"
+    )
+
 
 LOG_CASES = (
     FieldCase(
@@ -15,5 +63,159 @@ LOG_CASES = (
         suspects=frozenset({7}),
         cause="behind_collective",
         words=("silence",),
+    ),
+    FieldCase(
+        name="watchdog_rank_without_a_file",
+        report="seven of eight ranks' logs, and the numbers do not show the eighth",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) for rank in range(6)},
+            "rank7.log": watchdog(7, 808),
+        },
+        candidates=frozenset({6}),
+    ),
+    FieldCase(
+        name="watchdog_one_mixed_log",
+        report="all ranks in one file, with colours and a time of the shipper; rank 2 wrote steps",
+        files={
+            "job.log": "".join(
+                f"2026-06-26T06:14:0{rank}Z \x1b[32m[rank{rank}]: step 807\x1b[0m\n"
+                for rank in range(8)
+            )
+            + "".join(
+                "2026-06-26T06:24:44Z \x1b[31m" + watchdog(rank, 808)
+                for rank in range(8)
+                if rank != 2
+            )
+        },
+        suspects=frozenset({2}),
+    ),
+    FieldCase(
+        name="watchdog_of_torch_1_13",
+        report="OFA#271, pytorch 1.13: only [Rank R], without a prefix and without sizes",
+        files={
+            f"slurm-71-{rank}.out": (
+                f"[E ProcessGroupNCCL.cpp:821] [Rank {rank}] Watchdog caught collective operation "
+                f"timeout: WorkNCCL(SeqNum={5 if rank != 3 else 4}, OpType=ALLREDUCE, "
+                "Timeout(ms)=1800000) ran for 1803000 milliseconds before timing out.\n"
+            )
+            for rank in range(4)
+        },
+        suspects=frozenset({3}),
+    ),
+    FieldCase(
+        name="watchdog_of_one_rank_behind",
+        report="pytorch#118369: one rank is thousands of calls behind",
+        files={
+            f"rank{rank}.log": watchdog(rank, 96_117 if rank < 7 else 64_088) for rank in range(8)
+        },
+        suspects=frozenset({7}),
+    ),
+    FieldCase(
+        name="watchdog_same_call_everywhere",
+        report="equal numbers on all ranks: no rank may be named",
+        files={
+            f"rank{rank}.log": watchdog(rank, 42, "BROADCAST") + enqueued(rank, 42, 42, 41)
+            for rank in range(4)
+        },
+        cause="unknown",
+    ),
+    FieldCase(
+        name="watchdog_another_operation",
+        report="one rank gathers while the others reduce: the same number, another operation",
+        files={
+            f"rank{rank}.log": watchdog(rank, 17, "ALLGATHER" if rank == 1 else "ALLREDUCE")
+            for rank in range(4)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="watchdog_numbers_of_two_kinds",
+        report="verl#3873: last enqueued 26, last completed 126; the numbers do not fit together",
+        files={f"rank{rank}.log": enqueued(rank, 27, 26, 126) for rank in range(4)},
+        cause="unknown",
+    ),
+    FieldCase(
+        name="watchdog_and_most_ranks_are_silent",
+        report="the launcher ended most ranks before their watchdogs wrote",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) for rank in range(2)},
+            **{f"rank{rank}.log": "step 807\n" for rank in range(2, 8)},
+        },
+        candidates=frozenset({2}),
+    ),
+    FieldCase(
+        name="watchdog_and_its_traceback",
+        report="ranks that waited raise an error as a consequence; the silent one is the cause",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) + GAVE_UP for rank in range(3)},
+            "rank3.log": "step 807\nvalidating ...\n",
+        },
+        suspects=frozenset({3}),
+    ),
+    FieldCase(
+        name="traceback_of_one_rank",
+        report="one rank raised an error of its own, and the others waited for it",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) + GAVE_UP for rank in range(3)},
+            "rank3.log": "step 807\n" + OUT_OF_DATA,
+        },
+        suspects=frozenset({3}),
+        cause="exception",
+        words=("KeyError",),
+    ),
+    FieldCase(
+        name="traceback_that_the_program_survived",
+        report="an error that was printed and handled long ago accuses no rank",
+        files={
+            f"rank{rank}.log": (OUT_OF_DATA + "step\n" * 900 if rank == 0 else "step\n" * 900)
+            + (watchdog(rank, 808) if rank != 2 else "")
+            for rank in range(4)
+        },
+        suspects=frozenset({2}),
+        cause="behind_collective",
+    ),
+    FieldCase(
+        name="monitored_barrier",
+        report="nccl#849: rank 0 names four ranks",
+        files={
+            "job.log": "[rank0]: RuntimeError: [Rank 0]: Ranks 4, 5, 6, 7 failed to pass "
+            "monitoredBarrier in 60000 ms\n"
+        },
+        suspects=frozenset({4, 5, 6, 7}),
+    ),
+    FieldCase(
+        name="monitored_barrier_victims",
+        report="pytorch#121606: ranks that came blame rank 0, which named rank 2",
+        files={
+            "rank0.log": "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 9 ms\n",
+            **{
+                f"rank{rank}.log": f"RuntimeError: Rank {rank} successfully reached "
+                "monitoredBarrier, but received errors while waiting for send/recv from rank 0. "
+                "Please check rank 0 logs for faulty rank.\n"
+                for rank in (1, 3)
+            },
+        },
+        suspects=frozenset({2}),
+    ),
+    FieldCase(
+        name="mismatch_of_collectives",
+        report="TORCH_DISTRIBUTED_DEBUG=DETAIL: three ranks name the fourth",
+        files={
+            "job.log": "".join(mismatch(rank, 12, "ALLREDUCE", 3, "BROADCAST") for rank in range(3))
+            + mismatch(3, 12, "BROADCAST", 0, "ALLREDUCE")
+        },
+        suspects=frozenset({3}),
+    ),
+    FieldCase(
+        name="torchrun_table",
+        report="the first rank that ended was aborted by its watchdog; rank 2 was killed later",
+        files={
+            "job.log": watchdog(0, 30)
+            + watchdog(1, 30)
+            + watchdog(3, 30)
+            + table((0, -6, "24:44"), (2, -9, "24:40"), (1, -6, "24:45"), (3, -6, "24:45"))
+        },
+        suspects=frozenset({2}),
+        cause="process_died",
     ),
 )

@@ -78,7 +78,8 @@ def diagnose_picture(picture: Picture, causes: Sequence[Entry] | None = None) ->
     if causes is None:
         causes = SLOW_CAUSES if is_slow else CAUSES
     found, broken = _ask(picture, causes)
-    if all(item.beat is None for item in case.ranks):
+    has_timed_out = case.of_files and case.stalled_for_s > 0
+    if all(item.beat is None for item in case.ranks) and not has_timed_out:
         found = [_doubt_without_heartbeats(each) for each in found]
     if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
         found.append(find_slow_job(picture))

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from watchtower.evidence.case import Case, Presence, RankEvidence
+from watchtower.fleet.found_ends import find_endings
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.policy import Policy
 from watchtower.readers.collective_calls import GLOO, Membership, trim
-from watchtower.readers.findings import CallsFound, StacksFound
+from watchtower.readers.findings import DEFAULT_GROUP, CallsFound, StacksFound
 from watchtower.readers.torch_records import TorchRecords
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.collectives import (
@@ -26,7 +27,7 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import KernelWait, RankDump
-from watchtower.wire.report import ProcessState
+from watchtower.wire.report import Ending, ProcessState
 from watchtower.wire.stacks import Stack
 from watchtower.writing.text import clean
 
@@ -42,11 +43,13 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
     """Return the case of these findings."""
     policy = policy or Policy()
     logs = {rank: _make_logs(own, found) for rank, own in sorted(found.ranks.items())}
-    for rank, silent in _find_silent(found, logs).items():
-        logs[rank] = silent
+    endings = find_endings(found)
+    quiet = _find_silent(found, logs)
+    logs |= quiet
+    for rank, log in _read_barrier(found).items():
+        logs.setdefault(rank, {}).update(log)
     made = [each for own in logs.values() for each in own.values()]
     stacks = {s.digest: s for own in found.ranks.values() for s in _stacks_of(own)}
-    quiet = {rank for rank, own in logs.items() if own and not _wrote(found.ranks[rank])}
     return Case(
         job=job,
         generation=1,
@@ -60,6 +63,7 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
                 found.ranks.get(rank) or RankFound(rank),
                 logs.get(rank, {}),
                 is_quiet=rank in quiet,
+                ended=endings.get(rank),
             )
             for rank in range(found.world_size)
         ),
@@ -77,15 +81,15 @@ def _stalled_for(found: Found) -> float:
 
 
 def _wrote(own: RankFound) -> bool:
-    return bool(own.calls or own.records or own.stacks or own.stuck)
+    return bool(own.calls or own.records or own.stacks or own.stuck or own.error or own.end)
 
 
 def _stacks_of(own: RankFound) -> Iterator[Stack]:
     return (stack for found in own.stacks for stack in found.threads.stacks)
 
 
-def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool) -> RankEvidence:
-    if not logs and not own.stacks:
+def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool, ended: Ending | None) -> RankEvidence:
+    if not logs and not own.stacks and ended is None:
         return RankEvidence(rank=own.rank, presence=Presence.UNREAD)
     digests = tuple(log.digest for _, log in logs.values())
     collectives = RankCollectives(logs=digests) if digests else None
@@ -97,11 +101,14 @@ def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool) -> RankEvidence:
         replace(bare, threads=found.threads.threads, kernel=KernelWait(state=_state_of(found)))
         for found in own.stacks
     )
+    presence = Presence.QUIET if is_quiet else Presence.WROTE
     return RankEvidence(
         rank=own.rank,
-        presence=Presence.QUIET if is_quiet else Presence.WROTE,
-        pid=pid,
-        dumps=dumps or (bare,),
+        presence=presence if ended is None else Presence.ENDED,
+        node=clean(own.end.node, MAX_NAME) if own.end else "",
+        pid=pid or (own.end.pid if own.end and own.end.pid >= 0 else None),
+        dumps=dumps or (bare,) if logs or own.stacks else (),
+        ended=ended,
     )
 
 
@@ -121,7 +128,8 @@ def _make_logs(own: RankFound, found: Found) -> Logs:
     logs: Logs = {}
     for call in own.calls.values():
         group = _make_group(call.group, found.members_of(call.group), call.library)
-        logs[group.id] = (group, _make_log(group.id, call))
+        is_left = 2 * found.count_past(call) > len(found.members_of(call.group))
+        logs[group.id] = (group, _make_log(group.id, call, is_left=is_left))
     if own.records is not None:
         logs |= {pair[0].id: pair for pair in _trim(own.records.records, found)}
     return logs
@@ -133,7 +141,12 @@ def _make_group(name: str, members: Sequence[int], library: str) -> ProcessGroup
     return ProcessGroup(id=group, members=text, name=clean(name, MAX_NAME), library=library)
 
 
-def _make_log(group: str, call: CallsFound) -> GroupLog:
+def _make_log(group: str, call: CallsFound, *, is_left: bool) -> GroupLog:
+    """Return the log of a rank in one group.
+
+    `is_left`: most members have left the call that it did not see end. Then it does not wait for
+    them there, and has not come to the call in which they wait.
+    """
     record = CollectiveRecord(
         number=call.waits_in, operation=call.operation, signature=call.signature
     )
@@ -141,7 +154,8 @@ def _make_log(group: str, call: CallsFound) -> GroupLog:
         group=group,
         called=max(call.waits_in, call.enqueued),
         entered=-1,
-        completed=call.waits_in - 1,
+        completed=call.waits_in if is_left else call.waits_in - 1,
+        unknown=(call.waits_in,) if is_left else (),
         records=(record,) if call.operation else (),
         timeout_s=call.timeout_s,
     )
@@ -171,6 +185,26 @@ def _groups_of_all(found: Found) -> tuple[Membership, ...]:
     )
 
 
+# --- monitored barriers ---------------------------------------------------------------------------
+
+BARRIER = "monitored_barrier"
+
+
+def _read_barrier(found: Found) -> dict[int, Logs]:
+    """Return a log of one call for each rank, if rank 0 wrote which ranks did not come."""
+    missing = found.missing_in_barrier
+    if not missing:
+        return {}
+    group = _make_group(BARRIER, found.members_of(DEFAULT_GROUP), GLOO)
+    record = CollectiveRecord(number=1, operation=BARRIER)
+    inside = make_group_log(group=group.id, called=1, entered=1, completed=0, records=(record,))
+    outside = make_group_log(group=group.id, called=0, entered=0, completed=0, records=())
+    return {
+        rank: {group.id: (group, outside if rank in missing else inside)}
+        for rank in range(found.world_size)
+    }
+
+
 # --- silence --------------------------------------------------------------------------------------
 
 
@@ -182,7 +216,7 @@ def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
     within a second of the others. One that reports nothing has queued no such call.
     """
     opened = {rank: pair for rank, own in logs.items() for pair in _open_in_all(own, found)}
-    silent = [rank for rank, own in found.ranks.items() if not _wrote(own) and own.has_own_file]
+    silent = [rank for rank, own in found.ranks.items() if not _wrote(own) and own.has_output]
     is_few = len(silent) == 1 or len(silent) <= MAX_SILENT * len(opened)
     if not silent or not is_few or len(opened) < 2:
         return {}

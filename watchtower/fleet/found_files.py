@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
+    BarrierFound,
     CallsFound,
+    EndFound,
+    ErrorFound,
     FileFound,
     Finding,
     Known,
@@ -35,11 +38,15 @@ class RankFound:
     stacks: list[StacksFound] = field(default_factory=list)
     """In the order of their files."""
     stuck: WatchdogStuck | None = None
+    barrier: BarrierFound | None = None
+    error: ErrorFound | None = None
+    """The last exception that it printed."""
+    end: EndFound | None = None
 
     @property
-    def has_own_file(self) -> bool:
-        """Whether a whole file is its output."""
-        return any(file.owner.rank == self.rank for file in self.files)
+    def has_output(self) -> bool:
+        """Whether what it wrote is in the files: in one of its own, or in lines with its prefix."""
+        return any(self.rank in (file.owner.rank, *file.ranks) for file in self.files)
 
     @property
     def last_line(self) -> str:
@@ -57,8 +64,14 @@ class RankFound:
                 self.records = finding
         elif isinstance(finding, StacksFound):
             self.stacks = [*self.stacks, finding][-MAX_STACKS:]
-        else:
+        elif isinstance(finding, WatchdogStuck):
             self.stuck = finding
+        elif isinstance(finding, BarrierFound):
+            self.barrier = self.barrier if self.barrier and self.barrier.missing else finding
+        elif isinstance(finding, ErrorFound):
+            self.error = finding
+        else:
+            self.end = finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,22 @@ class Found:
     def has_timed_out(self) -> bool:
         """Whether a rank has waited until its own library gave up: then the job did hang."""
         return any(own.stuck or own.calls for own in self.ranks.values())
+
+    @property
+    def missing_in_barrier(self) -> frozenset[int]:
+        """Ranks of which rank 0 wrote that they did not come to a monitored barrier, without those
+        that wrote that they did."""
+        named = {rank for own in self.ranks.values() if own.barrier for rank in own.barrier.missing}
+        return frozenset(rank for rank in named if not self._came(rank))
+
+    def count_past(self, call: CallsFound) -> int:
+        """Return how many ranks wait in a later call of the same group."""
+        others = (own.calls.get(call.group) for own in self.ranks.values())
+        return sum(each is not None and each.waits_in > call.waits_in for each in others)
+
+    def _came(self, rank: int) -> bool:
+        own = self.ranks.get(rank)
+        return own is not None and own.barrier is not None
 
     def members_of(self, group: str) -> tuple[int, ...]:
         """Return the ranks of a group: all of the default group, else those that name it."""
@@ -92,7 +121,8 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
             rank = finding.owner.rank
             if rank >= 0:
                 ranks.setdefault(rank, RankFound(rank)).take(finding)
-    largest = max((*ranks, *_members_in_records(ranks.values())), default=-1)
+    missing = {r for own in ranks.values() if own.barrier for r in own.barrier.missing}
+    largest = max((*ranks, *missing, *_members_in_records(ranks.values())), default=-1)
     return Found(ranks, min(largest + 1, MAX_WORLD_SIZE))
 
 

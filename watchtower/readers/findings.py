@@ -121,7 +121,42 @@ class StacksFound:
     """It is known which threads were on a CPU."""
 
 
-Finding: TypeAlias = CallsFound | WatchdogStuck | RecordsFound | StacksFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarrierFound:
+    """A rank was in a monitored barrier, and which ranks did not come, if it knows them."""
+
+    place: Place
+    owner: Owner
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFound:
+    """An exception that a rank printed with its traceback."""
+
+    place: Place
+    owner: Owner
+    type: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndFound:
+    """How the process of a rank ended, by its launcher."""
+
+    place: Place
+    owner: Owner
+    code: int
+    """Negative: the number of a signal."""
+    pid: int = UNKNOWN
+    node: str = ""
+    at: float = float(UNKNOWN)
+    """Seconds by the clock of its launcher."""
+
+
+Finding: TypeAlias = (
+    CallsFound | WatchdogStuck | RecordsFound | StacksFound | BarrierFound | ErrorFound | EndFound
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

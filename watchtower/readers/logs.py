@@ -7,18 +7,17 @@ its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import watchdog
+from watchtower.readers import torch_texts, tracebacks, watchdog
 from watchtower.readers.findings import NO_OWNER, FileFound, Finding, Known, Owner, Place
 from watchtower.readers.text_lines import (
     Chunk,
     Line,
+    blocks_with,
     chunks,
     last_line,
-    lines_with,
     rank_in_name,
     rank_in_prefix,
 )
@@ -34,12 +33,19 @@ class LineReader(NamedTuple):
     """What is known of one kind of lines."""
 
     words: tuple[bytes, ...]
-    read: Callable[[Line, Place, Owner], Iterator[Finding]]
+    """A line without any of these is not of this kind."""
+    read: Callable[[Sequence[Line], Place, Owner], Iterator[Finding]]
+    most: int = 1
+    """Lines that it needs together."""
 
 
-LINE_READERS: tuple[LineReader, ...] = (LineReader(watchdog.WORDS, watchdog.read),)
-
-_WORDS = tuple(dict.fromkeys(chain.from_iterable(each.words for each in LINE_READERS)))
+LINE_READERS: tuple[LineReader, ...] = (
+    LineReader(watchdog.WORDS, watchdog.read),
+    LineReader(torch_texts.MISMATCH_WORDS, torch_texts.read_mismatch),
+    LineReader(torch_texts.BARRIER_WORDS, torch_texts.read_barrier),
+    LineReader(torch_texts.TABLE_WORDS, torch_texts.read_table, torch_texts.TABLE_LINES),
+    LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
+)
 
 
 def recognises(head: bytes) -> bool:
@@ -55,9 +61,8 @@ def read(name: str, stream: BinaryIO) -> FileFound:
     lines, last, missed = 0, "", 0
     for chunk in chunks(stream):
         ranks |= _ranks_in_prefixes(chunk)
-        for line in lines_with(chunk, _WORDS):
-            found = list(_read_line(name, line, named)) if len(findings) < MAX_FINDINGS else []
-            findings += found
+        for found in _read_chunk(name, chunk, named):
+            findings += found[: MAX_FINDINGS - len(findings)]
             missed += not found
         lines = chunk.first - 1 + chunk.data.count(b"\n") + (not chunk.data.endswith(b"\n"))
         last = last_line(chunk.data) or last
@@ -73,12 +78,13 @@ def read(name: str, stream: BinaryIO) -> FileFound:
     )
 
 
-def _read_line(name: str, line: Line, named: Owner) -> Iterator[Finding]:
-    owner = rank_in_prefix(line.text)
+def _read_chunk(name: str, chunk: Chunk, named: Owner) -> Iterator[list[Finding]]:
+    """Yield what each line with known words shows, or an empty list."""
     for reader in LINE_READERS:
-        yield from reader.read(
-            line, Place(name, line.number), named if owner is NO_OWNER else owner
-        )
+        for lines in blocks_with(chunk, reader.words, reader.most):
+            prefix = rank_in_prefix(lines[0].text)
+            owner = named if prefix is NO_OWNER else prefix
+            yield list(reader.read(lines, Place(name, lines[0].number), owner))
 
 
 def _ranks_in_prefixes(chunk: Chunk) -> set[int]:

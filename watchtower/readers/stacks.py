@@ -112,7 +112,8 @@ def read_text(name: str, stream: BinaryIO) -> FileFound:
     """Read a text of py-spy or of faulthandler, of one or several processes."""
     named = owner_in_name(name)
     lines = (line for chunk in chunks(stream) for line in split_lines(chunk))
-    found = list(_read_processes((line.number, line.text) for line in lines))
+    read = _read_processes((line.number, line.text) for line in lines)
+    found = [process for process in read if process.threads]
     if len(found) > 1:
         named = NO_OWNER  # the name is that of the whole text
     findings = tuple(

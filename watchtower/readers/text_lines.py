@@ -23,6 +23,9 @@ MAX_LINE_BYTES = 16_384
 MAX_HITS = 65_536
 """Lines of one chunk that may contain evidence: more are the text of a program that repeats it."""
 
+MAX_BLOCKS = 512
+"""Tracebacks of one chunk that are read: they are as long as their stacks are deep."""
+
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
 
 _TORCH = re.compile(r"\[rank(\d{1,7})\]:")
@@ -118,22 +121,34 @@ def chunks(stream: BinaryIO) -> Iterator[Chunk]:
         yield Chunk(rest, number)
 
 
-def lines_with(chunk: Chunk, words: Sequence[bytes]) -> Iterator[Line]:
-    """Yield the lines of a chunk that contain one of these words, in their order."""
+def blocks_with(chunk: Chunk, words: Sequence[bytes], most: int = 1) -> Iterator[list[Line]]:
+    """Yield each line of a chunk that contains one of these words, with the lines after it: `most`
+    lines together."""
     data = chunk.data
+    number, before = chunk.first, 0
+    for start in _find_starts(data, words, MAX_HITS if most == 1 else MAX_BLOCKS):
+        number += data.count(b"\n", before, start)
+        before = start
+        block: list[Line] = []
+        at = start
+        while 0 <= at < len(data) and len(block) < most:
+            end = data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            block.append(Line(number + len(block), decode(data[at:end])))
+            at = end + 1
+        yield block
+
+
+def _find_starts(data: bytes, words: Sequence[bytes], most: int) -> list[int]:
+    """Return where the lines begin that contain one of these words."""
     starts: set[int] = set()
     for word in words:
         at = data.find(word)
-        while at >= 0 and len(starts) < MAX_HITS:
+        while at >= 0 and len(starts) < most:
             starts.add(data.rfind(b"\n", 0, at) + 1)
             end = data.find(b"\n", at)
             at = data.find(word, end) if end >= 0 else -1
-    number, before = chunk.first, 0
-    for start in sorted(starts):
-        number += data.count(b"\n", before, start)
-        before = start
-        end = data.find(b"\n", start)
-        yield Line(number, decode(data[start : end if end >= 0 else len(data)]))
+    return sorted(starts)
 
 
 def split_lines(chunk: Chunk) -> Iterator[Line]:

@@ -17,7 +17,7 @@ count sends, too: those that contradict each other are dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
@@ -75,9 +75,9 @@ UNNAMED_GROUP = "a group without a name"
 MESSAGES = frozenset({"send", "recv"})
 
 
-def read(line: Line, place: Place, prefix: Owner) -> Iterator[Finding]:
+def read(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding]:
     """Yield what a line of the watchdog shows; nothing of any other line."""
-    text = line.text
+    text = lines[0].text
     who = _WHO.search(text)
     owner, group, group_rank = _owner_of(who, prefix)
     if stuck := _STUCK.search(text):

@@ -1,0 +1,57 @@
+"""How ranks ended, by the tracebacks in their output and by the table of their launcher."""
+
+from __future__ import annotations
+
+from watchtower.evidence.exits import DeathKind, classify_ending
+from watchtower.fleet.found_files import Found, RankFound
+from watchtower.wire.bounds import MAX_AGE_S
+from watchtower.wire.report import Ending, EndingKind
+
+GIVING_UP = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.ABORTED, DeathKind.TERMINATED})
+"""How a rank ends that has waited: by its own timeout, by its watchdog, or by its launcher. It may
+also end so with exit code 1, if nothing shows its exception."""
+
+MAX_LINES_AFTER = 200
+"""Lines after a traceback that ended its rank: those of its watchdog, and of its launcher."""
+
+
+def find_endings(found: Found) -> dict[int, Ending]:
+    """Return how ranks ended. A rank that waited until it gave up counts as one that waits."""
+    moments = [own.end.at for own in found.ranks.values() if own.end and own.end.at >= 0]
+    last = max(moments, default=0.0)
+    endings = ((rank, _end_of(own, last)) for rank, own in found.ranks.items())
+    return {
+        rank: ending
+        for rank, ending in endings
+        if ending is not None and not _gave_up(found.ranks[rank], ending)
+    }
+
+
+def _end_of(own: RankFound, last: float) -> Ending | None:
+    end, error = own.end, own.error if _is_last(own) else None
+    if end is None and error is None:
+        return None
+    code = 1 if end is None else end.code
+    return Ending(
+        kind=EndingKind.SIGNAL if code < 0 else EndingKind.EXIT,
+        code=abs(code),
+        age_s=min(last - end.at, MAX_AGE_S) if end is not None and end.at >= 0 else 0.0,
+        exception_type=error.type if error else "",
+        exception_text=error.text if error else "",
+    )
+
+
+def _is_last(own: RankFound) -> bool:
+    """Return whether its last traceback is near the end: programs go on after some."""
+    if own.error is None:
+        return False
+    file = next((each for each in own.files if each.name == own.error.place.file), None)
+    return (
+        file is None or file.lines - own.error.place.line <= MAX_LINES_AFTER or len(file.ranks) > 1
+    )
+
+
+def _gave_up(own: RankFound, ending: Ending) -> bool:
+    kind = classify_ending(ending)
+    waited = bool(own.calls or own.records or own.barrier or own.stuck)
+    return waited and (kind in GIVING_UP or kind is DeathKind.EXIT_ONE)
