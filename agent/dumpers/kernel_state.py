@@ -11,9 +11,10 @@ from functools import cache
 
 from agent.cgroups import CGROUP_MOUNT, read_memberships
 from agent.mounts import MountTables
-from agent.procfs import Proc, find_tracer, parse_fields, parse_stat
+from agent.procfs import CLOCK_TICKS_PER_S, Proc, find_tracer, parse_fields, parse_stat
 from watchtower.service.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.connections import Connection
 from watchtower.wire.dumps import KernelWait
 from watchtower.wire.report import ProcessState
 from watchtower.wire.sockets import format_connection, format_listening, format_unix
@@ -57,11 +58,15 @@ def _read(path: str) -> bytes:
 MAX_TABLE_BYTES = 8 << 20
 """About 50,000 connections. For further ones the inode is shown instead of the address."""
 
-_ADDRESS, _PEER, _STATE, _INODE = 1, 2, 3, 9
-_LISTEN, _OPENING = "0A", "02"
+_ADDRESS, _PEER, _STATE, _QUEUES, _TIMER, _RETRIES, _INODE, _PAUSE = 1, 2, 3, 4, 5, 6, 9, 12
+"""Columns of /proc/net/tcp: the queues of bytes to send and to read, the running timer, how often
+the kernel has sent the same data or request again, and the pause until the next try in ticks."""
 
-_RETRIES = 6
-"""Column of the number of times that the kernel has sent the request for a connection again."""
+_ESTABLISHED, _OPENING, _LISTEN = "01", "02", "0A"
+
+_RESENDS = "01:"
+"""The timer that sends again what was not answered. Others probe a peer that answers, but has no
+room, or that has been silent."""
 
 MANY_RETRIES = 3
 """A request was sent again after 1, 3 and 7 s, so it is unanswered for 7 s at least."""
@@ -86,16 +91,23 @@ class SocketTables:
         """Return the text for a socket, as `wire.sockets` describes it; empty if its inode is in
         none of the tables.
         """
-        wanted = str(inode).encode()
-        for name in ("net/tcp", "net/tcp6"):
-            line = self._table(pid, name).get(wanted)
-            if line is not None:
-                return _describe([field.decode("ascii", "replace") for field in line.split()])
-        line = self._table(pid, "net/unix", _UNIX_INODE).get(wanted)
+        fields = self.find_tcp(pid, inode)
+        if fields is not None:
+            return _describe(fields)
+        line = self._table(pid, "net/unix", _UNIX_INODE).get(str(inode).encode())
         if line is not None:
             path = b" ".join(line.split()[_UNIX_INODE + 1 :]).decode("utf-8", "replace")
             return format_unix(path)
         return ""
+
+    def find_tcp(self, pid: int, inode: int) -> list[str] | None:
+        """Return the columns of a TCP socket; None if it is another one."""
+        wanted = str(inode).encode()
+        for name in ("net/tcp", "net/tcp6"):
+            line = self._table(pid, name).get(wanted)
+            if line is not None:
+                return [field.decode("ascii", "replace") for field in line.split()]
+        return None
 
     def _table(self, pid: int, name: str, column: int = _INODE) -> dict[bytes, bytes]:
         """Return the lines of a table by their inode, which is in this column."""
@@ -125,6 +137,28 @@ def _describe(fields: list[str]) -> str:
         return format_connection(local, peer, is_answered=not _is_unanswered(fields))
     except (IndexError, ValueError):
         return ""
+
+
+def read_socket(fields: list[str]) -> str | Connection | None:
+    """Return the address at which a socket accepts connections, else its connection; None for one
+    that is closing, or whose line is cut."""
+    try:
+        local, state = parse_address(fields[_ADDRESS]), fields[_STATE]
+        if state == _LISTEN:
+            return local
+        if state not in (_ESTABLISHED, _OPENING):
+            return None
+        resends = fields[_TIMER].startswith(_RESENDS)
+        return Connection(
+            local=local,
+            remote=parse_address(fields[_PEER]),
+            opening=state == _OPENING,
+            tries=int(fields[_RETRIES], 16) if resends else 0,
+            pause_s=int(fields[_PAUSE]) / CLOCK_TICKS_PER_S,
+            unanswered_bytes=int(fields[_QUEUES].partition(":")[0], 16),
+        )
+    except (IndexError, ValueError):
+        return None
 
 
 def _is_unanswered(fields: list[str]) -> bool:

@@ -12,6 +12,7 @@ from itertools import chain
 
 from agent.children import Abandoned, ChildRunner
 from agent.dumpers.collectives import CollectiveLogs
+from agent.dumpers.connections import Connections
 from agent.dumpers.dumper import (
     DEAD,
     ROUND_GRACE_S,
@@ -265,6 +266,7 @@ def make_taker(
     places, watched = NativePlaces(proc, runner), WatchedDescriptors(proc, runner)
     dumpers = (
         CollectiveLogs(proc),
+        Connections(proc),
         stacks,
         places,
         watched,

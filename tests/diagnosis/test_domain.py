@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.diagnosis import builders as b
+from tests.diagnosis.causes.test_network_path import RECEIVER, connected, job, sender
 from tests.diagnosis.test_goldens import GOLDENS
 from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, entry_of
 from watchtower.diagnosis.diagnosis import diagnose
@@ -275,9 +276,17 @@ def lines_of_cases():
     yield choose_line(
         nvswitch_error(), entry_of(Cause.FABRIC_FAULT).whom, [nvswitch_error().by_rank[0]]
     )
+    yield choose_line(
+        two_mtus(), entry_of(Cause.MISCONFIGURED).whom, [two_mtus().by_rank[RECEIVER]]
+    )
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
         yield choose_line(picture, entry_of(cause).whom, (picture.by_rank[0],))
+
+
+def two_mtus():
+    """A picture of a job in which nothing gets through between two ranks with different MTUs."""
+    return take_picture(b.a_case(job(sender(), connected(b.a_rank(RECEIVER), mtu=1500))))
 
 
 LINES = [(each, line) for each in Cause for line in entry_of(each).whom]

@@ -12,6 +12,7 @@ from watchtower.diagnosis.blame import Blamed, find_blamed
 from watchtower.diagnosis.blame_table import BY_FAMILY
 from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
+from watchtower.diagnosis.paths import Path, find_paths
 from watchtower.diagnosis.position import Position, take_position
 from watchtower.diagnosis.separation import Separation, find_separations
 from watchtower.diagnosis.settings import Difference, find_differences
@@ -231,6 +232,11 @@ class Picture(Positions):
     def _observed(self) -> Mapping[str, Observed]:
         nodes = (node for node in self.case.nodes if node.observations)
         return {node.node: Observed(node.observations) for node in nodes}
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """The stalled connections between live ranks, those with most tries first."""
+        return find_paths(self)
 
     @cached_property
     def separations(self) -> tuple[Separation, ...]:

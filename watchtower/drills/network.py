@@ -54,6 +54,15 @@ class Network:
         enter = ["nsenter", f"--net=/proc/{self.bridge_pid}/ns/net"]
         _run([*enter, "ip", "link", "set", self.bridge, "down"])
 
+    def lower_mtu(self, rank: int, mtu: int) -> None:
+        """Let the rank's interface accept no larger packets than these. Its peers go on sending
+        larger ones, because each connection has agreed on their size at its start.
+        """
+        for each in range(len(self.pids)):
+            # Else the kernel hands over many packets as one, whose size no interface checks.
+            _run([*self.enter(each), "ip", "link", "set", self.link, "gso_max_segs", "1"])
+        _run([*self.enter(rank), "ip", "link", "set", self.link, "mtu", str(mtu)])
+
 
 def why_no_network() -> str | None:
     """Return why network namespaces cannot be used here; None if they can."""

@@ -30,6 +30,7 @@ from watchtower.wire.bounds import (
     optional,
 )
 from watchtower.wire.collectives import GroupLog, ProcessGroup, RankCollectives
+from watchtower.wire.connections import RankNetwork
 from watchtower.wire.report import ProcessState
 from watchtower.wire.stacks import Stack
 
@@ -264,6 +265,8 @@ class RankDump:
     settings: tuple[Setting, ...] = ()
     """Those that the process has now, also if its program set them. Empty after the first step, or
     if they were not read."""
+    network: RankNetwork | None = None
+    """Null if its sockets were not read, as for a stack sample."""
     watchdog: NativePlace | None = None
     """Where a watchdog thread of torch is blocked in a library of the device; null if none is."""
 

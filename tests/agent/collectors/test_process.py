@@ -30,10 +30,10 @@ from agent.collectors.traffic import (
     TREE_PROCESSES,
     TcpBytes,
     TrafficMeter,
-    parse_connection,
     parse_interfaces,
     read_tcp_bytes,
 )
+from agent.netlink import TcpInfo, parse_connection
 from agent.procfs import Proc
 from agent.ranks.process_table import Process, ProcessTable
 from agent.watching.rank import make_ending
@@ -183,14 +183,16 @@ def test_interfaces_but_loopback_are_counted() -> None:
 
 
 def message(inode: int, acked: int, received: int) -> bytes:
-    info = bytes(120) + struct.pack("=QQ", acked, received) + bytes(40)
+    path = bytes(16) + struct.pack("=I", 1448) + bytes(40) + struct.pack("=I", 1500)
+    resent = bytes(36) + struct.pack("=I", 3) + bytes(16)
+    info = path + resent + struct.pack("=QQ", acked, received) + bytes(40)
     attribute = struct.pack("=HH", 4 + len(info), 2) + info
     return bytes(68) + struct.pack("=I", inode) + attribute
 
 
 def test_a_message_of_the_kernel_is_read() -> None:
-    assert parse_connection(message(77, 5, 7)) == {77: 12}
-    assert parse_connection(message(0, 5, 7)) == {}  # a connection that no process holds any more
+    assert parse_connection(message(77, 5, 7)) == TcpInfo(77, 12, 3, 1448, 1500)
+    assert parse_connection(message(0, 5, 7)) is None  # a connection that no process holds any more
 
 
 @given(st.binary(max_size=300))

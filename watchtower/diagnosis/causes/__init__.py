@@ -33,6 +33,7 @@ from watchtower.diagnosis.causes import (
     held,
     misconfigured,
     missing_send,
+    network_path,
     node_lost,
     odd_gpu,
     set_up,
@@ -102,6 +103,16 @@ def find_behind(picture: Picture) -> Accusation | None:
         or odd_gpu.find_working(picture)
         or symmetric_hang.find_separated(picture, Cause.BEHIND_COLLECTIVE)
     )
+
+
+def find_misconfigured(picture: Picture) -> Accusation | None:
+    """Accuse ranks that try to meet by different settings, else those whose MTUs differ."""
+    return misconfigured.find(picture) or network_path.find_mtu(picture)
+
+
+def find_fabric_fault(picture: Picture) -> Accusation | None:
+    """Name a link or fabric that failed, else the ends of a path on which nothing gets through."""
+    return blamed.find_blamed(Cause.FABRIC_FAULT, picture) or network_path.find_lost(picture)
 
 
 def _ended(cause: Cause, whom: tuple[Line, ...], *, shows_dying: bool = False) -> Entry:
@@ -174,7 +185,7 @@ CAUSES: tuple[Entry, ...] = (
         of_dying=True,
         outlives_kill=OutlivesKill("in state D", "IO returns"),
     ),
-    Entry(Cause.MISCONFIGURED, misconfigured.find, misconfigured.WHOM),
+    Entry(Cause.MISCONFIGURED, find_misconfigured, misconfigured.WHOM),
     Entry(
         Cause.NEVER_STARTED,
         set_up.find_never_started,
@@ -207,7 +218,7 @@ CAUSES: tuple[Entry, ...] = (
     _split(Cause.CONDITIONAL_COLLECTIVE),
     Entry(
         Cause.FABRIC_FAULT,
-        partial(blamed.find_blamed, Cause.FABRIC_FAULT),
+        find_fabric_fault,
         blamed.WHOM_OF_FABRIC,
     ),
     Entry(Cause.SYMMETRIC_HANG, symmetric_hang.find, symmetric_hang.WHOM),

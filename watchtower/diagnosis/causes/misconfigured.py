@@ -19,7 +19,14 @@ from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, join_sentences
 
-WHOM = (Line(Domain.USER_CODE),)
+WHOM = (
+    Line(
+        Domain.NETWORK,
+        "the network interfaces of two ranks have different MTUs",
+        lambda rank: any(each.has_two_mtus for each in rank.job.picture.paths),
+    ),
+    Line(Domain.USER_CODE),
+)
 
 DIFFERS_WEIGHT = 0.9
 """Ranks with different settings cannot meet. Only a program that ignores the setting can."""

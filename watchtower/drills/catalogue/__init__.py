@@ -40,6 +40,7 @@ DRILLS: tuple[Drill, ...] = (
     collectives.SHAPE_MISMATCH,
     collectives.AFTER_MONITORED_BARRIER,
     collectives.LOADER_AFTER_MONITORED_BARRIER,
+    collectives.MTU_MISMATCH,
     collectives.TP_DP_CASCADE,
     collectives.COLLECTIVE_CYCLE,
     collectives.MISSING_SEND,

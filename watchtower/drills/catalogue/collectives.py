@@ -90,6 +90,32 @@ SYMMETRIC = Drill(
 )
 
 
+LOWERED_MTU = 1200
+"""Bytes: the messages of a barrier and of small gradients are shorter, those of a table are not."""
+
+
+def _lower_mtu(run: DrillRun) -> None:
+    """Lower the MTU of one rank's interface. Its neighbour in the ring of gloo sends to it."""
+    run.launch()
+    run.warm_up()
+    run.fault(f"the MTU of rank {run.rank} becomes {LOWERED_MTU}")
+    run.ranks = tuple(sorted({run.rank, (run.rank + 1) % run.job.layout.ranks}))
+    if run.job.network:
+        run.job.network.lower_mtu(run.rank, LOWERED_MTU)
+    run.wait_for_final()
+
+
+MTU_MISMATCH = Drill(
+    name="mtu_mismatch",
+    shows="the network interface of one rank takes only small packets: large messages get lost",
+    expected=names("misconfigured", str(LOWERED_MTU), "1500", domain="network"),
+    plan=lambda _: {"exchanges": ["count_words"]},
+    backends=("torch",),
+    networked=("torch",),
+    act=_lower_mtu,
+)
+
+
 def _pair_of(rank: int) -> tuple[int, int]:
     first = rank - rank % 2
     return first, first + 1

@@ -1,0 +1,80 @@
+"""The paths between ranks of a job on which nothing gets through: both ends of stalled connections.
+
+Retransmissions alone show nothing: each answer ends them. A connection counts if nothing at all got
+through between two dumps, and the kernel tries again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from watchtower.diagnosis.position import Position
+from watchtower.diagnosis.waits.positions import Positions
+from watchtower.evidence.case import Presence
+from watchtower.evidence.connections import find_address, find_stalled, split_port
+from watchtower.wire.connections import Connection, LocalAddress
+
+
+class Path(NamedTuple):
+    """A stalled connection between two ranks of the job."""
+
+    sender: Position
+    receiver: Position
+    connection: Connection
+    near: LocalAddress
+    far: LocalAddress
+
+    @property
+    def has_two_mtus(self) -> bool:
+        """Whether the interfaces of both ends have different MTUs."""
+        return bool(self.near.mtu and self.far.mtu) and self.near.mtu != self.far.mtu
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The addresses of both ends."""
+        return frozenset({self.near.address, self.far.address})
+
+
+def find_paths(picture: Positions) -> tuple[Path, ...]:
+    """Return the stalled connections between live ranks, those with most tries first."""
+    paths = [path for item in _list_live(picture) for path in _find_from(picture, item)]
+    return tuple(sorted(paths, key=lambda each: (-each.connection.tries, each.sender.rank)))
+
+
+def _list_live(picture: Positions) -> list[Position]:
+    """Return the ranks that their agents report: of a node that is gone, the other end is there."""
+    return [item for item in picture.live if item.evidence.presence is Presence.LIVE]
+
+
+def _find_from(picture: Positions, sender: Position) -> Iterator[Path]:
+    for connection in find_stalled(sender.evidence.dumps):
+        near = find_address(sender.evidence.dumps, split_port(connection.local)[0])
+        receiver, far = _find_end(picture, sender, *split_port(connection.remote))
+        if near is not None and receiver is not None and far is not None:
+            yield Path(sender, receiver, connection, near, far)
+
+
+def _find_end(
+    picture: Positions, sender: Position, address: str, port: int
+) -> tuple[Position | None, LocalAddress | None]:
+    """Return the rank with this end of a connection; None if it is not known."""
+    there = [
+        (item, found)
+        for item in _list_live(picture)
+        if item is not sender and (found := find_address(item.evidence.dumps, address)) is not None
+    ]
+    exact = [each for each in there if port in each[1].ports]
+    chosen = exact if len(exact) == 1 else there
+    return chosen[0] if len(chosen) == 1 else (None, None)
+
+
+def list_addresses_of(picture: Positions) -> frozenset[str]:
+    """Return all addresses at which ranks of the job have connections."""
+    return frozenset(
+        each.address
+        for item in picture.by_rank.values()
+        for dump in item.evidence.dumps[-1:]
+        if dump.network is not None
+        for each in dump.network.addresses
+    )
