@@ -29,6 +29,9 @@ HANGS = "hang.all {gpu} 1\n"
 """Calls of the driver for this GPU do not return."""
 
 
+NO_ERRORS = "field.4 {gpu} 0\nfield.94 {gpu} 0\nfield.230 {gpu} 0\n"
+"""Counters of a GPU without uncorrected errors and replays, for which the driver asks nothing."""
+
 FIRST_BUS = 0x3A
 """The first GPU is on this PCI bus, the others on the next ones (nvml.c)."""
 
@@ -61,7 +64,8 @@ class Gpus:
 
     def show(self, node: str, gpus: Sequence[tuple[int, str]]) -> None:
         """Set the first GPUs of a node: the process of each one, and its load. Others are idle."""
-        lines = [f"count 0 {self._count}\n"]
+        errors = (NO_ERRORS.format(gpu=number) for number in range(self._count))
+        lines = [f"count 0 {self._count}\n", *errors]
         for number, (pid, load) in enumerate(gpus):
             lines.append(f"pid {number} {pid}\n{load.format(gpu=number)}")
         path = self._folder / f"driver-{node}" / "script"

@@ -37,10 +37,8 @@ def _lose_gpu(run: DrillRun) -> None:
     run.wait_for_step(1)
     _show_gpus(run, WORKS, WORKS)
     run.wait_for_fault()
-    node = run.job.layout.node_of(run.rank)
-    beside = [r for r in range(run.job.layout.ranks) if run.job.layout.node_of(r) == node]
-    address = name_address(beside.index(run.rank))
-    logs.write_lost_gpu(node_name(node), address)
+    node, address = _odd_address(run)
+    logs.write_lost_gpu(node, address)
     _show_gpus(run, SPINS + LOST, SPINS)
     run.note(f"the kernel log has Xid 79 of GPU {address}")
     run.wait_for_final()
@@ -58,6 +56,13 @@ def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
         run.wait_for_final()
 
     return act
+
+
+def _odd_address(run: DrillRun) -> tuple[str, str]:
+    """Return the node of the rank with the fault, and the PCI address of its GPU."""
+    node = run.job.layout.node_of(run.rank)
+    beside = [r for r in range(run.job.layout.ranks) if run.job.layout.node_of(r) == node]
+    return node_name(node), name_address(beside.index(run.rank))
 
 
 def _until_seen(_: DrillSettings) -> Mapping[str, object]:
@@ -139,6 +144,81 @@ THROTTLED_STRAGGLER = Drill(
     act=_change_gpus(THROTTLED, WORKS),
 )
 
+
+def _report_pcie(run: DrillRun) -> None:
+    """Report a fatal error of the rank's GPU, as the port above it does."""
+    logs = run.environment.kernel_logs
+    if logs is None:
+        raise DrillError("this drill has no kernel log of its own")
+    run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
+    run.wait_for_fault()
+    node, address = _odd_address(run)
+    text = f"AER: Uncorrectable (Fatal) error message received from {address}.0"
+    logs.write(node, f"pcieport 0000:00:01.0: {text}")
+    _show_gpus(run, SPINS, SPINS)
+    run.wait_for_final()
+
+
+def _at_gpu(
+    name: str, shows: str, said: str, act: Callable[[DrillRun], None], cause: str = "gpu_fault"
+) -> Drill:
+    """Return a drill in which all hosts and GPUs wait, and something is observed of one GPU."""
+    return Drill(
+        name=name,
+        shows=f"{shows}, and the hosts of all ranks wait",
+        expected=names(cause, said, domain="gpu"),
+        plan=event("stick_device"),
+        warmups=7,
+        detection=_until_seen,
+        backends=ONLY,
+        own_gpus=True,
+        act=act,
+    )
+
+
+AT_ONE_GPU = (
+    _at_gpu(
+        "ecc_uncorrected",
+        "the GPU of one rank has memory errors that ECC cannot correct",
+        "5 new uncorrected memory errors",
+        _change_gpus(f"{SPINS}field.4 {{gpu}} 5\n", SPINS),
+    ),
+    _at_gpu(
+        "gpu_recovery_action",
+        "the driver asks for a reset of the GPU of one rank",
+        "the driver asks for a reset",
+        _change_gpus(f"{SPINS}field.230 {{gpu}} 1\n", SPINS),
+    ),
+    _at_gpu(
+        "pcie_lanes_lost",
+        "the GPU of one rank falls to 4 lanes of PCIe, with replays",
+        "has 4 of 16 lanes",
+        _change_gpus(f"{SPINS}width {{gpu}} 4\nfield.94 {{gpu}} 40\n", SPINS),
+    ),
+    _at_gpu(
+        "pcie_fatal_error",
+        "the kernel reports a fatal error of PCIe from the GPU of one rank",
+        "a fatal PCIe error",
+        _report_pcie,
+    ),
+    _at_gpu(
+        "row_remap_failed",
+        "the GPU of one rank has no spare memory left for a damaged row",
+        "could not be replaced",
+        _change_gpus(f"{SPINS}remap_failed {{gpu}} 1\n", SPINS),
+    ),
+    _at_gpu(
+        "fabric_state_lost",
+        "the GPU of one rank is no longer part of its NVLink fabric",
+        "NVLink fabric is not set up",
+        _change_gpus(f"{SPINS}fabric_state {{gpu}} 1\n", SPINS),
+        cause="fabric_fault",
+    ),
+)
+"""Only an observation of one GPU explains these stalls. Its load is that of all others."""
+
 GPU_FAULTS = (
     XID_79,
     KERNEL_WITHOUT_END,
@@ -146,4 +226,5 @@ GPU_FAULTS = (
     IDLE_GPU_IN_NAMED_COLLECTIVE,
     NVML_HANG,
     THROTTLED_STRAGGLER,
+    *AT_ONE_GPU,
 )
