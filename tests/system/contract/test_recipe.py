@@ -103,6 +103,37 @@ print(*(match.row.name for match in find_error_texts("[rank3]: " + ERROR)), sep=
 """
 
 
+ASK_BLAME = """
+from dataclasses import replace
+
+from agent.collectors.kernel_log import read_line
+from tests.diagnosis.causes.test_blamed import diagnose, observed, ranks_of
+from watchtower.diagnosis.blame_table import ROWS
+from watchtower.wire.observations import Observation
+
+line = read_line("amdgpu 0000:3b:00.0: amdgpu: GPU reset begin!")
+(row,) = (each for each in ROWS if each.observed == ("amdgpu_reset",))
+case = observed(row)
+first, second = case.nodes
+(example,) = second.observations
+user = replace(example, name="gpu_process.4005", subject=line.subject)
+seen = replace(example, name=line.name, subject=line.subject, text=line.text, pid=None)
+for pid in (4005, 77):
+    nodes = (first, replace(second, observations=(seen, replace(user, pid=pid))))
+    found = diagnose(replace(case, nodes=nodes))
+    print(found.cause.value, found.domain.value, ranks_of(found), found.summary, *found.next_steps,
+          sep="|")
+"""
+
+
+def test_the_patch_of_what_blames_a_device_names_the_rank_that_uses_it(tmp_path: Path) -> None:
+    of_rank, of_other = answer(ASK_BLAME, tmp_path, recipe("blame")).splitlines()
+    assert of_rank.startswith("gpu_fault|gpu|[5]|Rank 5 (gpu-01, pid 4005) uses GPU 0000:3b:00: ")
+    assert "its driver began to reset it 3 s before its last step" in of_rank
+    assert "|drain gpu-01; on it: `dmesg | grep amdgpu` shows why GPU 0000:3b:00" in of_rank
+    assert of_other.startswith("symmetric_hang|network|[]|")
+
+
 def test_the_patch_of_an_error_text_makes_a_row_that_is_read_in_errors_and_logs(
     tmp_path: Path,
 ) -> None:

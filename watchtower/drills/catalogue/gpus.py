@@ -170,7 +170,7 @@ def _at_gpu(
         shows=f"{shows}, and the hosts of all ranks wait",
         expected=names(cause, said, domain="gpu"),
         plan=event("stick_device"),
-        warmups=7,
+        warmups=2,
         detection=_until_seen,
         backends=ONLY,
         own_gpus=True,
