@@ -81,6 +81,21 @@ class TestNoRankIsLeft:
         late = a_dead_rank(3, error="RuntimeError: Connection closed by peer", age_s=2.9)
         assert named(self.found(late, error="ValueError: a")) == ""
 
+    def test_the_rank_that_most_texts_name_is_blamed(self):
+        text = (
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running "
+            "collective: A, but Rank {} is running collective: B"
+        )
+        dead = [
+            a_dead_rank(rank, age_s=3 + rank / 8, error=text.format(rank, 0 if rank == 3 else 3))
+            for rank in range(8)
+        ]
+        found = diagnose(a_case(dead))
+        assert [each.rank for each in found.suspects] == [3]
+        assert found.doubts == ()
+        assert named(picture_of(dead[:2] + dead[4:]).first_hand) == ""
+        assert named(picture_of([dead[0], dead[3]]).first_hand) == ""
+
     def test_addresses_and_numbers_make_no_text_odd(self):
         built = [
             a_dead_rank(rank, error=f"{REMOTE.replace('peer 7', f'peer n{rank}')}{rank}")

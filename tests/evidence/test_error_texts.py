@@ -17,7 +17,7 @@ from watchtower.evidence.facts import read_facts
 
 ROWS = read_facts("error_texts")["error"]
 FIELDS = {"name", "type", "text", "example", "means", "strength", "blames", "domain", "beside"}
-FIELDS.add("advice")
+FIELDS |= {"advice", "ranks"}
 
 MAX_MEANS = 90
 """Characters: a summary is one line of an alert, which also quotes the error."""

@@ -95,6 +95,14 @@ class Death:
         return _read_error(self.ending)
 
     @property
+    def named(self) -> frozenset[int]:
+        """Ranks that its text says differ from it."""
+        ending = self.ending
+        if ending is None or not ending.exception_type:
+            return frozenset()
+        return self.error.find_ranks(ending.exception_text) - {self.rank}
+
+    @property
     def shape(self) -> str:
         """What it has in common with deaths by the same fault on other ranks."""
         ending = self.ending

@@ -67,6 +67,8 @@ class Basis(Enum):
     """Others ended in the same way, but later."""
     TEXT = "text"
     """Others ended at the same moment, but with another text."""
+    NAMED = "named"
+    """The texts of most others name them."""
     NOTHING = "nothing"
     """Most ranks ended in one way at one moment: no rank is blamed."""
 
@@ -153,6 +155,8 @@ def _separate(
         return _blame_none([death for death in alike if not death.error.may_follow], everyone)
     if first.kind is DeathKind.CONSEQUENTIAL and positions.missing:
         return _blame_none(alike, everyone)
+    if named := _find_named(alike):
+        return FirstHand(named, Basis.NAMED)
     if _are_few(leading, everyone, len(positions.by_rank)):
         return FirstHand(leading, Basis.ALONE if len(leading) == len(alike) else Basis.TIME)
     shapes = Counter(death.shape for death in leading)
@@ -161,6 +165,18 @@ def _separate(
     if odd and len(odd) < number:
         return FirstHand(odd, Basis.TEXT)
     return _blame_none(leading, everyone)
+
+
+def _find_named(deaths: Sequence[Death]) -> tuple[Death, ...]:
+    """Return the deaths of the rank that the texts of most of these name; none without such a rank.
+
+    Where two ranks name each other, either of them may be the one that differs.
+    """
+    votes = Counter(rank for death in deaths for rank in death.named)
+    rank, number = next(iter(votes.most_common(1)), (-1, 0))
+    if 2 * number <= len(deaths):
+        return ()
+    return tuple(death for death in deaths if death.rank == rank)
 
 
 def _are_few(leading: Sequence[Death], everyone: Sequence[Death], ranks: int) -> bool:

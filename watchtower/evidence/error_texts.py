@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from watchtower.evidence.facts import TextPattern, part, read_facts, whole
+from watchtower.evidence.facts import TextPattern, cut, part, read_facts, whole
 from watchtower.evidence.frames import last_component
 from watchtower.wire.report import LINE_END
 from watchtower.wire.verdict import Domain
@@ -24,6 +24,9 @@ MESSAGE_END = 256
 
 MAX_WORDS = 256
 """Words of a message that are compared with those of another rank."""
+
+MAX_RANKS = 64
+"""Ranks that one message names."""
 
 MAX_LOG_TEXT = 16_384
 """Characters of a text of a log in which errors are searched. Shippers of logs cut lines there."""
@@ -73,6 +76,8 @@ class ErrorText:
     blames: Blames = Blames.RANK
     domain: Domain | None = None
     """Whom to call, if the text shows it."""
+    ranks: TextPattern | None = None
+    """Its group is the number of a rank that the text says differs."""
     beside: tuple[str, ...] = ()
     """Names or families of observations of the node or of the rank's GPU: the same fault."""
     advice: str = ""
@@ -93,6 +98,13 @@ class ErrorText:
         """Whether the text shows what is wrong, and not only that something is."""
         return self.strength in (Strength.DECIDES, Strength.SUPPORTS) and bool(self.means)
 
+    def find_ranks(self, text: str) -> frozenset[int]:
+        """Return the ranks that a message of this row says differ from the one that raised it."""
+        if self.ranks is None:
+            return frozenset()
+        found = self.ranks.regex.finditer(cut(text, MESSAGE_END))
+        return frozenset(int(match[1]) for match in islice(found, MAX_RANKS))
+
     def is_beside(self, name: str) -> bool:
         """Return whether an observation with this name shows the same fault."""
         return any(name == each or name.startswith(f"{each}.") for each in self.beside)
@@ -108,6 +120,7 @@ def _read_row(entry: dict[str, Any]) -> ErrorText:
         strength=Strength(entry["strength"]),
         blames=Blames(entry["blames"]),
         domain=Domain(domain) if domain else None,
+        ranks=part(entry["ranks"], re.IGNORECASE) if "ranks" in entry else None,
         beside=tuple(entry.get("beside", ())),
         advice=entry.get("advice", ""),
     )

@@ -103,7 +103,7 @@ def test_uncorrectable_errors_of_its_own_gpu_are_one_fault_with_the_error(tmp_pa
         verdict = end_of(job)
     assert named(verdict) == ("exception", [CULPRIT], "gpu")
     is_own = gpu == CULPRIT
-    assert (f"GPU {name_address(gpu)} of {NODE}: 3 uncorrected" in verdict["summary"]) is is_own
+    assert (f"GPU {name_address(gpu)} of {NODE}: 3 new uncorrected" in verdict["summary"]) is is_own
     assert "ECC" in verdict["next_steps"][0]
 
 
