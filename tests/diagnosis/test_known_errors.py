@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnosis.builders import IN_ALL_REDUCE, a_case, a_dead_rank, ranks_in, with_rank
+from tests.diagnosis.builders import (
+    IN_ALL_REDUCE,
+    a_case,
+    a_dead_rank,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.wire.observations import NODE, Observation
+from watchtower.wire.report import Beat
 
 SHM = (
     "DistBackendError: NCCL error in: a.cpp:1970, unhandled system error, NCCL version 2.21.5 | "
@@ -102,6 +110,44 @@ def test_errors_of_another_gpu_or_of_long_ago_are_not_joined(of_rank, age_s):
     found = job(ECC, ecc(other, age_s))
     assert named(found) == ("exception", [3], "gpu")
     assert COUNTED not in found.summary
+
+
+def test_an_error_of_all_ranks_has_its_meaning_and_advice():
+    found = diagnose(a_case(a_dead_rank(rank, error=SHM) for rank in range(8)))
+    assert named(found) == ("exception", [], "node")
+    assert "no room in /dev/shm" in found.summary
+    assert "on gpu-00" in found.next_steps[0]
+
+
+def test_a_rank_whose_process_stays_has_the_advice_for_its_error():
+    kind, _, text = SHM.partition(": ")
+    words = Beat(step=41, age_s=9.0, exception_type=kind, exception_text=text)
+    stays = a_rank(3, "_shutdown @threading.py:1560", syscall="futex", beat=words)
+    found = diagnose(a_case(with_rank(ranks_in(8, IN_ALL_REDUCE), stays)))
+    assert named(found)[:2] == ("exception", [3])
+    assert "no room in /dev/shm" in found.summary
+    assert "/dev/shm" in found.next_steps[0]
+    assert "end pid" in found.next_steps[1]
+
+
+def test_a_process_of_an_ended_job_on_the_gpu_is_one_fault_with_its_full_memory():
+    error = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    dead = a_dead_rank(3, error=error).evidence.pid
+    uses = replace(ecc(dead), name=f"gpu_process.{dead}", text="")
+    orphan = replace(ecc(None), name="gpu_orphan", text="pid 40 (pt main) uses it")
+    found = job(error, uses, orphan)
+    assert named(found) == ("exception", [3], "user_code")
+    assert "GPU 0000:3b:00 of gpu-00: pid 40 (pt main) uses it" in found.summary
+    elsewhere = replace(orphan, subject="pci:0000:5e:00")
+    assert "pt main" not in job(error, uses, elsewhere).summary
+
+
+def test_a_file_server_of_another_job_is_no_part_of_an_error():
+    silent = replace(shm_full(), source="kernel_log", name="nfs_not_responding", text="nfs: gone")
+    for error in ("ValueError: bad shard", "OSError: [Errno 28] No space left on device"):
+        found = job(error, silent)
+        assert named(found)[:2] == ("exception", [3])
+        assert "nfs" not in found.summary
 
 
 def test_a_lost_connection_between_ranks_is_not_said_to_lead_outside_of_the_job():

@@ -4,10 +4,19 @@ collectors observed of the same fault on the node or the GPU of the rank. All of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from watchtower.diagnosis.accusation import Reason, Source
 from watchtower.diagnosis.deaths import Death
-from watchtower.evidence.error_texts import ERROR_TEXTS, Blames, ErrorText, Strength
+from watchtower.diagnosis.position import Position
+from watchtower.evidence.error_texts import (
+    ERROR_TEXTS,
+    OWN,
+    Blames,
+    ErrorText,
+    Strength,
+    read_error,
+)
 from watchtower.evidence.observed import GPU_SUBJECTS
 from watchtower.wire.observations import NODE, Observation
 from watchtower.writing.text import clean
@@ -19,48 +28,69 @@ MAX_BESIDE = 2
 """Observations that are named beside one error."""
 
 
-def explain_error(death: Death) -> Iterator[str]:
-    """Yield sentences: what the error means, and what was observed beside it."""
-    row = _find_row(death)
-    if row.names_fault:
-        yield row.means
-    yield from (_write(death, each) for each in death.beside[:MAX_BESIDE])
+@dataclass(frozen=True, slots=True)
+class KnownError:
+    """The error of one rank."""
+
+    rank: int
+    node: str
+    row: ErrorText
+    beside: tuple[Observation, ...] = ()
+    """What collectors observed of the same fault, the latest first."""
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        """What the error means, and what was observed beside it."""
+        if self.row.names_fault:
+            yield self.row.means
+        yield from map(self._write, self.beside)
+
+    @property
+    def reasons(self) -> Iterator[Reason]:
+        """A reason for each observation beside the error."""
+        for each in self.beside:
+            text = f"rank {self.rank} reports the same fault as its node: {self._write(each)}"
+            yield Reason(_source_of(each), BESIDE_WEIGHT, (self.rank,), text)
+
+    def advise(self, usual: Sequence[str]) -> tuple[str, ...]:
+        """Return what helps. To read the traceback helps only if the program is to blame."""
+        if not self.row.names_fault or not self.row.advice:
+            return tuple(usual)
+        return (self.row.advice, *(usual if self.row.blames is Blames.RANK else usual[-1:]))
+
+    def _write(self, observation: Observation) -> str:
+        """Return "on gpu-01, /dev/shm is full" or "GPU 0000:3b:00 of gpu-01: 2 errors"."""
+        node, text = clean(self.node, 64), clean(observation.text, 160)
+        if _is_about_gpu(observation):
+            return f"GPU {clean(observation.subject.partition(':')[2], 32)} of {node}: {text}"
+        return f"on {node}, {text}"
 
 
-def beside_reasons(death: Death) -> Iterator[Reason]:
-    """Yield a reason for each observation beside the error."""
-    for each in death.beside[:MAX_BESIDE]:
-        text = f"rank {death.rank} reports the same fault as its node: {_write(death, each)}"
-        yield Reason(_source_of(each), BESIDE_WEIGHT, (death.rank,), text)
+def know_death(death: Death) -> KnownError:
+    """Return the error by which a rank has ended."""
+    beside = death.beside[:MAX_BESIDE]
+    return KnownError(death.rank, death.node, _choose_row(death.error, beside), beside)
 
 
-def advise_on_error(death: Death, usual: Sequence[str]) -> tuple[str, ...]:
-    """Return what helps. To read the traceback helps only if the program is to blame."""
-    row = _find_row(death)
-    if not row.names_fault or not row.advice:
-        return tuple(usual)
-    return (row.advice, *(usual if row.blames is Blames.RANK else usual[-1:]))
+def know_last_words(position: Position) -> KnownError:
+    """Return the error that a rank has raised whose process has not ended."""
+    evidence = position.evidence
+    row = OWN
+    if evidence.beat is not None and evidence.beat.exception_type:
+        row = read_error(evidence.beat.exception_type, evidence.beat.exception_text)
+    return KnownError(position.rank, evidence.node, row)
 
 
-def _find_row(death: Death) -> ErrorText:
+def _choose_row(row: ErrorText, beside: Sequence[Observation]) -> ErrorText:
     """Return what the text shows. What is beside a general text chooses a special row."""
-    row = death.error
-    if row.strength is not Strength.SUPPORTS or not death.beside:
+    if row.strength is not Strength.SUPPORTS or not beside:
         return row
     special = (
         each
         for each in ERROR_TEXTS
-        if each.strength is Strength.DECIDES and each.is_beside(death.beside[0].name)
+        if each.strength is Strength.DECIDES and each.is_beside(beside[0].name)
     )
     return next(special, row)
-
-
-def _write(death: Death, observation: Observation) -> str:
-    """Return "on gpu-01, /dev/shm is full" or "GPU 0000:3b:00 of gpu-01: 2 uncorrected errors"."""
-    node, text = clean(death.node, 64), clean(observation.text, 160)
-    if _is_about_gpu(observation):
-        return f"GPU {clean(observation.subject.partition(':')[2], 32)} of {node}: {text}"
-    return f"on {node}, {text}"
 
 
 def _is_about_gpu(observation: Observation) -> bool:

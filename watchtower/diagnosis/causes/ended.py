@@ -37,7 +37,7 @@ from watchtower.diagnosis.deaths import (
 from watchtower.diagnosis.domain import BlockedRank, Line
 from watchtower.diagnosis.elsewhere import find_doubts
 from watchtower.diagnosis.first_hand import Basis, FirstHand
-from watchtower.diagnosis.known_errors import advise_on_error, beside_reasons, explain_error
+from watchtower.diagnosis.known_errors import know_death, know_last_words
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, stack_reason, step_reason
@@ -266,9 +266,10 @@ def _accuse(
     suspects = tuple(death.position for death in dead)
     accused = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in accused)
+    known = know_death(dead[0])
     reasons = [
         *(_ending_reason(WEIGHTS[each.kind], [each]) for each in dead[:MAX_QUOTED]),
-        *beside_reasons(dead[0]),
+        *known.reasons,
         *peers_reason(picture, suspects),
         *step_reason(picture, suspects[0]),
         *_aftermath(dead[0], others),
@@ -283,13 +284,13 @@ def _accuse(
         why=lambda position: write_ending(ended[position.rank]),
         summary=join_sentences(
             f"{name_rank(suspects[0])} {write_ending(dead[0])}",
-            *explain_error(dead[0]),
+            *known.sentences,
             write_likewise(suspects),
             write_others(picture, suspects),
             write_aftermath(others),
         ),
-        advice=advise_on_error(dead[0], ADVICE.get(dead[0].kind, LAST_LINES)),
-        quoted=dead[0].beside,
+        advice=known.advise(ADVICE.get(dead[0].kind, LAST_LINES)),
+        quoted=known.beside,
     )
 
 
@@ -309,17 +310,20 @@ def _accuse_none(picture: Picture, found: FirstHand, cause: Cause) -> Accusation
     shown = {death.rank for death in dead}
     others = tuple(death for death in picture.deaths if death.rank not in shown)
     reasons = [_ending_reason(weight, each) for each in list(alike.values())[:MAX_QUOTED]]
+    known = know_death(dead[0])
     return Accusation(
         cause=cause,
         tier=Tier.CANNOT_ANSWER,
-        reasons=(*reasons, *_aftermath(dead[0], others)),
+        reasons=(*reasons, *known.reasons, *_aftermath(dead[0], others)),
         doubts=(MAY_HAVE_GIVEN_UP,) if found.awaited else (),
         summary=join_sentences(
             _summarise_alike(picture, dead),
+            *known.sentences,
             write_aftermath(others),
             "no rank is known to be the first",
         ),
-        advice=ADVICE.get(dead[0].kind, LAST_LINES),
+        advice=known.advise(ADVICE.get(dead[0].kind, LAST_LINES)),
+        quoted=known.beside,
         witnesses=tuple(death.position for death in dead),
     )
 
@@ -418,7 +422,9 @@ def _accuse_lingering(picture: Picture, cause: Cause) -> Accusation | None:
         reasons=tuple(reasons),
         doubts=find_doubts(picture, suspects),
         why=_write_lingering,
-        advice=(READ_TRACEBACK if by_exception else FIND_WHY_ITS_PROGRAM_ENDED, END_PROCESS),
+        advice=know_last_words(suspects[0]).advise(
+            (READ_TRACEBACK if by_exception else FIND_WHY_ITS_PROGRAM_ENDED, END_PROCESS)
+        ),
     )
 
 
@@ -446,7 +452,9 @@ def _write_lingering(position: Position) -> str:
     left = f"raised {raised}" if raised else "left its program"
     at = f": it has been at {place}" if place else ""
     return join_sentences(
-        f"{left}{after}", f"its process has not exited{at} for {format_duration(position.age_s)}"
+        f"{left}{after}",
+        *know_last_words(position).sentences,
+        f"its process has not exited{at} for {format_duration(position.age_s)}",
     )
 
 
