@@ -3,7 +3,10 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.properties import examples
 from watchtower.evidence.error_texts import (
     ERROR_TEXTS,
     MAX_LOG_TEXT,
@@ -150,6 +153,23 @@ def is_exception(example):
 def test_no_name_is_used_twice():
     names = [row["name"] for row in ROWS]
     assert len(names) == len(set(names))
+
+
+@examples(400)
+@given(row=st.sampled_from(ROWS), before=st.text(max_size=200), after=st.text(max_size=200))
+def test_an_error_is_found_between_any_other_lines(row, before, after):
+    text = f"{before}\n[rank3]: {row['example']}\n{after}"
+    found = find_error_texts(text)
+    assert row["name"] in {match.row.name for match in found}
+    assert all(0 <= match.start < match.end <= len(text) for match in found)
+
+
+@examples(400)
+@given(text=st.text(max_size=2_000))
+def test_any_text_is_read(text):
+    for match in find_error_texts(text):
+        assert 0 <= match.start <= match.end <= len(text)
+    read_error(text[:80], text)
 
 
 def test_of_a_line_of_a_log_the_row_and_its_place_are_found():

@@ -155,7 +155,9 @@ class Match(NamedTuple):
 
 
 _TYPES = "|".join(sorted({row.type.regex.pattern for row in ERROR_TEXTS if row.type}))
-_HEAD = re.compile(rf"(?<![\w.])(?:[A-Za-z_]\w{{0,63}}\.){{0,8}}({_TYPES})(?=:\s|\s*\Z)")
+_HEAD = re.compile(
+    rf"(?<![\w.])(?:[A-Za-z_]\w{{0,63}}\.){{0,8}}({_TYPES})(?=:\s|\s*$)", re.MULTILINE
+)
 """An exception of a type in the table, as Python prints it: `torch.distributed.DistStoreError:`."""
 
 MAX_HEADS = 16
