@@ -6,10 +6,11 @@ import pytest
 
 from tests.field.field_case import FieldCase, diagnose_folder, write
 from tests.field.log_cases import LOG_CASES
+from tests.field.nccl_cases import NCCL_CASES
 from tests.field.record_cases import RECORD_CASES
 from tests.field.stack_cases import STACK_CASES
 
-CASES = (*LOG_CASES, *RECORD_CASES, *STACK_CASES)
+CASES = (*LOG_CASES, *NCCL_CASES, *RECORD_CASES, *STACK_CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -140,7 +140,7 @@ def show_ranks(picture: Picture) -> tuple[Evidence, ...]:
 
     Steps are shown where there is no stack, or where they differ.
     """
-    bare = [item for item in picture.live if item.stack is None]
+    bare = [item for item in picture.live if item.stack is None and not item.of_files]
     seen = [item for item in picture.live if item.stack is not None]
     steps = {item.step for item in seen}
     stepped = [i for i in (picture.live if len(steps) > 1 else bare) if i.step is not None]

@@ -14,7 +14,7 @@ from watchtower.fleet.found_ends import find_endings
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.policy import Policy
 from watchtower.readers.collective_calls import GLOO, Membership, trim
-from watchtower.readers.findings import DEFAULT_GROUP, CallsFound, StacksFound
+from watchtower.readers.findings import DEFAULT_GROUP, CallsFound, SetUpFound, StacksFound
 from watchtower.readers.torch_records import TorchRecords
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.collectives import (
@@ -81,7 +81,9 @@ def _stalled_for(found: Found) -> float:
 
 
 def _wrote(own: RankFound) -> bool:
-    return bool(own.calls or own.records or own.stacks or own.stuck or own.error or own.end)
+    return bool(
+        own.calls or own.records or own.set_ups or own.stacks or own.stuck or own.error or own.end
+    )
 
 
 def _stacks_of(own: RankFound) -> Iterator[Stack]:
@@ -130,6 +132,9 @@ def _make_logs(own: RankFound, found: Found) -> Logs:
         group = _make_group(call.group, found.members_of(call.group), call.library)
         is_left = 2 * found.count_past(call) > len(found.members_of(call.group))
         logs[group.id] = (group, _make_log(group.id, call, is_left=is_left))
+    for set_up in own.set_ups.values():
+        if set_up.size == found.world_size:
+            logs |= _make_set_up_log(set_up)
     if own.records is not None:
         logs |= {pair[0].id: pair for pair in _trim(own.records.records, found)}
     return logs
@@ -159,6 +164,20 @@ def _make_log(group: str, call: CallsFound, *, is_left: bool) -> GroupLog:
         records=(record,) if call.operation else (),
         timeout_s=call.timeout_s,
     )
+
+
+SET_UP = "communicator set-up"
+
+
+def _make_set_up_log(set_up: SetUpFound) -> Logs:
+    """Return a log of one call, the set-up of a communicator of all ranks. No rank completes it
+    before all have begun it."""
+    name = f"{SET_UP} {set_up.group}".strip()
+    group = _make_group(name, range(set_up.size), "nccl set-up")
+    done = 1 if set_up.is_complete else 0
+    record = CollectiveRecord(number=1, operation=SET_UP)
+    log = make_group_log(group=group.id, called=1, entered=1, completed=done, records=(record,))
+    return {group.id: (group, log)}
 
 
 def _trim(records: TorchRecords, found: Found) -> Iterable[tuple[ProcessGroup, GroupLog]]:
@@ -216,11 +235,13 @@ def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
     within a second of the others. One that reports nothing has queued no such call.
     """
     opened = {rank: pair for rank, own in logs.items() for pair in _open_in_all(own, found)}
-    silent = [rank for rank, own in found.ranks.items() if not _wrote(own) and own.has_output]
+    every = [found.ranks.get(rank) or RankFound(rank) for rank in range(found.world_size)]
+    shared = found.is_shared
+    silent = [own.rank for own in every if not _wrote(own) and (own.has_output or shared)]
     is_few = len(silent) == 1 or len(silent) <= MAX_SILENT * len(opened)
     if not silent or not is_few or len(opened) < 2:
         return {}
-    group, first = min(opened.values(), key=lambda pair: pair[1].completed)
+    group, first = min(opened.values(), key=lambda pair: (pair[1].completed, pair[0].id))
     log = make_group_log(
         group=group.id, called=first.completed, entered=-1, completed=first.completed, records=()
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from watchtower.evidence.error_texts import OWN, read_error
 from watchtower.evidence.exits import DeathKind, classify_ending
 from watchtower.fleet.found_files import Found, RankFound
-from watchtower.wire.bounds import MAX_AGE_S
-from watchtower.wire.report import Ending, EndingKind
+from watchtower.readers.findings import ErrorFound
+from watchtower.wire.bounds import MAX_AGE_S, MAX_TEXT
+from watchtower.wire.report import LINE_END, Ending, EndingKind
 
 GIVING_UP = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.ABORTED, DeathKind.TERMINATED})
 """How a rank ends that has waited: by its own timeout, by its watchdog, or by its launcher. It may
@@ -28,7 +32,7 @@ def find_endings(found: Found) -> dict[int, Ending]:
 
 
 def _end_of(own: RankFound, last: float) -> Ending | None:
-    end, error = own.end, own.error if _is_last(own) else None
+    end, error = own.end, _last_error(own)
     if end is None and error is None:
         return None
     code = 1 if end is None else end.code
@@ -41,17 +45,27 @@ def _end_of(own: RankFound, last: float) -> Ending | None:
     )
 
 
-def _is_last(own: RankFound) -> bool:
-    """Return whether its last traceback is near the end: programs go on after some."""
-    if own.error is None:
-        return False
-    file = next((each for each in own.files if each.name == own.error.place.file), None)
-    return (
-        file is None or file.lines - own.error.place.line <= MAX_LINES_AFTER or len(file.ranks) > 1
-    )
+def _last_error(own: RankFound) -> ErrorFound | None:
+    """Return the exception that ended a rank, with what NCCL warned of; else such a warning, if
+    its meaning is known."""
+    first = next((each for each in own.warnings if _is_known(each)), None)
+    error = own.error if own.error is not None and _is_near_end(own, own.error) else None
+    if error is None or first is None:
+        return error or (first if first is not None and _is_near_end(own, first) else None)
+    return replace(error, text=f"{error.text}{LINE_END}{first.text}"[:MAX_TEXT])
+
+
+def _is_known(warning: ErrorFound) -> bool:
+    return read_error(warning.type, warning.text) is not OWN
+
+
+def _is_near_end(own: RankFound, error: ErrorFound) -> bool:
+    """Return whether an error is near the end of the output: programs go on after some."""
+    file = next((each for each in own.files if each.name == error.place.file), None)
+    return file is None or file.lines - error.place.line <= MAX_LINES_AFTER or len(file.ranks) > 1
 
 
 def _gave_up(own: RankFound, ending: Ending) -> bool:
     kind = classify_ending(ending)
-    waited = bool(own.calls or own.records or own.barrier or own.stuck)
+    waited = bool(own.calls or own.records or own.set_ups or own.barrier or own.stuck)
     return waited and (kind in GIVING_UP or kind is DeathKind.EXIT_ONE)

@@ -15,14 +15,22 @@ from watchtower.readers.findings import (
     Finding,
     Known,
     Owner,
+    Process,
     RecordsFound,
+    SetUpFound,
     StacksFound,
     WatchdogStuck,
+    WorldFound,
 )
+from watchtower.readers.nccl_lines import NCCL_WARNING
 from watchtower.wire.bounds import MAX_WORLD_SIZE
 
 MAX_STACKS = 2
 """Dumps of a rank in one case, as of agents."""
+
+
+MAX_WARNINGS = 8
+"""Warnings of a rank that are read: the first one of a burst is the reason, the others follow."""
 
 
 @dataclass(slots=True)
@@ -39,8 +47,13 @@ class RankFound:
     """In the order of their files."""
     stuck: WatchdogStuck | None = None
     barrier: BarrierFound | None = None
+    set_ups: dict[str, SetUpFound] = field(default_factory=dict)
+    """By communicator: whether its set-up is complete."""
+    process: Process | None = None
     error: ErrorFound | None = None
     """The last exception that it printed."""
+    warnings: list[ErrorFound] = field(default_factory=list)
+    """What NCCL warned of, in the order of its lines."""
     end: EndFound | None = None
 
     @property
@@ -64,14 +77,32 @@ class RankFound:
                 self.records = finding
         elif isinstance(finding, StacksFound):
             self.stacks = [*self.stacks, finding][-MAX_STACKS:]
-        elif isinstance(finding, WatchdogStuck):
+        else:
+            self._take_line(finding)
+
+    def _take_line(self, finding: Finding) -> None:
+        if isinstance(finding, WatchdogStuck):
             self.stuck = finding
         elif isinstance(finding, BarrierFound):
             self.barrier = self.barrier if self.barrier and self.barrier.missing else finding
+        elif isinstance(finding, SetUpFound):
+            self._take_set_up(finding)
         elif isinstance(finding, ErrorFound):
-            self.error = finding
-        else:
+            self._take_error(finding)
+        elif isinstance(finding, EndFound):
             self.end = finding
+
+    def _take_set_up(self, finding: SetUpFound) -> None:
+        before = self.set_ups.get(finding.group)
+        self.process = finding.process or self.process
+        if before is None or not before.is_complete:
+            self.set_ups[finding.group] = finding
+
+    def _take_error(self, finding: ErrorFound) -> None:
+        if finding.type == NCCL_WARNING:
+            self.warnings = [*self.warnings, finding][-MAX_WARNINGS:]
+        else:
+            self.error = finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +110,7 @@ class Found:
     """All findings of a folder, by rank."""
 
     ranks: dict[int, RankFound]
+    files: Sequence[FileFound]
     world_size: int
     """The largest rank that any file names, and 1; more if a group is known to have more."""
 
@@ -103,6 +135,12 @@ class Found:
         own = self.ranks.get(rank)
         return own is not None and own.barrier is not None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether one file has findings of most ranks: it would have those of the others, too."""
+        counts = (len({each.owner.rank for each in file.findings} - {-1}) for file in self.files)
+        return any(count > 1 and 2 * count > self.world_size for count in counts)
+
     def members_of(self, group: str) -> tuple[int, ...]:
         """Return the ranks of a group: all of the default group, else those that name it."""
         if group == DEFAULT_GROUP:
@@ -112,7 +150,7 @@ class Found:
 
 def sort_findings(files: Sequence[FileFound]) -> Found:
     """Return the findings by rank."""
-    files = _number_processes(files)
+    files = _number_processes(_name_processes(files))
     ranks: dict[int, RankFound] = {}
     for file in files:
         for rank in sorted({file.owner.rank, *file.ranks} - {-1}):
@@ -123,7 +161,33 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
                 ranks.setdefault(rank, RankFound(rank)).take(finding)
     missing = {r for own in ranks.values() if own.barrier for r in own.barrier.missing}
     largest = max((*ranks, *missing, *_members_in_records(ranks.values())), default=-1)
-    return Found(ranks, min(largest + 1, MAX_WORLD_SIZE))
+    size = max((largest + 1, *_world_sizes(files)))
+    return Found(ranks, files, min(size, MAX_WORLD_SIZE))
+
+
+def _world_sizes(files: Sequence[FileFound]) -> Iterator[int]:
+    """Yield the sizes of communicators, and those that lines name."""
+    for file in files:
+        for each in file.findings:
+            if isinstance(each, (SetUpFound, WorldFound)):
+                yield each.size
+
+
+def _name_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:
+    """Return the files with the ranks that lines of NCCL show. In the largest communicator, the
+    rank is the global one, and other lines of that process have none."""
+    findings = [each for file in files for each in file.findings]
+    set_ups = [each for each in findings if isinstance(each, SetUpFound)]
+    world = max((each.size for each in set_ups), default=0)
+    ranks = {each.process: each.group_rank for each in set_ups if each.size == world}
+
+    def name(finding: Finding) -> Finding:
+        if not isinstance(finding, (SetUpFound, ErrorFound)) or finding.owner.rank >= 0:
+            return finding
+        rank = ranks.get(finding.process, -1) if finding.process else -1
+        return replace(finding, owner=Owner(rank, Known.CONTENT)) if rank >= 0 else finding
+
+    return [replace(file, findings=tuple(map(name, file.findings))) for file in files]
 
 
 def _number_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:

@@ -45,6 +45,14 @@ class Owner(NamedTuple):
 
 NO_OWNER = Owner()
 
+
+class Process(NamedTuple):
+    """A process, as its lines name it: its pid may be that in a container."""
+
+    node: str
+    pid: int
+
+
 UNKNOWN = -1
 """Stands for a number that the text does not have."""
 
@@ -131,6 +139,28 @@ class BarrierFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetUpFound:
+    """A rank has begun or completed the set-up of a communicator."""
+
+    place: Place
+    owner: Owner
+    process: Process | None
+    group: str
+    group_rank: int
+    size: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldFound:
+    """A line has the number of ranks."""
+
+    place: Place
+    owner: Owner
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFound:
     """An exception that a rank printed with its traceback."""
 
@@ -138,6 +168,7 @@ class ErrorFound:
     owner: Owner
     type: str
     text: str
+    process: Process | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +186,15 @@ class EndFound:
 
 
 Finding: TypeAlias = (
-    CallsFound | WatchdogStuck | RecordsFound | StacksFound | BarrierFound | ErrorFound | EndFound
+    CallsFound
+    | WatchdogStuck
+    | RecordsFound
+    | StacksFound
+    | BarrierFound
+    | SetUpFound
+    | WorldFound
+    | ErrorFound
+    | EndFound
 )
 
 

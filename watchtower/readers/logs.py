@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import torch_texts, tracebacks, watchdog
+from watchtower.readers import nccl_lines, torch_texts, tracebacks, watchdog
 from watchtower.readers.findings import NO_OWNER, FileFound, Finding, Known, Owner, Place
 from watchtower.readers.text_lines import (
     Chunk,
@@ -44,6 +44,9 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(torch_texts.MISMATCH_WORDS, torch_texts.read_mismatch),
     LineReader(torch_texts.BARRIER_WORDS, torch_texts.read_barrier),
     LineReader(torch_texts.TABLE_WORDS, torch_texts.read_table, torch_texts.TABLE_LINES),
+    LineReader(torch_texts.WORLD_WORDS, torch_texts.read_world),
+    LineReader(nccl_lines.SET_UP_WORDS, nccl_lines.read_set_up),
+    LineReader(nccl_lines.WARN_WORDS, nccl_lines.read_warning),
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
 )
 

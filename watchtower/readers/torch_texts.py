@@ -25,14 +25,16 @@ from watchtower.readers.findings import (
     Known,
     Owner,
     Place,
+    WorldFound,
 )
 from watchtower.readers.text_lines import Line
 from watchtower.readers.watchdog import OPERATIONS
-from watchtower.wire.bounds import MAX_RANK
+from watchtower.wire.bounds import MAX_RANK, MAX_WORLD_SIZE
 
 MISMATCH_WORDS = (b"Detected mismatch between collectives",)
 BARRIER_WORDS = (b"onitoredBarrier", b"onitored_barrier")
 TABLE_WORDS = (b"  time      : ",)
+WORLD_WORDS = (b"world_size", b"WORLD_SIZE", b"world size", b"World size")
 TABLE_LINES = 6
 """Lines of one process in torchrun's table."""
 
@@ -44,6 +46,7 @@ _CALL = re.compile(
     r"SequenceNumber=(?P<number>\d{1,18}), ?OpType=(?P<operation>\w{1,40})"
     r"(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,120})\])?(?:, ?TensorDtypes=(?P<type>\w{0,40}))?"
 )
+_WORLD = re.compile(r"(?i)world[_ ]size['\"]?\s{0,2}[=:]\s{0,2}(\d{1,7})\b")
 _MISSING = re.compile(r"Ranks? (\d{1,7}(?:, ?\d{1,7})*) failed to pass monitored")
 _REACHED = re.compile(r"Rank (\d{1,7}) successfully reached monitored")
 _ROW = re.compile(
@@ -73,6 +76,13 @@ def read_barrier(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator
         yield BarrierFound(place=place, owner=Owner(0, Known.CONTENT), missing=kept)
     elif (reached := _REACHED.search(lines[0].text)) and int(reached[1]) <= MAX_RANK:
         yield BarrierFound(place=place, owner=Owner(int(reached[1]), Known.CONTENT))
+
+
+def read_world(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding]:
+    """Yield the number of ranks that a line names. That of a part of the job is smaller."""
+    sizes = [int(each) for each in _WORLD.findall(lines[0].text)[:8]]
+    if kept := [size for size in sizes if 0 < size <= MAX_WORLD_SIZE]:
+        yield WorldFound(place=place, owner=prefix, size=max(kept))
 
 
 def read_table(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding]:
