@@ -56,8 +56,8 @@ class Policy:
         900,
         0.1,
         86400,
-        "A suspect that compiles, saves, transfers data or waits for a working child is hung "
-        "this many seconds after suspicion.",
+        "A suspect that works (evaluates, compiles, saves, transfers data, waits for a working "
+        "child) is hung this many seconds after suspicion.",
     )
     phase_patience_s: float = setting(
         900,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.diagnosis.builders import (
@@ -10,6 +12,7 @@ from tests.diagnosis.builders import (
     a_failure,
     a_kernel,
     a_missing_rank,
+    a_native,
     a_rank,
     a_silent_rank,
     picture_of,
@@ -156,3 +159,56 @@ def test_words_of_the_page():
     bare = position_of(step=None)
     assert (bare.step, bare.phase, bare.age_s) == (None, "", 9.0)
     assert position_of(step=-1).step is None
+
+
+IN_LOADER = "Loader.read /job/data.py:9 < evaluate /job/main.py:20 < <module> main.py:80"
+IN_MODEL = "Model.call /job/model.py:31 < evaluate /job/main.py:22 < <module> main.py:80"
+IN_EVALUATE = "sleep @time.py:1 < evaluate /job/main.py:21 < <module> main.py:80"
+
+
+def counted(run_s: float, switches: int, running: bool = False):
+    """The place of a training thread that has run for so long, and was switched so often."""
+    return a_native("python", run_ns=int(run_s * 1e9), switches=switches, running=running)
+
+
+def works(*args, natives=(None, None), cpu=0.2, **values):
+    built = a_rank(0, *args, cpu=cpu, **values)
+    dumps = (
+        replace(dump, native=native)
+        for dump, native in zip(built.evidence.dumps, natives, strict=True)
+    )
+    built = replace(built, evidence=built.evidence.with_dumps(tuple(dumps)))
+    return picture_of([built]).by_rank[0].works
+
+
+def test_a_rank_in_two_functions_of_one_loop_works():
+    assert works(IN_MODEL, before=IN_LOADER)
+    assert works(IN_MODEL, before=IN_LOADER, cpu=1.0, active=True, state="R")
+    assert not works(IN_MODEL, before=IN_LOADER, cpu=0.0)
+
+
+@pytest.mark.parametrize("before", [IN_EVALUATE, IN_EVALUATE.replace("21", "23"), IN_MODEL])
+def test_a_rank_in_one_function_and_what_that_calls_may_loop_for_ever(before):
+    loop = IN_EVALUATE.removeprefix("sleep @time.py:1 < ")
+    assert not works(loop, before=before, cpu=1.0, active=True, state="R")
+
+
+@pytest.mark.parametrize(
+    ("run_s", "switches", "running", "expected"),
+    [
+        (0.17, 25, False, True),  # 8 ms of work between two waits
+        (0.30, 3000, False, False),  # it asks every 0.2 ms whether something has happened
+        (0.06, 7, False, True),  # the same work on a busy machine
+        (0.03, 1, False, False),  # a retry once a second
+        (1.0, 4, True, False),  # it never waits
+    ],
+)
+def test_a_rank_works_that_waits_and_computes_in_turn(run_s, switches, running, expected):
+    natives = counted(5.0, 700, running), counted(5.0 + run_s, 700 + switches, running)
+    assert works(IN_EVALUATE, natives=natives) is expected
+
+
+def test_counters_of_two_threads_are_not_compared():
+    other = replace(counted(9.0, 800), thread="pt_autograd_0")
+    assert not works(IN_EVALUATE, natives=(counted(5.0, 700), other))
+    assert not works(IN_EVALUATE, natives=(a_native("python"), counted(9.0, 800)))

@@ -405,9 +405,9 @@ def test_patience_is_limited_for_pauses_of_any_length():
     context = StallContext(typical_s=1.0)
     pauses = Pauses((Pause(phase="", frame_class="dataloader", length_s=10_800.0),))
     patience = patience_for(a_diagnosis(), context, pauses, Policy())
-    assert patience.length_s == Policy().learned_max_s
+    assert patience.hung_s == Policy().learned_max_s
     assert patience.reason == "a pause of 10800 s was seen here before"
     lacks_logs = a_diagnosis(Cause.UNKNOWN, unlogged=(1,))
     patience = patience_for(lacks_logs, context, pauses, Policy())
-    assert patience.length_s == Policy().learned_max_s + LOGS_WAIT_S
+    assert patience.hung_s == Policy().learned_max_s + LOGS_WAIT_S
     assert patience.reason.endswith("before; collective logs of some ranks are missing")

@@ -50,6 +50,12 @@ PATIENCE = [
         "moves but makes no step",
     ),
     ({"suspects_moving": True}, {"phase": "eval"}, 900, "works in phase eval"),
+    *[
+        ({"suspects_moving": True, "suspects_work": True}, each, 900, "the suspect works")
+        for each in ({}, {"starting": True, "has_stepped": True}, {"no_heartbeat": True})
+    ],
+    ({"suspects_moving": True, "suspects_work": True}, {"starting": True}, 1800, "works"),
+    ({"suspects_work": True}, {}, 10, "does not move"),
     ({}, {"phase": "eval"}, 60, "nothing moves in phase eval"),
     ({"peers_waiting": False}, {}, 900, "no rank is waiting for another"),
     ({"peers_waiting": False}, {"all_still": True}, 30, "nothing moves"),
@@ -82,10 +88,10 @@ PATIENCE = [
         {"suspects_moving": True, "suspect_class": "compile"},
         {"starting": True, "has_stepped": True},
         1800,
-        "works on the first steps",
+        "compile work takes long",
     ),
     ({"why_not": "too slow"}, {"all_still": True}, 30, "nothing moves"),
-    ({"why_not": "too slow"}, {}, 900, "there is no diagnosis"),
+    ({"why_not": "too slow"}, {}, 900, "no diagnosis"),
     ({"suspects_moving": True}, {"no_heartbeat": True}, 900, "no step is known"),
     ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 60}, 60, "rarely agree"),
     ({"suspects_moving": True}, {"no_heartbeat": True, "rare_s": 20}, 30, "rarely agree"),
@@ -93,7 +99,7 @@ PATIENCE = [
         {"suspects_moving": True, "suspect_class": "compile"},
         {"no_heartbeat": True, "rare_s": 60},
         900,
-        "no step is known",
+        "compile work takes long",
     ),
     (
         {"peers_waiting": False},
@@ -123,7 +129,7 @@ PATIENCE = [
 def test_patience_depends_on_the_evidence(diagnosis, context, seconds, reason):
     context = StallContext(**({"typical_s": 1.0} | context))
     patience = patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy())
-    assert patience.length_s == seconds
+    assert patience.hung_s == seconds
     assert reason in patience.reason
 
 
@@ -189,6 +195,55 @@ def test_evidence_makes_a_job_suspect_whose_step_times_are_not_known(diagnosis, 
     context = StallContext(**context)
     patience = patience_for(a_diagnosis(**diagnosis), context, Pauses(), Policy())
     assert patience.suspect_s == seconds
+
+
+WORKS = {"suspects_moving": True, "suspects_work": True, "suspect_class": "user"}
+
+
+def test_a_rank_that_works_is_named_by_an_incident_only():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(**WORKS))
+    story.see(stalled(), seconds=899, stalled_s=900.0)
+    assert story.watch.status is Status.SUSPECT
+    assert story.watch.shown is None
+    story.see(stalled(), seconds=2, stalled_s=902.0)
+    assert story.watch.status is Status.HUNG
+    assert story.watch.shown is story.watch.diagnosis is not None
+
+
+def test_a_rank_that_only_moves_is_named_after_a_while():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(suspects_moving=True))
+    story.see(stalled(), stalled_s=14.0)
+    assert story.watch.shown is None
+    story.see(stalled(), stalled_s=15.0)
+    assert story.watch.shown is story.watch.diagnosis is not None
+
+
+def test_time_counts_anew_when_a_suspect_has_worked_and_dumps_show_whether_it_still_does():
+    story = Story()
+    story.see(stalled())
+    story.hear(a_diagnosis(**WORKS))
+    story.see(stalled(), seconds=400)
+    story.effects.clear()
+    story.hear(a_diagnosis(**(WORKS | {"suspects_work": False})))
+    story.see(stalled(), seconds=28)
+    assert any(isinstance(effect, DumpsWanted) for effect in story.effects)
+    assert story.watch.status is Status.SUSPECT
+    story.see(stalled(), seconds=3)
+    assert story.watch.status is Status.HUNG
+
+
+def test_patience_is_known_with_each_new_diagnosis():
+    story = Story()
+    story.see(stalled())
+    for _ in range(2):
+        story.hear(a_diagnosis())
+        assert story.watch.hung_in_s(story.now) == 10
+        assert story.watch.patience is not None
+        assert story.watch.patience.reason
 
 
 def test_an_early_check_shows_nothing_until_the_evidence_makes_the_job_suspect():

@@ -40,6 +40,9 @@ class Diagnosis:
     """At least one suspect computes or moves bytes. Of several faults, this is about one without
     movement, if there is one. If the confidence is below `MIN_CONFIDENCE`, it is about the
     candidates."""
+    suspects_work: bool = False
+    """Two dumps show of every one of them that it goes on: it is in another function, or it waits
+    and computes in turn."""
     suspects_transfer: bool = False
     """At least one suspect moves bytes through the network."""
     is_shown_by_gpus: bool = False

@@ -244,6 +244,7 @@ def _make_diagnosis(
         next_steps=tuple(step.text for step in next_steps),
         lasting_steps=tuple(step.text for step in next_steps if step.lasts),
         suspects_moving=_are_moving(picture, timed_by),
+        suspects_work=bool(timed_by) and all(item.works for item in timed_by),
         suspects_transfer=any(item.transfers for item in timed_by),
         suspects_rest=bool(timed_by) and all(map(_rests, timed_by)),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),

@@ -24,6 +24,7 @@ from watchtower.evidence.native import (
     at_training_thread,
     find_hidden_call,
     rests,
+    waits_and_works,
     waits_for_device,
 )
 from watchtower.evidence.threads import (
@@ -110,6 +111,8 @@ class Position:
     """Class of its stack, NONE without one."""
     lingers: bool = False
     """Two dumps show it in one call of one of the user's functions, on whichever of its lines."""
+    branches: bool = False
+    """Two dumps show it in two functions of the program that a third one calls."""
     came_out: bool = False
     """The dump before found it in a call that waits for other ranks; the last one does not."""
     is_waited_beside: bool = False
@@ -126,6 +129,16 @@ class Position:
     def transfers(self) -> bool:
         """Whether its process tree moves data through the network."""
         return self.movement.transfers
+
+    @property
+    def works(self) -> bool:
+        """Whether two dumps show that it goes on, and it moves.
+
+        What it does between two steps may take long: an evaluation, a rollout. A loop that nothing
+        ends stays in one function, and the functions that this calls, and never waits.
+        """
+        moves = self.moving or self.transfers
+        return moves and (self.branches or waits_and_works(self.evidence.dumps))
 
     @property
     def waits(self) -> bool:
@@ -294,6 +307,7 @@ def take_position(
         reading=read.reading if read else None,
         frame_class=read.reading.frame_class if read and read.reading else FrameClass.NONE,
         lingers=_lingers([stacks[item.digest].own for item in known[-2:]]),
+        branches=_branches([stacks[item.digest] for item in known[-2:]]),
         came_out=_came_out([stacks[item.digest] for item in known[-2:]]),
         is_waited_beside=thread is not None and waits_beside(thread, evidence.dumps[-1], stacks),
         native=last_dump.native if last_dump else None,
@@ -350,6 +364,18 @@ def _lingers(own: list[tuple[Frame, ...]]) -> bool:
         return True
     functions = [(frames[0].function, frames[0].file) for frames in own]
     return own[0][1:] == own[1][1:] and functions[0] == functions[1]
+
+
+def _branches(stacks: list[KnownStack]) -> bool:
+    """Return whether two stacks are in two functions that were called by the same one."""
+    if len(stacks) < 2 or stacks[0] is stacks[1]:
+        return False
+    before, after = (
+        [(frame.function, frame.file) for frame in reversed(item.own or item.stack.frames)]
+        for item in stacks
+    )
+    differ = (one != other for one, other in zip(before, after, strict=False))
+    return before[0] == after[0] and any(differ)
 
 
 def _came_out(stacks: list[KnownStack]) -> bool:

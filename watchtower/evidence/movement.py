@@ -36,6 +36,12 @@ it running. A thread that is not spinning and uses less is found running by thre
 once in two thousand times."""
 
 
+WORK_S = 0.001
+"""A thread that waits again and again, and works in between, computes for at least this many
+seconds between two waits. One that only asks again computes for a tenth of it, however often it
+asks."""
+
+
 class MovementReading(NamedTuple):
     """The ways in which one process tree moves."""
 

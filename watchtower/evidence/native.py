@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from watchtower.evidence.facts import TextPattern, read_facts, whole
+from watchtower.evidence.movement import WORK_S
 from watchtower.wire.dumps import (
     NativeKind,
     NativePlace,
@@ -116,6 +117,24 @@ def used_little_cpu(
     if before is None or after is None or before.thread != after.thread or before.run_ns < 0:
         return False
     return 0 <= after.run_ns - before.run_ns <= REST_CORES * NS_PER_S * interval_s
+
+
+def waits_and_works(dumps: Sequence[RankDump]) -> bool:
+    """Return whether the training thread both waited and computed between the last two dumps.
+
+    Its waits end, and it computes for long enough in between to do something. A loop that nothing
+    ends does not wait, or computes for microseconds between its waits.
+    """
+    if len(dumps) < 2:
+        return False
+    before, after = dumps[-2].native, dumps[-1].native
+    if before is None or after is None or before.thread != after.thread:
+        return False
+    if -1 in (before.run_ns, before.switches, after.run_ns, after.switches):
+        return False
+    ran_s, waits = (after.run_ns - before.run_ns) / NS_PER_S, after.switches - before.switches
+    is_asleep = not (before.running and after.running)
+    return is_asleep and waits > 0 and ran_s >= max(REST_CORES * LEAST_GAP_S, WORK_S * waits)
 
 
 def find_block(dump: RankDump) -> NativePlace | None:

@@ -29,7 +29,7 @@ from watchtower.jobs.effects import (
 from watchtower.jobs.pace import Pause, Pauses
 from watchtower.jobs.samples import Samples
 from watchtower.jobs.stall_context import StallContext
-from watchtower.jobs.stillness import Patience, PhaseTime, cannot_go_on, patience_for
+from watchtower.jobs.stillness import Patience, WorkTime, cannot_go_on, patience_for
 from watchtower.jobs.wait_counts import WaitCounts
 from watchtower.policy import Policy
 from watchtower.wire.dumps import RankDump
@@ -138,9 +138,11 @@ class AttemptWatch:
     """A diagnosis made after a rank was lost. It is judged when the losses are complete."""
     _suspicion_reason: str = ""
     """Reason of the suspicion during which the agents stopped reporting."""
-    _phases: PhaseTime = field(default_factory=PhaseTime)
+    _work: WorkTime = field(default_factory=WorkTime)
     _timing: DiagnosisTiming = field(default_factory=lambda: DiagnosisTiming(0.0))
     _repeated: RepeatedDumps = field(default_factory=RepeatedDumps)
+    _context: StallContext = field(default_factory=StallContext)
+    """That of the latest check of the stall."""
     _checks: EarlyChecks = field(default_factory=EarlyChecks)
     _is_resumed: bool = False
 
@@ -173,6 +175,15 @@ class AttemptWatch:
         return effects
 
     @property
+    def shown(self) -> Diagnosis | None:
+        """The diagnosis as people are shown it: None while the job is suspect and the rank works,
+        or has moved for a short time only."""
+        is_doubtful = self.status in (Status.SUSPECT, Status.MONITORING_LOST)
+        if is_doubtful and self.patience and self._context.stalled_s < self.patience.named_s:
+            return None
+        return self.diagnosis
+
+    @property
     def is_checking(self) -> bool:
         """Whether a stall is checked that has not made the job suspect."""
         return self.stall is not None and self.status in CALM
@@ -197,7 +208,7 @@ class AttemptWatch:
 
     def _follow_stall(self, stall: Stall, context: StallContext, now: float) -> list[Effect]:
         effects = [] if self.is_following else self._begin_check(now)
-        self.stall = self.prolong(stall)
+        self.stall, self._context = self.prolong(stall), context
         if self._is_resumed:
             self._is_resumed = False
             effects.append(DumpsWanted(reason="resumed"))
@@ -286,7 +297,9 @@ class AttemptWatch:
         return [IncidentUpdated()] if has_changed else []
 
     def _adopt(self, diagnosis: Diagnosis) -> None:
-        self.diagnosis, self.patience = diagnosis, None
+        self.diagnosis = diagnosis
+        if self.is_following:
+            self._be_patient(diagnosis)
         if self.status is Status.HUNG and self.opening is not None:
             self.opening = _open(diagnosis, self.opening.at)
 
@@ -313,7 +326,7 @@ class AttemptWatch:
         is_counting = self.status is Status.SUSPECT and math.isfinite(self.suspect_since)
         if self.patience is None or not is_counting:
             return None
-        return max(0.0, self.patience.length_s - (now - self.suspect_since))
+        return max(0.0, self.patience.hung_s - (now - self.suspect_since))
 
     def end(self, reason: str) -> list[Effect]:
         """End this attempt because the next one began. Returns the effects."""
@@ -325,7 +338,7 @@ class AttemptWatch:
         self.checked_since, self.suspect_since = now, math.inf
         self.diagnosis = self.patience = None
         self.opening, self.losses, self._candidate = None, {}, None
-        self._phases = PhaseTime()
+        self._work, self._context = WorkTime(), StallContext()
         self._timing = DiagnosisTiming(now)
         self._repeated = RepeatedDumps()
         return [DumpsWanted(reason="suspect")]
@@ -357,19 +370,27 @@ class AttemptWatch:
             self.diagnosis = not_diagnosed(
                 context.stalled_s, f"no result within {DIAGNOSIS_WAIT_S:g} s"
             )
-        self._phases.take(context.phase, self.diagnosis.suspects_moving, now)
-        in_phase_s = max(0.0, self._phases.until - self.suspect_since)
-        self.patience = patience_for(self.diagnosis, context, self.pauses, self.policy, in_phase_s)
+        self._work.take(context.phase, self.diagnosis, now)
+        patience = self._be_patient(self.diagnosis)
         moves = self.diagnosis.suspects_moving
-        if (context.stalled_s if moves else context.still_s) >= self.patience.suspect_s:
+        if (context.stalled_s if moves else context.still_s) >= patience.suspect_s:
             self._suspect(now)
         is_suspect = math.isfinite(self.suspect_since)
         waited = now - (self.suspect_since if is_suspect else self.checked_since)
-        limit_s = self.patience.length_s if is_suspect else self.patience.suspect_s
+        limit_s = patience.hung_s if is_suspect else patience.suspect_s
         effects += self._repeated.take_due(self.diagnosis, context.dumps_want, waited, limit_s)
         if not is_suspect:
             return status
         return Status.HUNG if waited >= limit_s else Status.SUSPECT
+
+    def _be_patient(self, diagnosis: Diagnosis) -> Patience:
+        worked_s = max(0.0, self._work.until - self.suspect_since)
+        before = self.patience
+        patience = patience_for(diagnosis, self._context, self.pauses, self.policy, worked_s)
+        if before is not None and before.is_work and not patience.is_work:
+            self._repeated = RepeatedDumps()  # one more pair of dumps shows whether it still works
+        self.patience = patience
+        return patience
 
     def _suspect(self, now: float) -> None:
         if math.isinf(self.suspect_since):
@@ -414,7 +435,7 @@ class AttemptWatch:
         if self.stall.why is Why.STARTUP:
             return []  # the length of a start is unrelated to the length of steps
         pause = Pause(
-            phase=self._phases.name,
+            phase=self._work.name,
             frame_class=self.diagnosis.suspect_class,
             length_s=now - self.stall.since,
         )

@@ -185,12 +185,14 @@ class Judgement:
         if incident is not None:
             is_open = incident.closed_at is None
             return self._with_stall_age(incident.verdict, now) if is_open else incident.verdict
-        if watch.status in (Status.SUSPECT, Status.SLOW) and watch.diagnosis is not None:
-            return self._diagnosed(watch.status, watch.diagnosis, now)
-        if watch.status is Status.MONITORING_LOST and watch.stall and watch.diagnosis:
-            verdict = self._diagnosed(watch.status, watch.diagnosis, now)
+        shown = watch.shown
+        if watch.status in (Status.SUSPECT, Status.SLOW) and shown is not None:
+            return self._with_patience(self._diagnosed(watch.status, shown, now), now)
+        if watch.status is Status.MONITORING_LOST and watch.stall and shown:
+            verdict = self._diagnosed(watch.status, shown, now)
             return replace(verdict, missing_evidence=(watch.reason, *verdict.missing_evidence))
-        return plain_verdict(self.name, self.attempt.number, watch.status, watch.reason, step)
+        verdict = plain_verdict(self.name, self.attempt.number, watch.status, watch.reason, step)
+        return self._with_patience(verdict, now)
 
     def take_diagnosis(self, result: DiagnosisResult, now: float, wall: float) -> list[Effect]:
         """Pass a diagnosis to the detection. Its case and time are stored if it is accepted."""
@@ -210,7 +212,9 @@ class Judgement:
         verdict = diagnosed_verdict(
             self.name, self.attempt.number, status, diagnosis, self.diagnoses.diagnosed_at
         )
-        verdict = self._with_stall_age(verdict, now)
+        return self._with_stall_age(verdict, now)
+
+    def _with_patience(self, verdict: Verdict, now: float) -> Verdict:
         patience, hung_in_s = self.watch.patience, self.watch.hung_in_s(now)
         if patience is None or hung_in_s is None:
             return verdict

@@ -67,31 +67,35 @@ class Patience:
 
     row: str
     """Name of the row that decided."""
-    length_s: float
+    hung_s: float
     """Seconds from suspicion to incident."""
     reason: str
     suspect_s: float = math.inf
     """Seconds for which the suspect is still, or the job if it moves, until the job is suspect.
     Infinity: only the time of a step decides."""
+    named_s: float = 0.0
+    """Seconds without a step until the suspect is named. Infinity: only an incident names it."""
+    is_work: bool = False
+    """The suspect works."""
 
 
 @dataclass(slots=True)
-class PhaseTime:
-    """The marked phases of the top suspect during a stall."""
+class WorkTime:
+    """When the top suspect worked during a stall, and its marked phases."""
 
     name: str = ""
     """Phase in which the top suspect was last; empty if it was in none."""
     until: float = -math.inf
-    """When the top suspect last worked in a phase, or left one."""
+    """When the top suspect last worked, moved in a phase, or left one."""
     _is_inside: bool = False
 
-    def take(self, phase: str, is_moving: bool, now: float) -> None:
-        """Add the present phase of the top suspect, and whether the suspect moves.
+    def take(self, phase: str, diagnosis: Diagnosis, now: float) -> None:
+        """Add the present phase of the top suspect, and whether it works.
 
         Other ranks do not count: any of them could delay an incident by its phases.
         """
-        works, has_left = phase and is_moving, self._is_inside and not phase
-        if works or has_left:
+        has_left = self._is_inside and not phase
+        if has_left or diagnosis.suspects_work or (phase and diagnosis.suspects_moving):
             self.until = now
         self.name, self._is_inside = phase or self.name, bool(phase)
 
@@ -138,6 +142,31 @@ class Still:
         return self.is_early and self.is_blocked
 
     @property
+    def works(self) -> bool:
+        """Whether the suspects work: they do more than to move."""
+        diagnosis, kind = self.diagnosis, self.diagnosis.suspect_class
+        if kind in LONG_CLASSES:
+            return diagnosis.suspects_moving or self.is_shown_by_gpus
+        transfers = diagnosis.suspects_transfer and kind not in URGENT_CLASSES
+        return diagnosis.suspects_moving and (diagnosis.suspects_work or transfers)
+
+    @property
+    def work_s(self) -> float:
+        """Patience with a suspect that works."""
+        context, policy = self.context, self.policy
+        is_first = not context.has_stepped or self.diagnosis.suspect_class in LONG_CLASSES
+        if context.starting and is_first:
+            return policy.startup_patience_s
+        return policy.phase_patience_s if context.phase else policy.class_patience_s
+
+    @property
+    def gpu_s(self) -> float:
+        """Patience with a suspect whose GPU differs from the others."""
+        if self.context.no_heartbeat or not self.context.typical_s:
+            return max(self.policy.moving_floor_s, self.context.longest_run_s)
+        return self.still_s
+
+    @property
     def still_s(self) -> float:
         """Patience with a suspect that cannot go on, or that others wait for."""
         typical_s = self.context.typical_s
@@ -160,6 +189,9 @@ class Row:
     """Seconds from suspicion to incident."""
     reason: Callable[[Still], str]
     suspect_s: Callable[[Still], float] = lambda _: math.inf
+    named_s: Callable[[Still], float] = lambda _: 0.0
+    is_work: bool = False
+    """The suspect works. Only an incident names it."""
     is_learned: bool = True
     """A longer pause that the job has made before makes the patience longer."""
 
@@ -176,13 +208,29 @@ def _explain_still(still: Still) -> str:
 
 def _explain_no_wait(still: Still) -> str:
     """Return the reason for the longest patience, in agreement with the summary."""
+    if still.diagnosis.peers_waiting:
+        return "no rank is known to hold up the others"
     if not still.diagnosis.waiting_text:
         return "no rank is waiting for another"
     return f"{still.diagnosis.waiting_text}, but they may be working there"
 
 
-def _explain_gpus(_: Still) -> str:
-    return "all hosts wait for their GPUs, and the GPU of the suspect differs from the others"
+def _explain_work(still: Still) -> str:
+    """Return the reason for patience with a suspect that works."""
+    diagnosis, context = still.diagnosis, still.context
+    if context.phase:
+        return f"the suspect works in phase {context.phase}"
+    if diagnosis.suspect_class in LONG_CLASSES:
+        return f"{diagnosis.suspect_class} work takes long"
+    if diagnosis.suspects_transfer:
+        return "the suspect transfers data through the network"
+    return "the suspect works"
+
+
+def _explain_gpus(still: Still) -> str:
+    is_known = still.context.typical_s and not still.context.no_heartbeat
+    text = "all hosts wait for their GPUs, and the GPU of the suspect differs from the others"
+    return text if is_known else f"{text}; no step is known"
 
 
 def _says(text: str) -> Callable[[Still], str]:
@@ -205,19 +253,11 @@ def _sleeps(still: Still) -> bool:
 
 
 TABLE: tuple[Row, ...] = (
-    # Without a diagnosis.
-    Row(
-        "not diagnosed, still",
-        lambda s: bool(s.diagnosis.why_not) and s.context.all_still,
-        lambda s: s.policy.moving_floor_s,
-        _says("nothing moves"),
-        is_learned=False,
-    ),
     Row(
         "not diagnosed",
         lambda s: bool(s.diagnosis.why_not),
-        lambda s: s.policy.class_patience_s,
-        _says("there is no diagnosis, and a rank moves"),
+        lambda s: s.policy.moving_floor_s if s.context.all_still else s.policy.class_patience_s,
+        lambda s: "nothing moves" if s.context.all_still else "no diagnosis, and a rank moves",
         is_learned=False,
     ),
     # What can never end. A launcher that ends the others needs some seconds: an incident about the
@@ -238,28 +278,14 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.policy.early_check_s,
         is_learned=False,
     ),
+    # A suspect that works may do so for long between two steps: it evaluates, saves, compiles.
+    Row("works", lambda s: s.works, lambda s: s.work_s, _explain_work, is_work=True),
     # What the GPUs show. A host that goes from one wait to the next gives its GPU more work, and
     # counts as movement.
     Row(
-        "long work on a GPU",
-        lambda s: s.is_shown_by_gpus and s.diagnosis.suspect_class in LONG_CLASSES,
-        lambda s: s.policy.class_patience_s,
-        _says("{kind} work takes long, also on a GPU"),
-    ),
-    Row(
-        "odd GPU, no step is known",
-        lambda s: (
-            s.is_shown_by_gpus
-            and s.diagnosis.suspects_rest
-            and (s.context.no_heartbeat or not s.context.typical_s)
-        ),
-        lambda s: max(s.policy.moving_floor_s, s.context.longest_run_s),
-        lambda s: f"{_explain_gpus(s)}; no step is known",
-    ),
-    Row(
         "odd GPU",
         lambda s: s.is_shown_by_gpus and s.diagnosis.suspects_rest,
-        lambda s: s.still_s,
+        lambda s: s.gpu_s,
         _explain_gpus,
     ),
     # One rank is blocked and the others wait. Its wait may end by itself; else, where no step time
@@ -338,36 +364,27 @@ TABLE: tuple[Row, ...] = (
         _says("all ranks wait, and no step is known"),
     ),
     Row(
-        # It may evaluate, or load. A pace of three steps more would have made it suspect by now.
-        "works after a first step",
-        lambda s: (
-            s.context.starting
-            and s.context.has_stepped
-            and s.diagnosis.peers_waiting
-            and s.diagnosis.suspect_class not in LONG_CLASSES
-        ),
+        # A pace of three steps more would have made it suspect by now.
+        "moves after a first step",
+        lambda s: s.context.starting and s.context.has_stepped and s.diagnosis.peers_waiting,
         lambda s: s.policy.class_patience_s,
         _says("the suspect moves, and how long a step takes is not known"),
         lambda s: s.policy.blocked_suspect_s,
     ),
     Row(
-        "works on the first steps",
+        "moves before the first steps",
         lambda s: s.context.starting,
         lambda s: s.policy.startup_patience_s,
         _says("a rank works on the first steps"),
     ),
     # Jobs without heartbeats. Unless some ranks wait for others, one may be waiting for work.
     Row(
-        "no heartbeats, no wait",
-        lambda s: s.context.no_heartbeat and not s.diagnosis.peers_waiting,
+        "no heartbeats, no suspect",
+        lambda s: (
+            s.context.no_heartbeat and not (s.diagnosis.peers_waiting and s.diagnosis.suspects)
+        ),
         lambda s: s.policy.phase_patience_s,
         lambda s: f"no step is known, and {_explain_no_wait(s)}",
-    ),
-    Row(
-        "no heartbeats, no suspect",
-        lambda s: s.context.no_heartbeat and not s.diagnosis.suspects,
-        lambda s: s.policy.phase_patience_s,
-        _says("no step is known, and no rank is known to hold up the others"),
     ),
     Row(
         "no heartbeats, still",
@@ -378,11 +395,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         # It became suspect after samples that rarely agree. As many again leave little doubt.
         "no heartbeats, runs code",
-        lambda s: (
-            s.context.no_heartbeat
-            and s.context.rare_s < s.policy.class_patience_s
-            and s.diagnosis.suspect_class not in LONG_CLASSES
-        ),
+        lambda s: s.context.no_heartbeat and s.context.rare_s < s.policy.class_patience_s,
         lambda s: max(s.policy.moving_floor_s, s.context.rare_s),
         _says("the suspect runs code, and samples of this job rarely agree for so long"),
     ),
@@ -394,7 +407,7 @@ TABLE: tuple[Row, ...] = (
     ),
     # Marked phases of unknown length.
     Row(
-        "works in a phase",
+        "moves in a phase",
         lambda s: bool(s.context.phase) and s.diagnosis.suspects_moving,
         lambda s: s.policy.phase_patience_s,
         _says("the suspect works in phase {phase}"),
@@ -414,18 +427,6 @@ TABLE: tuple[Row, ...] = (
         lambda s: 0.0,
     ),
     Row(
-        "long work",
-        lambda s: s.diagnosis.peers_waiting and s.diagnosis.suspect_class in LONG_CLASSES,
-        lambda s: s.policy.class_patience_s,
-        _says("{kind} work takes long"),
-    ),
-    Row(
-        "transfers data",
-        lambda s: s.diagnosis.suspects_transfer and s.diagnosis.suspect_class not in URGENT_CLASSES,
-        lambda s: s.policy.class_patience_s,
-        _says("the suspect transfers data through the network"),
-    ),
-    Row(
         "nothing moves",
         lambda s: s.context.all_still,
         lambda s: s.moving_s,
@@ -436,6 +437,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.diagnosis.peers_waiting,
         lambda s: s.moving_s,
         _says("the suspect moves but makes no step"),
+        named_s=lambda s: s.moving_s / 2,
     ),
     Row(
         "no wait",
@@ -451,27 +453,29 @@ def patience_for(
     context: StallContext,
     pauses: Pauses,
     policy: Policy,
-    in_phase_s: float = 0.0,
+    worked_s: float = 0.0,
 ) -> Patience:
     """Return how long a stall may last.
 
-    `in_phase_s`: seconds from the suspicion until the suspect last worked in a marked phase, or
-    left one. Up to `phase_patience_s`, they do not count.
+    `worked_s`: seconds from the suspicion until the suspect last worked, or left a marked phase. Up
+    to `phase_patience_s`, they do not count.
     """
     still = Still(diagnosis, context, policy)
     row = next(row for row in TABLE if row.fits(still))
     patience = Patience(
         row=row.name,
-        length_s=row.hung_s(still),
+        hung_s=row.hung_s(still),
         reason=row.reason(still),
         suspect_s=row.suspect_s(still),
+        named_s=math.inf if row.is_work else row.named_s(still),
+        is_work=row.is_work,
     )
     if row.is_learned:
         patience = _learn(patience, diagnosis, context, pauses, policy)
-    if not in_phase_s or cannot_go_on(diagnosis):
+    if not worked_s or cannot_go_on(diagnosis):
         return patience
-    longest_s = max(patience.length_s, policy.phase_patience_s)
-    return replace(patience, length_s=min(in_phase_s + patience.length_s, longest_s))
+    longest_s = max(patience.hung_s, policy.phase_patience_s)
+    return replace(patience, hung_s=min(worked_s + patience.hung_s, longest_s))
 
 
 def _learn(
@@ -480,10 +484,10 @@ def _learn(
     """Lengthen a patience by what the job has shown, and by evidence that may still come."""
     seen = pauses.longest(context.phase, diagnosis.suspect_class)
     learned_s = min(policy.learned_factor * seen, policy.learned_max_s)
-    if learned_s > patience.length_s:
+    if learned_s > patience.hung_s:
         reason = f"a pause of {seen:.0f} s was seen here before"
-        patience = replace(patience, length_s=learned_s, reason=reason)
+        patience = replace(patience, hung_s=learned_s, reason=reason)
     if diagnosis.lacks_logs:
         reason = f"{patience.reason}; collective logs of some ranks are missing"
-        patience = replace(patience, length_s=patience.length_s + LOGS_WAIT_S, reason=reason)
+        patience = replace(patience, hung_s=patience.hung_s + LOGS_WAIT_S, reason=reason)
     return patience

@@ -165,7 +165,7 @@ def _find_sentence(live: Judgement, incident: Incident | None, not_judged: NotJu
     if incident is not None:
         is_open = incident.closed_at is None
         return write_headline(incident.verdict) if is_open else incident.verdict.summary
-    status, diagnosis = live.watch.status, live.watch.diagnosis
+    status, diagnosis = live.watch.status, live.watch.shown
     if status in _IN_DOUBT and diagnosis is not None:
         return write_headline(diagnosis)
     return "" if status is Status.HEALTHY else live.watch.reason

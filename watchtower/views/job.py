@@ -238,7 +238,7 @@ def find_job_overview(moment: Moment, name: str) -> JobOverview | None:
         trained_share=job.totals.trained_share,
         nodes=_list_nodes(moment, attempt),
         silence=view_silence(silence) if silence else None,
-        hung_at=moment.wall_of(watch.suspect_since + patience.length_s)
+        hung_at=moment.wall_of(watch.suspect_since + patience.hung_s)
         if patience is not None and is_waiting
         else None,
         hung_because=patience.reason if patience is not None and is_waiting else "",

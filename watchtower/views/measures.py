@@ -148,7 +148,7 @@ def measure_job(moment: Moment, job: Keeper, phases: tuple[str, ...]) -> JobMeas
         step=attempt.step(),
         typical_step_s=pace.typical_s,
         step_quantiles={} if has_ended else step_quantiles(pace),
-        suspects=len(watch.diagnosis.suspects) if watch.diagnosis else 0,
+        suspects=len(watch.shown.suspects) if watch.shown else 0,
         is_silenced=moment.find_silence(job) is not None,
         is_incident_silenced=bool(incident and moment.silence_of(subject_of(incident))),
         is_shadow=live.shadow_mode.covers(watch.diagnosis.cause if watch.diagnosis else None),

@@ -61,7 +61,7 @@ def view_ranks(moment: Moment, job: Keeper) -> RankGrid:
     alive = list(attempt.live())
     find_reporting = moment.detector.find_reporting
     reporting = {id(r) for r in find_reporting(alive, moment.nodes, moment.now)}
-    diagnosis, states = watch.diagnosis, _States(moment, job)
+    diagnosis, states = watch.shown, _States(moment, job)
     suspects = set[int]()
     if diagnosis is not None and watch.status in ACCUSED:
         suspects = {suspect.rank for suspect in diagnosis.suspects}
