@@ -119,6 +119,13 @@ class Policy:
         "A job that has not made its first steps becomes suspect after this many seconds "
         "without one.",
     )
+    startup_rank_s: float = setting(
+        0.05,
+        0,
+        10,
+        "Set-up may take `startup_grace_s` and this many seconds more for each rank, from when the "
+        "last rank was found.",
+    )
     startup_patience_s: float = setting(
         1800,
         0.1,

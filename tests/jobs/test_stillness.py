@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, early, plain, stalled
-from watchtower.jobs.condition import ConditionKind, Why
+from watchtower.jobs.condition import Condition, ConditionKind, Why
 from watchtower.jobs.dump_timing import CHECK_GAP_S, CHECKS_FORGOTTEN_S, MAX_DOUBLINGS, EarlyChecks
 from watchtower.jobs.effects import DiagnosisWanted, DumpsWanted, IncidentOpened
 from watchtower.jobs.pace import Pauses
@@ -182,8 +184,8 @@ SUSPECT = [
     ({"cause": Cause.PROCESS_STOPPED}, 10),
     ({"cause": Cause.MISMATCHED_COLLECTIVE}, 15),
     ({"cause": Cause.MISMATCHED_COLLECTIVE, "confidence": 0.6}, float("inf")),
-    ({"suspect_class": "init"}, 120),
-    ({"cause": Cause.NEVER_STARTED}, 120),
+    ({"suspect_class": "init"}, float("inf")),
+    ({"cause": Cause.NEVER_STARTED}, float("inf")),
     ({}, float("inf")),
     ({"suspects": ()}, float("inf")),
 ]
@@ -373,3 +375,37 @@ def test_a_step_of_known_length_is_checked_before_its_time_is_over():
     assert world.report(1).stall is not None
     assert world.report(1).kind is ConditionKind.STEPPING
     assert world.report(1).kind is ConditionKind.STALLED
+
+
+def come_late(world: World, gap_s: float) -> Condition:
+    """Rank after rank comes, each so many seconds after the one before."""
+    ranks, world.ranks = world.ranks, {}
+    for number, rank in ranks.items():
+        world.ranks[number] = replace(rank, cpu_cores=1.0, started_at=world.now)
+        condition = world.report(gap_s)
+        assert condition.kind is not ConditionKind.STALLED
+    return condition
+
+
+def test_set_up_begins_with_the_last_rank():
+    world = World()
+    come_late(world, 100)
+    assert world.now > 1000 + 3 * Policy().startup_grace_s
+
+
+def test_a_rank_that_never_comes_is_late_after_the_last_one_that_came():
+    world = World()
+    world.launch(100, absent=frozenset({3}))
+    come_late(world, 100)
+    assert world.report(19).kind is not ConditionKind.STALLED
+    condition = world.report(3)
+    assert condition.kind is ConditionKind.STALLED
+    assert condition.stall is not None
+    assert 3 in condition.stall.ranks
+
+
+@pytest.mark.parametrize(("ranks", "late_s"), [(4, 120.2), (1000, 170)])
+def test_set_up_of_many_ranks_may_take_longer(ranks, late_s):
+    world = World(size=ranks, per_node=500)
+    assert world.report(int(late_s)).kind is not ConditionKind.STALLED
+    assert world.report(2).kind is ConditionKind.STALLED

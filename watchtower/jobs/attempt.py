@@ -196,6 +196,16 @@ class Attempt:
         claimed = max((r.vitals.world_size or 0 for r in self.ranks.values()), default=0)
         return max(claimed, max(self.ranks, default=-1) + 1)
 
+    def set_up_by(self, policy: Policy) -> float:
+        """Return when set-up has taken too long.
+
+        Ranks may come one after the other, and set-up begins with the last one. Connections of many
+        ranks take long.
+        """
+        came_at = max((r.first_seen_at for r in self.ranks.values()), default=self.began_at)
+        since = max(self.began_at, self.resumed_at, came_at)
+        return since + policy.startup_grace_s + policy.startup_rank_s * self.world_size
+
     @property
     def checkpoint_step(self) -> int | None:
         """Step of the last complete checkpoint; None if none is known."""

@@ -111,7 +111,7 @@ class Detector:
             or (early and self._find_overdue(attempt, reporting, nodes, pauses, now))
         )
         if stall is None and (same := self._find_unchanged(attempt, reporting, samples, now)):
-            is_new = now - max(attempt.began_at, attempt.resumed_at) <= self.policy.startup_grace_s
+            is_new = now <= attempt.set_up_by(self.policy)
             early, stall = (same, None) if is_new else (early, same)
         if stall is not None:
             return Condition(
@@ -280,7 +280,7 @@ class Detector:
 
     def _judge_no_heartbeat(self, attempt: Attempt, samples: Samples, now: float) -> Condition:
         has_page = any(r.vitals.beat for r in attempt.ranks.values())
-        if has_page and now - attempt.began_at <= self.policy.startup_grace_s:
+        if has_page and now <= attempt.set_up_by(self.policy):
             return Condition(kind=ConditionKind.STARTING, reason="the first steps are not done yet")
         every_s = f"{self.policy.no_heartbeat_sample_s:g} s"
         what = "has heartbeats; is beat() called?" if has_page else "has a heartbeat file"
@@ -360,16 +360,18 @@ class Detector:
             return None
         stepped = [r for r in watched if _has_stepped(r)]
         began = max(attempt.began_at, attempt.resumed_at)
-        since, grace_s = began, self.policy.startup_grace_s
+        since, late_at = began, attempt.set_up_by(self.policy)
         if stepped:
             # The job hung before it was watched. Its heartbeat files contain the time of the last
             # step. Wait for the settle time, because some nodes may not have reported yet.
             since = max(attempt.resumed_at, *(r.progressed_at() for r in stepped))
             if now - began <= self.policy.settle_s:
                 return None
+            grace_s = self.policy.startup_grace_s
             if any(r.vitals.beat and r.vitals.beat.phase for r in stepped):
                 grace_s = max(grace_s, self.policy.phase_patience_s)
-        if now - since <= grace_s:
+            late_at = since + grace_s
+        if now <= late_at:
             return None
         if has_no_heartbeat(attempt) and works_without_heartbeats(attempt, samples, self.policy):
             return None

@@ -140,11 +140,11 @@ def _any_stays_blocked(reporting: Sequence[RankRecord], samples: Samples) -> boo
 
 
 def works_without_heartbeats(attempt: Attempt, samples: Samples, policy: Policy) -> bool:
-    """Return whether no rank is missing and every rank's position changed after `startup_grace_s`.
+    """Return whether no rank is missing and every rank's position changed after set-up.
 
     Such a job works without heartbeats. Earlier changes do not count: they may be imports.
     """
-    since = attempt.began_at + policy.startup_grace_s
+    since = attempt.set_up_by(policy)
     if not samples.has_worked and not attempt.missing_ranks():
         samples.has_worked = all(
             samples.changed_since(r.vitals.rank, since) for r in attempt.live()

@@ -55,7 +55,7 @@ def is_judged(attempt: Attempt, watch: AttemptWatch, policy: Policy) -> bool:
 
 
 def _has_changed_later(attempt: Attempt, watch: AttemptWatch, policy: Policy) -> bool:
-    samples, since = watch.samples, attempt.began_at + policy.startup_grace_s
+    samples, since = watch.samples, attempt.set_up_by(policy)
     return samples.has_worked or any(samples.changed_since(rank, since) for rank in attempt.ranks)
 
 
@@ -114,9 +114,9 @@ def _judged_at(attempt: Attempt, watch: AttemptWatch, detector: Detector) -> flo
     is_in_phase = any(r.vitals.beat and r.vitals.beat.phase for r in attempt.live())
     if is_in_phase and attempt.step() >= 0:
         return since + max(policy.startup_grace_s, policy.phase_patience_s)
-    if is_in_phase:
-        return since + policy.startup_grace_s
-    return since + min(policy.startup_grace_s, detector.step_limit_s(attempt))
+    has_stepped = attempt.step() >= 0
+    late_at = since + policy.startup_grace_s if has_stepped else attempt.set_up_by(policy)
+    return late_at if is_in_phase else min(late_at, since + detector.step_limit_s(attempt))
 
 
 def view_progress(

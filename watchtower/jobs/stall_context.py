@@ -42,7 +42,7 @@ class StallContext:
     stalled_s: float = 0.0
     """Length of the stall in seconds."""
     is_new: bool = False
-    """The stall began within `startup_grace_s` after the attempt."""
+    """The stall began before set-up had taken too long."""
     has_stepped: bool = False
     """Every rank has made a step."""
     still_s: float = 0.0
@@ -83,7 +83,7 @@ def stall_context_of(
         longest_run_s=longest_run_s(samples) if samples else 0.0,
         all_still=len(training_moved_at) > 1 and max(training_moved_at) < now - STILL_AFTER_S,
         stalled_s=now - stall.since,
-        is_new=stall.since - attempt.began_at <= detector.policy.startup_grace_s,
+        is_new=stall.since <= attempt.set_up_by(detector.policy),
         has_stepped=attempt.step() >= 0,
         still_s=now - max(stall.since, _moved_at(suspect)),
         dumps_have=len(dumped_at),

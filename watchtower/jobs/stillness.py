@@ -267,7 +267,6 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.diagnosis.cause is Cause.NEVER_STARTED,
         lambda s: s.still_s,
         _says("the suspect cannot go on by itself"),
-        lambda s: s.policy.startup_grace_s,
         is_learned=False,
     ),
     Row(
@@ -311,7 +310,6 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.is_blocked_early and s.diagnosis.suspect_class == "init",
         lambda s: s.still_s,
         _explain_still,
-        lambda s: s.policy.startup_grace_s,
     ),
     Row(
         "blocked by storage",
