@@ -115,6 +115,7 @@ FAULTS = {
     },
 }
 HEALTHY = [
+    "gpu_errors_beside_eval",
     "long_checkpoint",
     "unmarked_checkpoint",
     "eval_loop",

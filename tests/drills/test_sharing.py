@@ -32,6 +32,7 @@ ALONE = {
     "tower_restart_suspect",
     "tower_unreachable",
     "throttled_straggler",
+    "gpu_errors_beside_eval",
 }
 """Drills that end a part, set its clock or GPUs, change a setting, cut links, have a job without a
 name or many others."""

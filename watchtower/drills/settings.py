@@ -109,7 +109,7 @@ class DrillSettings:
     late_s: float = 60.0
     """How long modules are imported, or a rank or a node is late, before the first step."""
     alone_s: float = 120.0
-    """How long rank 0 evaluates alone in eval_on_rank0."""
+    """How long rank 0 evaluates alone in eval_on_rank0 and gpu_errors_beside_eval."""
     idle_s: float = 1800.0
     """How long the server of idle_server gets no request."""
 

@@ -8,7 +8,16 @@ from itertools import product
 
 import pytest
 
-from tests.diagnosis.builders import FETCHING, IN_ALL_REDUCE, a_case, a_rank, ranks_in, with_rank
+from tests.diagnosis.builders import (
+    FETCHING,
+    IN_ALL_REDUCE,
+    IN_LOCK,
+    IN_USER_CODE,
+    a_case,
+    a_rank,
+    ranks_in,
+    with_rank,
+)
 from tests.diagnosis.recording import a_recorded_case, calls
 from watchtower.diagnosis.blame import BEFORE_S, Since, Strength, Subject
 from watchtower.diagnosis.blame_table import ROWS
@@ -133,6 +142,33 @@ def test_where_the_others_wait_for_another_rank_that_one_is_named(row):
     built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(OTHER, FETCHING, syscall="nanosleep"))
     diagnosis = diagnose(observed(row, built=built))
     assert (diagnosis.cause.value, ranks_of(diagnosis)) == ("dataloader_stall", [OTHER])
+
+
+GOES_ON = {
+    "reads a batch": a_rank(ODD, FETCHING, syscall="nanosleep"),
+    "goes on in the program": a_rank(ODD, IN_USER_CODE, before=IN_LOCK, state="R", cpu=1.0),
+    "is stopped": a_rank(ODD, IN_ALL_REDUCE, state="T"),
+}
+
+
+@pytest.mark.parametrize("what", GOES_ON)
+@of_rows(DECIDES)
+def test_a_rank_that_does_something_else_than_to_wait_for_its_gpu_is_named_for_that(row, what):
+    built = with_rank(ranks_in(8, IN_ALL_REDUCE), GOES_ON[what])
+    diagnosis = diagnose(observed(row, built=built))
+    assert diagnosis.cause.value in (
+        "dataloader_stall",
+        "behind_collective",
+        "busy_loop",
+        "process_stopped",
+    )
+    assert ranks_of(diagnosis) == [ODD]
+
+
+@of_rows(DECIDES, names_ranks=True)
+def test_a_rank_at_a_line_that_may_wait_for_its_gpu_is_named(row):
+    built = with_rank(ranks_in(8, IN_ALL_REDUCE), a_rank(ODD, IN_USER_CODE, state="R", cpu=1.0))
+    assert diagnose(observed(row, built=built)).cause is row.cause
 
 
 @of_rows(DECIDES)

@@ -48,6 +48,7 @@ LEFT_OUT = {
     "late_rank",
     "compile_cache_lock",
     "eval_on_rank0",
+    "gpu_errors_beside_eval",
     "stop_in_turn",
     *(drill.name for drill in early.EARLY_HANGS if drill.name not in RUN_EARLY),
 }

@@ -16,11 +16,11 @@ from watchtower.diagnosis.blame import QUOTE, Blamed
 from watchtower.diagnosis.blame_table import ACTIONS
 from watchtower.diagnosis.domain import BlockedRank, Line
 from watchtower.diagnosis.picture import Picture
-from watchtower.diagnosis.position import Position
+from watchtower.diagnosis.position import Place, Position, Shape
 from watchtower.diagnosis.reasons import peers_reason, ranks_of, same_call_reason, step_reason
 from watchtower.diagnosis.separation import do_all_wait
 from watchtower.diagnosis.waits.graph import EndKind
-from watchtower.evidence.gpus import GpuPattern, find_asked
+from watchtower.evidence.gpus import WORKING, GpuPattern, find_asked
 from watchtower.wire.observations import Observation
 from watchtower.wire.report import ProcessState
 from watchtower.wire.verdict import Cause, Domain
@@ -40,6 +40,9 @@ work. A GPU that works or has no work explains the stall by itself."""
 
 GPU_ERROR_BESIDE = Doubt(
     "gpu_error_beside", CANDIDATE, "{suspects} waits for others, and another rank does not"
+)
+GPU_ERROR_GOES_ON = Doubt(
+    "gpu_error_goes_on", CANDIDATE, "{suspects} does something else than to wait for its GPU"
 )
 GPU_ERROR_EARLIER = Doubt("gpu_error_earlier", 0.75, "the job continued after the error of the GPU")
 LINK_MAY_BE_UNUSED = Doubt(
@@ -148,11 +151,28 @@ def _write_device(
 def _find_doubts(picture: Picture, suspects: Sequence[Position], first: Blamed) -> Iterator[Doubt]:
     if all(item.waits for item in suspects) and _has_other_reason(picture, suspects):
         yield GPU_ERROR_BESIDE
+    if all(_goes_on(picture, item) for item in suspects):
+        yield GPU_ERROR_GOES_ON
     before_s = first.seen.age_s - suspects[0].age_s
     if not first.row.is_first_only and before_s > max(
         STEPS_AFTER * picture.case.typical_step_s, LEAST_AFTER_S
     ):
         yield GPU_ERROR_EARLIER
+
+
+def _goes_on(picture: Picture, position: Position) -> bool:
+    """Return whether a rank is known to be busy with something that needs no answer of its GPU, or
+    whose GPU still works.
+
+    A line of the program may be a wait for the GPU that no frame shows.
+    """
+    if position.waits or position.waits_for_device:
+        return False
+    use = picture.gpu_use(position.rank)
+    works = use is not None and use.pattern in WORKING
+    is_moving = position.shape is Shape.CHANGED or position.transfers
+    cannot_run = position.place is Place.CANNOT_RUN
+    return works or is_moving or cannot_run or position.frame_class.traits.is_busy_elsewhere
 
 
 def _has_other_reason(picture: Picture, suspects: Sequence[Position]) -> bool:

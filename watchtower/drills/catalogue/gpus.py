@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from watchtower.drills.catalogue.pauses import plan_straggler
+from watchtower.drills.catalogue.pauses import (
+    AFTERWARDS_STEPS,
+    SETTLE_S,
+    plan_eval_alone,
+    plan_straggler,
+)
 from watchtower.drills.catalogue.queued import ONLY
 from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill_run import Drill, DrillRun
@@ -12,20 +17,25 @@ from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import HANGS, IDLES, LOST, SPINS, THROTTLED, WORKS, name_address
 from watchtower.drills.launching import node_name
 from watchtower.drills.settings import DrillSettings
-from watchtower.drills.setup import Expected, names
+from watchtower.drills.setup import CALM, Expected, names
 
 
 def _show_gpus(run: DrillRun, odd: str, others: str) -> None:
     """Set the load of the GPU of the rank with the fault, and that of all others."""
+    _show_each(run, lambda rank: odd if rank == run.rank else others)
+
+
+def _show_each(run: DrillRun, load_of: Callable[[int], str]) -> None:
+    """Set the load of the GPU of each rank."""
     gpus = run.environment.gpus
     if gpus is None:
         raise DrillError("this drill has no GPUs of its own")
     by_node: dict[int, list[tuple[int, str]]] = {}
     for rank in range(run.job.layout.ranks):
-        load = odd if rank == run.rank else others
-        by_node.setdefault(run.job.layout.node_of(rank), []).append((run.job.pid(rank), load))
-    for node, shown in by_node.items():
-        gpus.show(node_name(node), shown)
+        shown = run.job.pid(rank), load_of(rank)
+        by_node.setdefault(run.job.layout.node_of(rank), []).append(shown)
+    for node, of_node in by_node.items():
+        gpus.show(node_name(node), of_node)
 
 
 def _lose_gpu(run: DrillRun) -> None:
@@ -161,6 +171,22 @@ def _report_pcie(run: DrillRun) -> None:
     run.wait_for_final()
 
 
+def _evaluate_beside_errors(run: DrillRun) -> None:
+    """Report errors of a GPU while rank 0 evaluates: the others wait for it, whatever they show."""
+    run.launch()
+    run.wait_for_step(1)
+    _show_gpus(run, WORKS, WORKS)
+    run.wait_for_step(run.variables.step - 1)
+    errors = "field.4 {gpu} 5\nfield.230 {gpu} 1\n"
+
+    def load_of(rank: int) -> str:
+        return (WORKS if rank == 0 else SPINS) + (errors if rank == run.rank else "")
+
+    _show_each(run, load_of)
+    run.wait_for_step(run.variables.step + AFTERWARDS_STEPS, extra_s=2 * run.settings.alone_s)
+    run.wait_for_status(CALM, SETTLE_S)
+
+
 def _at_gpu(
     name: str, shows: str, said: str, act: Callable[[DrillRun], None], cause: str = "gpu_fault"
 ) -> Drill:
@@ -219,6 +245,15 @@ AT_ONE_GPU = (
 )
 """Only an observation of one GPU explains these stalls. Its load is that of all others."""
 
+GPU_ERRORS_BESIDE_EVAL = Drill(
+    name="gpu_errors_beside_eval",
+    shows="a GPU has memory errors and is to be reset while the job waits for rank 0 to evaluate",
+    expected=Expected(),
+    plan=plan_eval_alone,
+    own_gpus=True,
+    act=_evaluate_beside_errors,
+)
+
 GPU_FAULTS = (
     XID_79,
     KERNEL_WITHOUT_END,
@@ -227,4 +262,5 @@ GPU_FAULTS = (
     NVML_HANG,
     THROTTLED_STRAGGLER,
     *AT_ONE_GPU,
+    GPU_ERRORS_BESIDE_EVAL,
 )

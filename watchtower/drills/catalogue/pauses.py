@@ -110,7 +110,8 @@ def _plan_unmarked_eval(variables: Variables) -> Plan:
     return rhythm("evaluation", variables.settings.eval_every, variables.settings.eval_s)
 
 
-def _plan_eval_alone(variables: Variables) -> Plan:
+def plan_eval_alone(variables: Variables) -> Plan:
+    """Return the plan of an evaluation of rank 0 alone."""
     arguments = {"seconds": variables.settings.alone_s}
     step = {"when": "before_step", "step": variables.step, "arguments": arguments}
     return {"events": [{"act": "evaluate_alone", "rank": None, **step}]}
@@ -175,7 +176,7 @@ EVAL_ON_RANK0 = Drill(
     name="eval_on_rank0",
     shows="rank 0 alone evaluates for two minutes, without a phase, and the others wait for it",
     expected=Expected(),
-    plan=_plan_eval_alone,
+    plan=plan_eval_alone,
     act=_evaluate_alone,
 )
 
