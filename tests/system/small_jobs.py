@@ -81,9 +81,9 @@ def launched(
     )
     if prepare is not None:
         place.kernel_logs, place.gpus = KernelLogs(folder), Gpus(folder)
-    port = str(free_port())
     with place, contextlib.ExitStack() as stack:
-        pids: list[int] = []
+        # Not earlier: the tower or the agent might take it.
+        port, pids = str(free_port()), list[int]()
         if prepare is not None:
             stack.enter_context(prepare(place))
         for rank in range(RANKS):
