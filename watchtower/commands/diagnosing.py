@@ -13,7 +13,13 @@ import msgspec
 
 from watchtower.commands.client import DONE, TROUBLE, UNUSABLE, ClientError
 from watchtower.commands.evidence_files import find_files, is_snapshot, read_files
-from watchtower.commands.evidence_texts import write_files, write_ranks
+from watchtower.commands.evidence_texts import (
+    list_files,
+    write_coverage,
+    write_files,
+    write_ranks,
+    write_settings,
+)
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
 from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_snapshots
 from watchtower.diagnosis.diagnosis import diagnose
@@ -21,12 +27,12 @@ from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
-from watchtower.readers.findings import NO_OWNER
+from watchtower.readers.findings import NO_OWNER, FileFound
 from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
 from watchtower.writing.text import format_duration
 from watchtower.writing.times import format_moment, rfc3339
-from watchtower.writing.verdict_text import render_text
+from watchtower.writing.verdict_text import render_markdown, render_text
 
 OLD_S = 900.0
 """Seconds after which a snapshot may be one of an earlier hang: its file has the same name."""
@@ -61,14 +67,13 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         verdicts = _diagnose(args, files.found) if files.found else []
         if found.ranks:
             verdicts.append(_diagnose_found(args, found))
+    shown = evidence if found.ranks else []
     if args.json:
         for verdict in verdicts:
-            print(as_json(msgspec.to_builtins(view_verdict(verdict))))
+            page = msgspec.to_builtins(view_verdict(verdict))
+            print(as_json({**page, "files": list_files(shown)} if shown else page))
     else:
-        text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
-        print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
-        if found.ranks:
-            print(f"\n{write_ranks(found, make_case('', found))}\n\n{write_files(evidence)}")
+        _print(args, verdicts, found, shown)
     if files.unusable:
         return UNUSABLE
     is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
@@ -84,6 +89,28 @@ def _diagnose_found(args: argparse.Namespace, found: Found) -> Verdict:
     job = args.job or args.files[0].resolve().name
     status = Status.HUNG if found.has_timed_out else Status.SUSPECT
     return diagnosed_verdict(job, 1, status, diagnose(make_case(job, found)), time.time())
+
+
+def _print(
+    args: argparse.Namespace,
+    verdicts: Sequence[Verdict],
+    found: Found,
+    files: Sequence[FileFound],
+) -> None:
+    """Print verdicts as text or as Markdown, with the tables of the files that were read."""
+    parts = []
+    if files:
+        ranks = write_ranks(found, make_case("", found))
+        parts = [write_coverage(found), ranks, write_files(files), write_settings(files)]
+    tables = clean_lines("\n\n".join(filter(None, parts)))
+    if args.markdown:
+        print(clean_lines("\n".join(map(render_markdown, verdicts))).rstrip())
+        print("\n```\n" + tables.replace("`", "'") + "\n```" if tables else "")
+        return
+    text = clean_lines("\n".join(map(_write, verdicts))).rstrip()
+    print(paint_verdict(text) if wants_colour(sys.stdout, os.environ) else text)
+    if tables:
+        print(f"\n{tables}")
 
 
 def _write(verdict: Verdict) -> str:

@@ -142,7 +142,9 @@ def add_diagnose(parser: Parser) -> None:
         metavar="DURATION",
         help="longest time between the snapshots of one job (default %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the verdicts as JSON")
+    form.add_argument("--markdown", action="store_true", help="print them to paste into an issue")
     parser.add_argument(
         "--exit-code", action="store_true", help="exit with 1 if a job is hung or suspect"
     )

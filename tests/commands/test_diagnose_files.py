@@ -1,0 +1,86 @@
+"""`watchtower diagnose FOLDER`: what it prints of the files that people have."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.field.field_case import watchdog, write
+from tests.field.log_cases import LOG_CASES
+from watchtower.cli import main
+
+SILENT = next(case for case in LOG_CASES if case.name == "watchdog_silent_rank")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a log per rank, of which rank 7 is silent."""
+    return write(SILENT, tmp_path / "job-17")
+
+
+def test_the_text_names_the_rank_and_has_a_row_for_each_kind_of_rank(folder, capsys):
+    assert main(["diagnose", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("job-17: hung, behind_collective (80%)\nRank 7 has not come to the call")
+    assert "8 of 8 ranks are in these files" in text
+    assert "0-6    default_pg  all_reduce 808  808     807" in text
+    assert "8 files: 8 log; 0 lines that were not understood" in text
+    assert "export TORCH_FR_BUFFER_SIZE=2000" in text
+
+
+def test_json_has_the_verdict_and_each_file(folder, capsys):
+    assert main(["diagnose", str(folder), "--json", "--exit-code"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    assert [suspect["rank"] for suspect in page["suspects"]] == [7]
+    assert {(file["form"], file["rank_known_by"]) for file in page["files"]} == {
+        ("log", "content"),
+        ("log", "file_name"),
+    }
+
+
+def test_markdown_may_be_pasted(folder, capsys):
+    assert main(["diagnose", str(folder), "--markdown"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("**job-17: hung")
+    assert text.count("```") == 4
+
+
+def test_a_folder_is_searched_without_following_links(tmp_path, capsys):
+    write(SILENT, tmp_path / "elsewhere")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "link").symlink_to(tmp_path / "elsewhere")
+    assert main(["diagnose", str(tmp_path / "job")]) == 2
+    assert "no evidence of a hang was found" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_diagnosed(folder, capsys):
+    pickle = b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR."
+    (folder / "nccl_trace_rank_3").write_bytes(pickle)
+    main(["diagnose", str(folder)])
+    out = capsys.readouterr().out
+    assert "nccl_trace_rank_3: is not read: operation GLOBAL may build an object" in out
+    assert "Rank 7 has not come" in out
+
+
+def test_names_and_lines_cannot_change_the_terminal(tmp_path, capsys):
+    for rank in (0, 1):
+        (tmp_path / f"a\x1b[2J_rank{rank}.log").write_text(watchdog(rank, 8))
+    (tmp_path / "rank2.log").write_text("step\x1b]0;title\x07\n")
+    main(["diagnose", str(tmp_path)])
+    assert "\x1b" not in "".join(capsys.readouterr())
+
+
+def test_a_large_log_is_never_in_memory_as_a_whole(tmp_path):
+    line = b"2026-06-26 06:14:00 step 807 loss 2.10 tokens 4096 lr 3e-4 of a usual line of a log\n"
+    with open(tmp_path / "rank0.log", "wb") as file:
+        for _ in range(64):
+            file.write(line * 12_000)
+        file.write(watchdog(0, 9).encode())
+    (tmp_path / "rank1.log").write_text(watchdog(1, 9))
+    (tmp_path / "rank2.log").write_text("step 8\n")
+    before = os.times()
+    assert main(["diagnose", str(tmp_path)]) == 0
+    assert os.times().user - before.user < 6
