@@ -65,6 +65,13 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_diagnosed(folder
     assert "Rank 7 has not come" in out
 
 
+def test_a_folder_may_have_other_files(folder, capsys):
+    (folder / "README.md").write_text("how to start the job\n")
+    (folder / "model.bin").write_bytes(bytes(4096))
+    assert main(["diagnose", str(folder)]) == 0
+    assert "10 files: 9 log, 1 not known" in capsys.readouterr().out
+
+
 def test_names_and_lines_cannot_change_the_terminal(tmp_path, capsys):
     for rank in (0, 1):
         (tmp_path / f"a\x1b[2J_rank{rank}.log").write_text(watchdog(rank, 8))

@@ -24,7 +24,35 @@ def warn(rank: int, text: str) -> str:
     )
 
 
+def ras(most: tuple[int, int], few: tuple[int, int], *listed: int) -> str:
+    """Return the text of RAS about a communicator whose ranks have two counts."""
+    ranks = "".join(
+        f"  Rank {rank} -- GPU {rank % 8} managed by process {4000 + rank} on node 10.0.0.2\n"
+        for rank in listed
+    )
+
+    return (
+        "Communicators...\nWarnings\n========\n\n#0-0 (27a079b828ff1a75) MISMATCH\n"
+        "  Communicator ranks have different collective operation counts\n"
+        + "".join(
+            f"  {count} ranks have launched up to operation {at}\n" for count, at in (most, few)
+        )
+        + f"{ranks}\n"
+    )
+
+
 NCCL_CASES = (
+    FieldCase(
+        name="ras_of_a_rank_behind",
+        report="two of 16 ranks have launched one collective less",
+        files={"ras.txt": ras((14, 641), (2, 640), 3, 12)},
+        suspects=frozenset({3, 12}),
+    ),
+    FieldCase(
+        name="ras_lists_those_that_are_ahead",
+        report="nccl#1911: RAS lists two of 32 ranks that are ahead; most are behind",
+        files={"ras.txt": ras((30, 640), (2, 641), 12, 13)},
+    ),
     FieldCase(
         name="nccl_set_up_without_one_rank",
         report="pytorch#116304: seven of eight ranks begin the set-up, none completes it",

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import msgspec
@@ -21,7 +21,12 @@ from watchtower.commands.evidence_texts import (
     write_settings,
 )
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
-from watchtower.commands.snapshot_files import FileSnapshot, bounded_run, read_snapshots
+from watchtower.commands.snapshot_files import (
+    FILES_CPU_S,
+    FileSnapshot,
+    bounded_run,
+    read_snapshots,
+)
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
@@ -50,15 +55,12 @@ def show_diagnosis(args: argparse.Namespace) -> int:
 
     Returns 2 if a file cannot be used, else 1 with --exit-code if a job is hung.
     """
-    with bounded_run("these files"):
-        paths = list(find_files(args.files))
-        files = read_snapshots(path for path in paths if is_snapshot(path))
+    paths = list(find_files(args.files))
+    with bounded_run("these files", FILES_CPU_S):
         evidence = list(read_files(path for path in paths if not is_snapshot(path)))
-        files.unusable.extend(
-            f"{clean(each.name)} {NO_EVIDENCE}"
-            for each in evidence
-            if not each.findings and each.owner is NO_OWNER
-        )
+    with bounded_run("these files"):
+        files = read_snapshots(path for path in paths if is_snapshot(path))
+        files.unusable.extend(_name_unusable(args, evidence))
         found = sort_findings(evidence)
         if not files.found and not found.ranks:
             raise ClientError("\nwatchtower: ".join(files.unusable) or _write_nothing_found(args))
@@ -78,6 +80,15 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         return UNUSABLE
     is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
     return TROUBLE if args.exit_code and is_trouble else DONE
+
+
+def _name_unusable(args: argparse.Namespace, files: Sequence[FileFound]) -> Iterator[str]:
+    """Yield a sentence for each file without evidence that was given by its name. A folder may have
+    files of any kind."""
+    given = {clean(str(path)) for path in args.files}
+    for each in files:
+        if each.name in given and not each.findings and each.owner is NO_OWNER:
+            yield f"{each.name} {NO_EVIDENCE}"
 
 
 def _write_nothing_found(args: argparse.Namespace) -> str:

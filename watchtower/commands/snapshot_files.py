@@ -147,6 +147,9 @@ def _decode(name: str, line: bytes) -> Snapshot:
 CPU_S = 60.0
 """CPU seconds of one command. The snapshots of 16,384 ranks need some seconds."""
 
+FILES_CPU_S = 900.0
+"""CPU seconds of one command that searches logs: 512 logs of 10 MB need about 60."""
+
 MEMORY_BYTES = 4 << 30
 """Private memory of one command. Snapshots of 256 MB need less than 3 GB."""
 
@@ -156,17 +159,18 @@ class _TimeUp(BaseException):
 
 
 @contextlib.contextmanager
-def bounded_run(what: str) -> Iterator[None]:
+def bounded_run(what: str, cpu_s: float | None = None) -> Iterator[None]:
     """Raise ClientError if the block needs too much CPU time or memory. For the main thread."""
+    cpu_s = CPU_S if cpu_s is None else cpu_s
     old = resource.getrlimit(resource.RLIMIT_DATA)
     before = signal.signal(signal.SIGPROF, _end)
     try:
         soft = MEMORY_BYTES if old[0] == resource.RLIM_INFINITY else min(old[0], MEMORY_BYTES)
         resource.setrlimit(resource.RLIMIT_DATA, (soft, old[1]))
-        signal.setitimer(signal.ITIMER_PROF, CPU_S)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
         yield
     except _TimeUp:
-        raise ClientError(f"{what} need more than {CPU_S:g} s of CPU time") from None
+        raise ClientError(f"{what} need more than {cpu_s:g} s of CPU time") from None
     except MemoryError:
         raise ClientError(f"{what} need more than {MEMORY_BYTES >> 30} GB of memory") from None
     finally:

@@ -152,6 +152,9 @@ def _make_log(group: str, call: CallsFound, *, is_left: bool) -> GroupLog:
     `is_left`: most members have left the call that it did not see end. Then it does not wait for
     them there, and has not come to the call in which they wait.
     """
+    if call.waits_in < 0:
+        number = max(call.completed, 0)
+        return make_group_log(group=group, called=number, entered=-1, completed=number, records=())
     record = CollectiveRecord(
         number=call.waits_in, operation=call.operation, signature=call.signature
     )

@@ -117,7 +117,10 @@ class Found:
     @property
     def has_timed_out(self) -> bool:
         """Whether a rank has waited until its own library gave up: then the job did hang."""
-        return any(own.stuck or own.calls for own in self.ranks.values())
+        calls = (call for own in self.ranks.values() for call in own.calls.values())
+        return any(call.waited_s > 0 for call in calls) or any(
+            own.stuck for own in self.ranks.values()
+        )
 
     @property
     def missing_in_barrier(self) -> frozenset[int]:
@@ -129,7 +132,7 @@ class Found:
     def count_past(self, call: CallsFound) -> int:
         """Return how many ranks wait in a later call of the same group."""
         others = (own.calls.get(call.group) for own in self.ranks.values())
-        return sum(each is not None and each.waits_in > call.waits_in for each in others)
+        return sum(each is not None and each.waits_in > call.waits_in >= 0 for each in others)
 
     def _came(self, rank: int) -> bool:
         own = self.ranks.get(rank)
@@ -143,9 +146,11 @@ class Found:
 
     def members_of(self, group: str) -> tuple[int, ...]:
         """Return the ranks of a group: all of the default group, else those that name it."""
-        if group == DEFAULT_GROUP:
+        callers = {rank: own.calls[group] for rank, own in self.ranks.items() if group in own.calls}
+        sizes = {call.group_size for call in callers.values()}
+        if group == DEFAULT_GROUP or self.world_size in sizes:
             return tuple(range(self.world_size))
-        return tuple(sorted(rank for rank, own in self.ranks.items() if group in own.calls))
+        return tuple(sorted(callers))
 
 
 def sort_findings(files: Sequence[FileFound]) -> Found:

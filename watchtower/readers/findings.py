@@ -68,8 +68,9 @@ class CallsFound:
     group: str = DEFAULT_GROUP
     group_rank: int = UNKNOWN
     """Its rank in the group, which is the global rank in the group of all ranks."""
+    group_size: int = UNKNOWN
     waits_in: int = UNKNOWN
-    """Number of the collective that did not end."""
+    """Number of the collective that did not end; unknown if none is known to be open."""
     enqueued: int = UNKNOWN
     completed: int = UNKNOWN
     operation: str = ""

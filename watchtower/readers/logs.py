@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import nccl_lines, torch_texts, tracebacks, watchdog
+from watchtower.readers import nccl_lines, ras, torch_texts, tracebacks, watchdog
 from watchtower.readers.findings import NO_OWNER, FileFound, Finding, Known, Owner, Place
 from watchtower.readers.text_lines import (
     Chunk,
@@ -47,6 +47,7 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(torch_texts.WORLD_WORDS, torch_texts.read_world),
     LineReader(nccl_lines.SET_UP_WORDS, nccl_lines.read_set_up),
     LineReader(nccl_lines.WARN_WORDS, nccl_lines.read_warning),
+    LineReader(ras.WORDS, ras.read, ras.MAX_LINES),
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
 )
 
