@@ -3,8 +3,9 @@
 Only interfaces of a device count: a bridge or a container's interface has no link of its own. On a
 node without one, such as a container with its own network, there is nothing to read.
 
-Only files that the kernel answers from memory are read. `carrier`, `speed` and the counters of
-InfiniBand are left out: these reads wait for a lock or for the device, and may block for a minute.
+Only files that the kernel answers from memory are read. `carrier` and `speed` are left out: these
+reads wait for a lock or for the device, and may block for a minute. So do the counters of
+InfiniBand, which another collector reads in a thread.
 """
 
 from __future__ import annotations

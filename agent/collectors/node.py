@@ -9,6 +9,7 @@ from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
 from agent.collectors.gpu.collector import Nvml
 from agent.collectors.gpu.files import GpuFiles
+from agent.collectors.infiniband import Infiniband
 from agent.collectors.kernel_log import KernelLog
 from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
@@ -30,6 +31,7 @@ def make_collectors(
         KernelLog(root),
         Nvml(root),
         Network(root),
+        Infiniband(root),
         SharedMemory(root, find_ranks),
         Pressure(root),
         Clock(),

@@ -69,6 +69,11 @@ CHECK_LINK_STATE = (
     "show its state and errors"
 )
 
+CHECK_FAR_END = (
+    "check the ports and switches between {node} and the other nodes of the job first: {device} "
+    "gets no answer, so the fault is rather at the other end than on {node}"
+)
+
 
 def _say_xid(seen: Observation) -> str:
     """Return "Xid 79 at its last step (the GPU has ...)"."""
@@ -254,6 +259,18 @@ ROWS: tuple[Row, ...] = (
         tier=Tier.WAIT_FOR,
         doubt=LINK_ERRORS_ALONE,
     ),
+    Row(
+        name="far end of a link",
+        observed=("nic_far_end",),
+        subject=Subject.LINK,
+        cause=_FABRIC,
+        domain=Domain.NETWORK,
+        says="{text}: the path, or the node at its other end",
+        advice=CHECK_FAR_END,
+        weight=0.6,
+        tier=Tier.WAIT_FOR,
+        doubt=LINK_ERRORS_ALONE,
+    ),
     # Errors that a program causes, and those that follow another one, accuse no GPU.
     Row(
         name="other GPU error",
@@ -353,6 +370,7 @@ BLAME_NOBODY = {
     "sxid": "errors that are not fatal stop no link",
     "nfs_not_responding": "a rank that waits for storage is seen there, not in a collective",
     "disk_error": "a rank that waits for storage is seen there, not in a collective",
+    "nic_rate": "slows a job down and does not stop it",
     "pressure": "slows a node down and does not stop it",
     "shm_full": "stops a program that begins to use it, with an error",
     "shm_small": "stops a program that needs more of it, with an error",

@@ -20,6 +20,7 @@ NVML = "nvml"
 COLLECTORS = {
     "clock": "clock",
     "cpu_limit": "CPU limit",
+    "infiniband": "InfiniBand and RoCE",
     "kernel_log": "kernel log",
     "memory_limit": "memory limit",
     "network": "network interfaces",

@@ -21,6 +21,14 @@ from watchtower.wire.observations import Observation
 
 LOST = ("network", "nic:eth1", "nic_link_lost", "eth1 lost its link and does not have it now")
 DOWN = ("kernel_log", "nic:eth2", "nic_link_down", "mlx5_core 0000:5e:00.0 eth2: Link down")
+PORT = ("infiniband", "nic:mlx5_0", "nic_link_lost", "mlx5_0 is no longer active")
+FAR = (
+    "infiniband",
+    "nic:mlx5_0",
+    "nic_far_end.local_ack_timeout_err",
+    "mlx5_0 had 4 local_ack_timeout_err a second",
+)
+SLOW_PORT = ("infiniband", "nic:mlx5_3", "nic_rate", "mlx5_3 runs at 100 Gbit/s, the other")
 ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent frames a second")
 SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
 MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
@@ -41,7 +49,7 @@ def observed(*observations, built=None, stalled_for_s=10.0):
 
 
 @pytest.mark.parametrize(
-    ("what", "domain"), [(LOST, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
+    ("what", "domain"), [(LOST, "network"), (PORT, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
 )
 def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
     case = observed(seen(what))
@@ -153,3 +161,28 @@ def test_a_lost_link_explains_a_hang_also_if_counters_of_gpus_are_frozen(what, c
     patterns = ["frozen"] * count + ["spinning"] * (8 - count)
     case = observed(seen(what), built=POLLING)
     assert answer_of_case(of_gpus(case, patterns)) == ("fabric_fault", [])
+
+
+def test_requests_without_an_answer_point_to_the_far_end():
+    diagnosis = diagnose(observed(seen(FAR)))
+    assert (diagnosis.cause.value, diagnosis.suspects, diagnosis.confidence) == (
+        "fabric_fault",
+        (),
+        0.7,
+    )
+    assert "at its other end" in diagnosis.summary
+    assert "rather at the other end than on" in diagnosis.next_steps[0]
+
+
+def test_a_port_that_went_down_comes_before_the_ports_that_get_no_answer():
+    case = observed(seen(FAR))
+    first, *rest = case.nodes
+    case = replace(case, nodes=(replace(first, observations=(seen(PORT),)), *rest))
+    assert f"{first.node}, 12 s ago: mlx5_0 is no longer active" in diagnose(case).summary
+
+
+@pytest.mark.parametrize(
+    "what", [seen(SLOW_PORT), seen(PORT, 300.0), seen(FAR, 300.0)], ids=["slow", "old", "old far"]
+)
+def test_a_slow_port_and_old_faults_of_a_port_name_nothing(what):
+    assert answer_of_case(observed(what))[0] == "symmetric_hang"

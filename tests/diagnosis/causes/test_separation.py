@@ -74,6 +74,7 @@ EVIDENCE = {
     ],
     "NVLink errors": [of_gpu("gpu_errors.nvlink_replay")],
     "link errors": [of_node("nic_errors", "nic:eth1")],
+    "far end of a link": [of_node("nic_far_end.local_ack_timeout_err", "nic:mlx5_0")],
     "GPU pattern": [
         *(patterns(odd) for odd in ("working", "throttled", "idle", "frozen", "lost")),
         patterns("working", "idle"),
