@@ -47,8 +47,9 @@ NODE_PROBLEM = gauge(
     "cannot read the source of the problem, for example because the driver hangs. Problems: "
     "gpu_lost, gpus_missing, recovery_recommended, uncorrected_memory_errors (in the last 15 "
     "minutes), row_remapping (it waits for a reset, or has failed), nvlinks_lost, "
-    "fabric_not_ready, orphan_on_gpu (a process whose job has ended), shm_full. `gpu` is the PCI "
-    "address, or gpu:N without one; empty for a problem of the whole node.",
+    "fabric_not_ready, fabric_manager_down, orphan_on_gpu (a process whose job has ended), "
+    "shm_full. `gpu` is the PCI address, or gpu:N without one; empty for a problem of the whole "
+    "node.",
 )
 INFO = gauge(
     "watchtower_agent_info", "version python_version kernel", "Always 1. It describes the agent."

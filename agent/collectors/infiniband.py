@@ -3,8 +3,9 @@
 The kernel asks the firmware of a card for some of these files, and waits for it, for a minute at
 most. So a thread reads all ports, one thread at a time, every 10 s.
 
-A reading of 16 ports takes 4 ms of CPU. Thresholds are those of other monitors of data centres (NVSentinel). Counters are compared with the
-reading before, so that old errors of a port, and a reset of its counters, show nothing.
+A reading of 16 ports takes 4 ms of CPU. Thresholds are those of other monitors of data centres
+(NVSentinel). Counters are compared with the reading before, so that old errors of a port, and a
+reset of its counters, show nothing.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from agent.collectors.clock import Clock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.fabric_manager import FabricManager
 from agent.collectors.gpu.collector import Nvml
 from agent.collectors.gpu.files import GpuFiles
 from agent.collectors.infiniband import Infiniband
@@ -30,6 +31,7 @@ def make_collectors(
         GpuFiles(root, find_ranks),
         KernelLog(root),
         Nvml(root),
+        FabricManager(root),
         Network(root),
         Infiniband(root),
         SharedMemory(root, find_ranks),

@@ -37,6 +37,7 @@ PROBLEMS = {
     "gpu_remap.pending": "row_remapping",
     "gpu_nvlink_lost": "nvlinks_lost",
     "gpu_fabric": "fabric_not_ready",
+    "fabric_manager": "fabric_manager_down",
     "gpu_orphan": "orphan_on_gpu",
     "gpus_missing": "gpus_missing",
     "shm_full": "shm_full",

@@ -207,6 +207,16 @@ ROWS: tuple[Row, ...] = (
         is_state=True,
     ),
     Row(
+        name="fabric manager",
+        observed=("fabric_manager", "fabric_not_ready"),
+        subject=Subject.NODE,
+        cause=_FABRIC,
+        domain=Domain.GPU,
+        says=QUOTE,
+        advice=CHECK_FABRIC,
+        is_state=True,
+    ),
+    Row(
         name="NVSwitch",
         observed=("sxid",),
         subject=Subject.NODE,

@@ -20,6 +20,7 @@ NVML = "nvml"
 COLLECTORS = {
     "clock": "clock",
     "cpu_limit": "CPU limit",
+    "fabric_manager": "fabric manager",
     "infiniband": "InfiniBand and RoCE",
     "kernel_log": "kernel log",
     "memory_limit": "memory limit",

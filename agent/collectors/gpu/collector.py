@@ -43,6 +43,7 @@ from agent.collectors.gpu.report import (
     SOURCE,
     GpuState,
     observe,
+    observe_fabric,
     observe_gpu,
 )
 from agent.collectors.gpu.report import REPORTED_S as XIDS_REPORTED_S
@@ -176,6 +177,7 @@ class Nvml(Collector):
         yield from self._observe_xids(now)
         for gpu in self._gpus.values():
             yield from observe_gpu(gpu, self._read_at, now, self._proc)
+        yield from observe_fabric(self._gpus.values(), now)
 
     def _observe_xids(self, now: float) -> Iterator[Observation]:
         """Return the Xid errors of the last minutes. The kernel log may have the same ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from agent.collectors.collector import name_pci
 from agent.collectors.gpu.pattern import Load, Pattern, Stillness, find_pattern
 from agent.collectors.gpu.reading import GpuReading
 from agent.procfs import Proc
-from watchtower.wire.observations import Observation
+from watchtower.wire.observations import NODE, Observation
 from watchtower.writing.printable import printable
 
 INIT = 1
@@ -326,6 +326,20 @@ def observe_gpu(gpu: GpuState, read_at: float, now: float, proc: Proc) -> Iterat
     for trouble, since in gpu.find_troubles():
         yield observe(subject, trouble.name, now - since, value=trouble.value, text=trouble.text)
     yield from _observe_links(gpu, now)
+
+
+def observe_fabric(gpus: Collection[GpuState], now: float) -> Iterator[Observation]:
+    """Return that the NVLink fabric of the node is not set up: a program that waits for it may not
+    use a GPU yet, so that the observations of GPUs name no process."""
+    begun = [
+        since
+        for gpu in gpus
+        for trouble, since in gpu.find_troubles()
+        if trouble.name == "gpu_fabric" and trouble.value in FABRIC_STATES
+    ]
+    if begun:
+        text = f"the NVLink fabric of {len(begun)} of its {len(gpus)} GPUs is not set up"
+        yield observe(NODE, "fabric_not_ready", now - min(begun), value=len(begun), text=text)
 
 
 def _observe_orphans(gpu: GpuState, age_s: float, now: float, proc: Proc) -> Iterator[Observation]:

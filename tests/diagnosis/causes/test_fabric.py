@@ -8,6 +8,7 @@ from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
     IN_HIDDEN_WAIT,
+    IN_TORCH_INIT,
     POLLS,
     a_case,
     a_rank,
@@ -29,6 +30,13 @@ FAR = (
     "mlx5_0 had 4 local_ack_timeout_err a second",
 )
 SLOW_PORT = ("infiniband", "nic:mlx5_3", "nic_rate", "mlx5_3 runs at 100 Gbit/s, the other")
+MANAGER = ("fabric_manager", "node", "fabric_manager", "the fabric manager does not run")
+NOT_READY = (
+    "nvml",
+    "node",
+    "fabric_not_ready",
+    "the NVLink fabric of 8 of its 8 GPUs is not set up",
+)
 ERRORS = ("network", "nic:eth1", "nic_errors", "eth1 had 31 damaged or unsent frames a second")
 SXID = ("kernel_log", "pci:0000:c2:00", "sxid.20034", "SXid (PCI:0000:c2:00.0): 20034, Fatal, Link")
 MILD = (*SXID[:3], "SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 44")
@@ -49,7 +57,8 @@ def observed(*observations, built=None, stalled_for_s=10.0):
 
 
 @pytest.mark.parametrize(
-    ("what", "domain"), [(LOST, "network"), (PORT, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")]
+    ("what", "domain"),
+    [(LOST, "network"), (PORT, "network"), (DOWN, "network"), (SXID, "gpu"), (NVLINK_LOST, "gpu")],
 )
 def test_a_link_that_failed_is_named_with_its_node_and_no_rank_is_blamed(what, domain):
     case = observed(seen(what))
@@ -186,3 +195,32 @@ def test_a_port_that_went_down_comes_before_the_ports_that_get_no_answer():
 )
 def test_a_slow_port_and_old_faults_of_a_port_name_nothing(what):
     assert answer_of_case(observed(what))[0] == "symmetric_hang"
+
+
+DAYS = 200_000.0
+
+
+@pytest.mark.parametrize("what", [MANAGER, NOT_READY])
+def test_a_fabric_that_is_not_set_up_is_the_reason_if_all_ranks_wait_in_set_up(what):
+    in_set_up = ranks_in(8, IN_TORCH_INIT, step=None)
+    case = observed(seen(what, DAYS), built=in_set_up)
+    diagnosis = diagnose(case)
+    assert (diagnosis.cause.value, diagnosis.suspects, diagnosis.domain.value) == (
+        "fabric_fault",
+        (),
+        "gpu",
+    )
+    assert case.nodes[-1].node in diagnosis.summary
+    assert "systemctl status nvidia-fabricmanager" in diagnosis.next_steps[0]
+
+
+@pytest.mark.parametrize("what", [MANAGER, NOT_READY])
+def test_a_fabric_with_which_the_job_made_steps_is_innocent(what):
+    assert answer_of_case(observed(seen(what, DAYS)))[0] == "symmetric_hang"
+
+
+@pytest.mark.parametrize("what", [MANAGER, NOT_READY])
+def test_a_fabric_is_not_the_reason_while_a_rank_is_elsewhere(what):
+    in_set_up = ranks_in(8, IN_TORCH_INIT, step=None)
+    case = observed(seen(what, DAYS), built=with_rank(in_set_up, a_rank(3, FETCHING, step=None)))
+    assert answer_of_case(case)[0] != "fabric_fault"

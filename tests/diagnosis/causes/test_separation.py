@@ -66,6 +66,7 @@ EVIDENCE = {
     "PCIe error": [of_gpu("pcie_error", source="kernel_log", text="Uncorrected (Fatal)")],
     "recovery action": [of_gpu("gpu_recovery", age_s=1.0, value=1.0)],
     "fabric state": [of_gpu("gpu_fabric", age_s=1.0)],
+    "fabric manager": [of_node("fabric_manager", "node", age_s=1.0)],
     "NVSwitch": [of_node("sxid.20034", "pci:0000:c2:00", text="20034, Fatal, Link 28")],
     "NVLink": [of_gpu("gpu_nvlink_lost")],
     "link": [

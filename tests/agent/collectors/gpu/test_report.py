@@ -8,7 +8,13 @@ import pytest
 
 from agent.collectors.gpu.collector import GpuCount, Nvml
 from agent.collectors.gpu.reading import NOT_INSTALLED, GpuReading
-from agent.collectors.gpu.report import ENDED_FOR_S, MAX_ENDED, GpuState, observe_gpu
+from agent.collectors.gpu.report import (
+    ENDED_FOR_S,
+    MAX_ENDED,
+    GpuState,
+    observe_fabric,
+    observe_gpu,
+)
 from agent.procfs import Proc
 from watchtower.wire.observations import Observation
 
@@ -226,3 +232,19 @@ def test_a_state_that_an_agent_finds_at_its_start_may_be_as_old_as_the_node(name
     take(gpu, 1000.0, **(good | bad))
     [(age_s, _)] = names_of(gpu, 1001.0, name)
     assert age_s == 1001
+
+
+def test_the_fabric_of_a_node_is_as_old_as_that_of_its_first_gpu_without_one():
+    gpus = [GpuState(GpuReading(index=index)) for index in range(2)]
+    for gpu in gpus:
+        take(gpu, 1000.0, fabric_state=3)
+    assert list(observe_fabric(gpus, 1000.0)) == []
+    take(gpus[0], 1010.0, fabric_state=1)
+    take(gpus[1], 1020.0, fabric_state=2)
+    (found,) = observe_fabric(gpus, 1030.0)
+    assert (found.subject, found.name, found.age_s, found.value) == (
+        "node",
+        "fabric_not_ready",
+        20.0,
+        2,
+    )
