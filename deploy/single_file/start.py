@@ -16,7 +16,8 @@ AGENT, TOWER = ("snapshot",), ("diagnose", "replay")
 USAGE = """usage: python3 watchtower.pyz COMMAND
 
   snapshot [-o FILE]   write what the ranks of this node do now to a file
-  diagnose FILE...     name the rank that hung a job, from the snapshots of its nodes
+  diagnose FILE...     name the rank that hung a job, from the snapshots of its nodes, or from a
+                       folder of logs, stacks and records
   replay FILE          diagnose an exported incident again
 
 `python3 watchtower.pyz COMMAND --help` describes a command. This file needs no installation.

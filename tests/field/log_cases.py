@@ -175,6 +175,54 @@ LOG_CASES = (
         cause="behind_collective",
     ),
     FieldCase(
+        name="watchdog_of_a_group",
+        report="torch 2.5: the line has the rank in the group, and its prefix the global one",
+        files={
+            f"rank{rank}.log": watchdog(
+                rank, 31 if rank != 6 else 30, group="3(tp)", group_rank=rank - 4
+            )
+            for rank in range(4, 8)
+        },
+        suspects=frozenset({6}),
+    ),
+    FieldCase(
+        name="watchdog_of_srun_label",
+        report="srun --label: the number in front is the global rank; torn lines between",
+        files={
+            "slurm-88.out": "".join(
+                f"{rank}: " + watchdog(rank, 808, prefix="") if rank != 1 else "1: step 807\n"
+                for rank in range(4)
+            )
+            + "[rank2]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught coll\n"
+            + "2: epoch 3:  41%|####      | 807/1970\r2: epoch 3:  41%|####      | 808/1970\n"
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="watchdog_in_a_container",
+        report="kubectl logs --prefix, with a time: the rank is behind them",
+        files={
+            "pods.txt": "".join(
+                f"[pod/train-worker-{rank}/pytorch] 2026-06-26T06:24:44.91Z " + watchdog(rank, 70)
+                for rank in range(4)
+                if rank != 3
+            )
+            + "[pod/train-worker-3/pytorch] 2026-06-26T06:14:44.91Z [rank3]: saving\n"
+        },
+        suspects=frozenset({3}),
+    ),
+    FieldCase(
+        name="watchdog_that_is_stuck",
+        report="ArcticTraining#219: the watchdog of one rank does not come back from a call",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 8) for rank in range(3)},
+            "rank3.log": "[rank3]:[F626 06:24:44.9 ProcessGroupNCCL.cpp:1557] [PG ID 0 PG GUID 0 "
+            "Rank 3] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress "
+            "in monitoring enqueued collectives.\n",
+        },
+        candidates=frozenset({3}),
+    ),
+    FieldCase(
         name="monitored_barrier",
         report="nccl#849: rank 0 names four ranks",
         files={
