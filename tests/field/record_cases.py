@@ -142,6 +142,15 @@ RECORD_CASES = (
         suspects=frozenset({1}),
     ),
     FieldCase(
+        name="pickles_and_logs_without_a_watchdog",
+        report="the output of a rank says nothing of a call that only dumps of the others show",
+        files={
+            **{f"nccl_trace_rank_{rank}": dump(4, 9) for rank in range(3)},
+            **{f"rank{rank}.log": "step 8\n" for rank in range(4)},
+        },
+        candidates=frozenset({3}),
+    ),
+    FieldCase(
         name="pickles_and_logs",
         report="the recorder says more than the watchdog: rank 1 is behind",
         files={

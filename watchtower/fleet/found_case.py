@@ -237,7 +237,12 @@ def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
     Each rank has a watchdog of its own. It reports any call that was queued and does not end,
     within a second of the others. One that reports nothing has queued no such call.
     """
-    opened = {rank: pair for rank, own in logs.items() for pair in _open_in_all(own, found)}
+    opened = {
+        rank: pair
+        for rank, own in logs.items()
+        if found.ranks[rank].calls or found.ranks[rank].set_ups  # a dump is not in the output
+        for pair in _open_in_all(own, found)
+    }
     every = [found.ranks.get(rank) or RankFound(rank) for rank in range(found.world_size)]
     shared = found.is_shared
     silent = [own.rank for own in every if not _wrote(own) and (own.has_output or shared)]
