@@ -16,11 +16,16 @@ import socket
 import stat
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+LOG_LEVEL, ERRORS = "FLAGS_caffe2_log_level", 2
+"""Torch's limit for what its C++ code writes to stderr (c10/util/Logging.cpp), and its value for
+errors. TORCH_CPP_LOG_LEVEL sets it at the start.
+"""
 
 MAX_PATH = 99
 """Bytes. The kernel allows 107, and torch raises for a longer path."""
@@ -64,7 +69,8 @@ def open_socket() -> str:
     folder = _make_folder()
     _sweep(folder)
     bound_to, path = (f"{folder}/{os.urandom(16).hex()}" for _ in range(2))
-    keep(server_class(bound_to))
+    with _warnings_off():
+        keep(server_class(bound_to))
     _path, _bound_to, _descriptor = bound_to, bound_to, _find_listener(bound_to)
     atexit.register(_remove)
     # /proc/net/unix shows all users the name at bind, but not a later name.
@@ -77,6 +83,26 @@ def open_socket() -> str:
 def _find_server() -> Callable[[str], object] | None:
     module = sys.modules.get("torch._C._distributed_c10d")
     return getattr(module, "_WorkerServer", None)
+
+
+@contextmanager
+def _warnings_off() -> Iterator[None]:
+    """Have torch's C++ code log errors only: its server writes a warning in each rank when it
+    starts. If the number is not where torch has it, the warning is written.
+    """
+    import ctypes
+
+    try:
+        level = ctypes.c_int.in_dll(ctypes.CDLL("libc10.so"), LOG_LEVEL)
+    except (OSError, ValueError):
+        yield
+        return
+    before = level.value
+    level.value = max(before, ERRORS)
+    try:
+        yield
+    finally:
+        level.value = before
 
 
 def _find_keeper() -> Callable[[object], None] | None:
