@@ -32,7 +32,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none --hypothesis-profile thorough; }
 
-.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu browser screenshots lint format docs dashboards dashboard-types single-file dist bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist packages bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -63,7 +63,7 @@ test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest 
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 6 -m '(system or long or hypothesis or thorough) and not torch and not alone' \
+	@$(PYTEST) -n 6 -m '(system or long or hypothesis or thorough) and not (torch or packages or alone)' \
 		--hypothesis-profile thorough || $(AGAIN)
 	@$(PYTEST) tests/system -m alone
 
@@ -77,6 +77,10 @@ test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
+
+test-packages: $(VENV)/.ready-dev $(VENV)/.ready-packages ## use the Debian packages in a clean root (as root), check the manifests
+	@$(PYTEST) -rs -m packages tests/system/deploy
+	@$(PYTEST) -rs tests/deploy/test_kubernetes.py
 
 test-gpu: $(VENV)/.ready-dev ## run the tests that need a GPU and write docs/gpu-notes.md; without a GPU, say so
 	@$(PYTEST) -rs tests/system/gpu
@@ -103,15 +107,20 @@ dashboards: $(VENV)/.ready-dev ## write the JSON files of the Grafana dashboards
 dashboard-types: $(VENV)/.ready-dev $(VENV)/grafana/.ready ## check the dashboards against Grafana's types, with npm
 	@$(PYTEST) tests/system/test_dashboard_types.py
 
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+
 # The time in the archives is that of the commit, so that everybody builds the same bytes.
-dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 dist: $(VENV)/.ready ## write wheels and sdists of both distributions to dist/, always the same bytes
-	@umask 022 && $(BIN)/hatchling build -d '$(abspath $(DIST))'
-	@umask 022 && cd heartbeat && $(abspath $(BIN))/hatchling build -d '$(abspath $(DIST))'
+	@umask 022 && SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BIN)/hatchling build -d '$(abspath $(DIST))'
+	@umask 022 && cd heartbeat && SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(abspath $(BIN))/hatchling build -d '$(abspath $(DIST))'
 	@cd '$(DIST)' && sha256sum *watchtower*.whl *watchtower*.tar.gz
 
 single-file: $(VENV)/.ready ## write dist/watchtower.pyz: snapshot and diagnose as one file to copy
 	@$(BIN)/python deploy/single_file/build.py dist/watchtower.pyz
+
+packages: $(VENV)/.ready-packages dist ## write Debian packages for the system's Python to dist/
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) /usr/bin/python3 deploy/packages/build.py '$(DIST)' '$(DIST)'
+	@ls '$(DIST)'/watchtower*.deb
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py
@@ -145,6 +154,10 @@ $(VENV)/.ready: $(VENV)/.venv pyproject.toml heartbeat/pyproject.toml \
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "installing the development tools into $(VENV) (once)"
 	@$(INSTALL) --no-build-isolation -e ./heartbeat -e '.[all,dev]'
+	@touch $@
+
+$(VENV)/.ready-packages: $(VENV)/.ready
+	@$(INSTALL) argparse-manpage kubernetes-validate
 	@touch $@
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
