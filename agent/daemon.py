@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from agent import __version__, config
 from agent.children import ChildRunner
@@ -40,7 +41,7 @@ from watchtower.service.daemon import Notifier
 from watchtower.service.sharing import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
-from watchtower.wire.report import AgentGaps, ProcessId, Report
+from watchtower.wire.report import MAX_WAITING, AgentGaps, ProcessId, Report
 
 log = logging.getLogger(__name__)
 
@@ -266,6 +267,7 @@ class Agent:
             ),
             observations=observations,
             unwatched=self._discovery.unwatched,
+            waiting=tuple(islice(self._discovery.find_waiting(), MAX_WAITING)),
         )
 
     def _act(self, now: float) -> None:

@@ -27,6 +27,7 @@ from agent.ranks.pages import MAX_DESCRIPTORS_PER_PROCESS, PageFile, Search, fin
 from agent.ranks.process_table import Process
 from agent.ranks.ray_workers import JOB as RAY_JOB
 from agent.ranks.ray_workers import NOT_ASSIGNED, NOTHING, Assigned, read_assigned
+from agent.ranks.rendezvous import Rendezvous, read_rendezvous
 from agent.ranks.sources import (
     find_claim,
     find_inherited_claim,
@@ -101,6 +102,8 @@ class Candidate:
     network: str = ""
     """The network namespace of a rank; empty if it cannot be read."""
     command: list[str] = field(default_factory=list)
+    rendezvous: Rendezvous | None = None
+    """What it waits for, if it is a launcher that waits for other nodes."""
     page: PageFile | None = None
     view: PageView | None = None
     """The page as it was last read. Only its identity (rank, world size, job) is current."""
@@ -173,7 +176,11 @@ class Candidate:
         self.command = [w[:MAX_NAME] for w in parse_command(started.command)[:MAX_ARGUMENTS]]
         self.launches = is_launcher(self.command)
         self.program = started.program
-        self.port = find_port(parse_command(started.command))
+        command = parse_command(started.command)
+        self.port = find_port(command)
+        self.rendezvous = (
+            read_rendezvous(command, parse_environ(started.environ)) if self.launches else None
+        )
         self._variables, self._given, self._assigned = None, None, NOTHING
         self.member = self.joined_at = self.number = None
         self.live = LiveEnviron()

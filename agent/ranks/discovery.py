@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from agent.procfs import CLOCK_TICKS_PER_S, Proc
+from agent.procfs import Proc
 from agent.ranks.candidates import Candidate
 from agent.ranks.check_schedule import CheckSchedule
 from agent.ranks.found_rank import FoundRank, JobKey
@@ -38,7 +38,7 @@ from agent.ranks.unwatched import (
 )
 from watchtower.wire import drills
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.report import OVER_LIMIT, JobLabels, Unwatched
+from watchtower.wire.report import OVER_LIMIT, JobLabels, Unwatched, WaitingLauncher
 from watchtower.writing.printable import printable
 
 CONSIDER_FOR_S = 0.25
@@ -178,7 +178,7 @@ class Discovery:
         lineage = [process, *process.lineage()]
         if any(each.pid == self._own_pid for each in lineage):
             return
-        candidate = Candidate(process=process, first_seen=now, age_s=_find_age_s(process))
+        candidate = Candidate(process=process, first_seen=now, age_s=process.age_s)
         self._candidates[process.pid] = candidate
         self._read_environment(candidate)
         self._changed |= candidate.claim is not None
@@ -367,13 +367,25 @@ class Discovery:
         alone = {pid: self.owners.find_quietly(pid) for pid in self._not_like_group}
         for pid, owner in {**alone, **self._signs}.items():
             candidate = self._candidates[pid]
-            age_s = _find_age_s(candidate.process)
+            age_s = candidate.process.age_s
             if pid in watched or pid in left_out or not candidate.matches:
                 continue
             reason, detail = self._find_reason(candidate)
             if reason and (age_s >= YOUNG_S or reason == WRONG_RANK):
                 job = find_given_name(candidate.words)
                 yield UnwatchedProcess(pid=pid, owner=owner, job=job, reason=reason, detail=detail)
+
+    def find_waiting(self) -> Iterator[WaitingLauncher]:
+        """Yield the launchers that wait for other nodes: they have no ranks."""
+        busy = {each.pid for rank in self._ranks for each in rank.process.lineage()}
+        marks_drills = drills.VARIABLE not in self._match
+        for pid, each in self._candidates.items():
+            if each.rendezvous is None or not each.matches or pid in busy:
+                continue
+            if owner := each.owner or self.owners.find(pid):
+                yield each.rendezvous.describe(
+                    each.process, owner=owner, host=self._host, marks_drills=marks_drills
+                )
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
         """Return why a process that seems to be a rank is not one, with details; else "", ""."""
@@ -474,9 +486,3 @@ def _identify(launcher: Process, candidate: Candidate | None) -> str:
     """Return the pid and start time of a launcher; empty for init, which adopts orphans."""
     is_init = launcher.pid <= 1 and not (candidate is not None and candidate.launches)
     return "" if is_init else f"{launcher.pid} {launcher.start_time}"
-
-
-def _find_age_s(process: Process) -> float:
-    """Return the seconds since a process was started."""
-    boot_now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return max(0.0, boot_now - process.start_time / CLOCK_TICKS_PER_S)

@@ -6,11 +6,12 @@ was killed and the kernel has given the worker another parent.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.procfs import Proc, Stat
+from agent.procfs import CLOCK_TICKS_PER_S, Proc, Stat
 
 MAX_LINEAGE = 64
 """Ancestors checked. Longer chains come only from programs that fork themselves again and again."""
@@ -33,6 +34,12 @@ class Process:
     """
     children: dict[Process, None] = field(default_factory=dict)
     """Living children, and those inherited from dead children, oldest first."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was started."""
+        boot_now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return max(0.0, boot_now - self.start_time / CLOCK_TICKS_PER_S)
 
     def lineage(self) -> Iterator[Process]:
         """Yield parent, grandparent and so on, including dead ones."""

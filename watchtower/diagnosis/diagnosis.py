@@ -78,8 +78,7 @@ def diagnose_picture(picture: Picture, causes: Sequence[Entry] | None = None) ->
     if causes is None:
         causes = SLOW_CAUSES if is_slow else CAUSES
     found, broken = _ask(picture, causes)
-    has_timed_out = case.of_files and case.stalled_for_s > 0
-    if all(item.beat is None for item in case.ranks) and not has_timed_out:
+    if _lacks_heartbeats(case):
         found = [_doubt_without_heartbeats(each) for each in found]
     if is_slow and not any(each.confidence >= MIN_CONFIDENCE for each in found):
         found.append(find_slow_job(picture))
@@ -95,6 +94,14 @@ def diagnose_picture(picture: Picture, causes: Sequence[Entry] | None = None) ->
                 missing_evidence=(*broken, *find_gaps(picture)),
                 coverage=measure_coverage(picture),
             )
+
+
+def _lacks_heartbeats(case: Case) -> bool:
+    """Return whether only samples show that the ranks have stopped: no rank has heartbeats, and no
+    file shows that a rank gave up waiting."""
+    has_timed_out = case.of_files and case.stalled_for_s > 0
+    has_beats = any(item.beat is not None for item in case.ranks)
+    return bool(case.ranks) and not has_beats and not has_timed_out
 
 
 def _doubt_without_heartbeats(accusation: Accusation) -> Accusation:

@@ -317,7 +317,12 @@ LAST = Line(Domain.UNKNOWN, "everything else")
 
 
 def find_domain(picture: Picture, lines: Sequence[Line], suspects: Sequence[Position]) -> Domain:
-    """Return whom to call. Without suspects, all live ranks are judged."""
+    """Return whom to call. Without suspects, all live ranks are judged.
+
+    A job without ranks has launchers: then only a line that needs no rank can hold.
+    """
+    if picture.meeting is not None:
+        return next((line.domain for line in lines if line.holds is _always), LAST.domain)
     return choose_line(picture, lines, suspects or picture.live).domain
 
 

@@ -34,6 +34,7 @@ from watchtower.evidence.gpus import (
     find_gpu_use,
 )
 from watchtower.evidence.kernel import HELD, SOCKETS
+from watchtower.evidence.launchers import Meeting, read_meeting
 from watchtower.evidence.observed import Observed
 from watchtower.evidence.threads import index_stacks
 from watchtower.wire.observations import Observation
@@ -180,6 +181,11 @@ class Picture(Positions):
     def odd_rank(self) -> OddRank | None:
         """The one rank that differs from the others in its cycle."""
         return find_odd_rank(self)
+
+    @cached_property
+    def meeting(self) -> Meeting | None:
+        """What the launchers of a job without ranks show; None for any other job."""
+        return read_meeting(self.case.launchers) if self.case.launchers else None
 
     @cached_property
     def differences(self) -> tuple[Difference, ...]:

@@ -20,7 +20,14 @@ from typing import NamedTuple, TypedDict
 from watchtower.wire.collectives import GroupLog, ProcessGroup, change_group_log, name_group
 from watchtower.wire.dumps import DumpBatch, RankDump
 from watchtower.wire.observations import Observation
-from watchtower.wire.report import AgentGaps, Beat, Ending, Movement, ProcessState
+from watchtower.wire.report import (
+    AgentGaps,
+    Beat,
+    Ending,
+    Movement,
+    ProcessState,
+    WaitingLauncher,
+)
 from watchtower.wire.stacks import Stack, make_stack
 
 CASE_SCHEMA = 1
@@ -131,6 +138,15 @@ class NodeEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherEvidence:
+    """A launcher that has no ranks, on one node."""
+
+    node: str
+    launcher: WaitingLauncher
+    """Its age is that at the moment of the case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """Evidence about one attempt of one job."""
 
@@ -159,6 +175,8 @@ class Case:
     slowdown: float = 1.0
     """Length of a step now, as a multiple of its usual length. Above 1, the job is slow and not
     stalled."""
+    launchers: tuple[LauncherEvidence, ...] = ()
+    """Launchers that wait for other nodes, of a job that has no ranks yet."""
     schema: int = CASE_SCHEMA
 
     @property

@@ -127,6 +127,8 @@ class Fleet:
             if held is not None
             else self._place_ranks(report, node, previous)
         )
+        if report.waiting or (previous is not None and previous.waits_in):
+            labels |= self._place_launchers(report, node, previous)
         # The sentences of all agents have one owner, so that many node names get no larger share.
         self.account.note(("node", report.node), node, AGENTS, report.node)
         self._count_bytes(*labels)
@@ -181,6 +183,25 @@ class Fleet:
             self._end_missing(report, node, previous)
         node.labels = frozenset(label for label, _ in node.ranks)
         return labels, failed
+
+    def _place_launchers(
+        self, report: Report, node: NodeRecord, previous: NodeRecord | None
+    ) -> Set[str]:
+        """Note which launchers of a node wait, in their jobs. Returns the labels of these jobs."""
+        for each in report.waiting:
+            label = self.labels.find(each.job, each.owner)
+            began_at = node.seen_at - each.waits_s
+            job = self.jobs.get(label) or self._new_job(label, report.node, each.owner, began_at)
+            if job is not None and not job.attempt.ranks:
+                self._note_name(job, each.job, each.owner)
+                job.attempt.launchers.note(report.node, each, node.seen_at)
+                node.waits_in |= {label}
+        for label in (
+            previous.waits_in if previous is not None else frozenset[str]()
+        ) - node.waits_in:
+            if (left := self.jobs.get(label)) is not None:
+                left.attempt.launchers.leave(report.node, node.seen_at)
+        return node.waits_in
 
     def _note_place(
         self,
@@ -339,7 +360,7 @@ class Fleet:
 
     def _take_vitals(self, label: str, claim: Claim) -> None:
         vitals, key = claim.vitals, claim.key
-        job = self.jobs.get(label) or self._new_job(label, claim)
+        job = self.jobs.get(label) or self._new_job_of(label, claim)
         if job is None:
             self.labels.drop(label)  # the job was refused: its launch must not be stored
             return
@@ -384,15 +405,25 @@ class Fleet:
             job.attempt = Attempt(job.name, attempt.number + 1, claim.now)
             self._join(job, claim)
 
-    def _new_job(self, label: str, claim: Claim) -> Keeper | None:
+    def _new_job_of(self, label: str, claim: Claim) -> Keeper | None:
+        """Return a new job with the process of a claim, or None if there is nothing to watch."""
         vitals = claim.vitals
-        known = self.past.get(label) or PastJob(PastAttempt(number=0))
-        past = known.last
-        is_known = claim.key in past.processes
+        past = self.past.get(label)
+        is_known = past is not None and claim.key in past.last.processes
         is_old = vitals.ended is not None and vitals.ended.age_s > self._policy.silence_s
         if is_old and not is_known:
-            return None  # it ended before this tower started, so there is nothing to watch
-        node, owner = claim.key.node, vitals.owner or past.owner
+            return None  # it ended before this tower started
+        began_at = claim.now - vitals.found_age_s
+        return self._new_job(label, claim.key.node, vitals.owner, began_at, claim)
+
+    def _new_job(
+        self, label: str, node: str, owner: str, began_at: float, claim: Claim | None = None
+    ) -> Keeper | None:
+        """Return a new job; None if there is no room. `claim`: its first process, if any."""
+        known = self.past.get(label) or PastJob(PastAttempt(number=0))
+        past = known.last
+        is_known = claim is not None and claim.key in past.processes
+        owner = owner or past.owner
         has_room = (
             self._jobs.has_room(owner, self._max_jobs)
             and self._ranks.has_room(owner, MAX_RANKS)
@@ -401,9 +432,8 @@ class Fleet:
         if not has_room:
             return None
         self.past.pop(label, None)
-        began_at = claim.now - vitals.found_age_s
         attempt = Attempt(label, past.number + (not is_known), began_at)
-        if is_known:
+        if is_known and claim is not None:
             attempt.pace("").recall(past.typical_step_s)
             attempt.known, attempt.awaited, attempt.recalled_at = (
                 past.processes,
@@ -414,11 +444,14 @@ class Fleet:
         job.pauses = known.pauses
         self._count(job, owner, 1)
         if not is_known:
-            job.retire(past.processes, claim.now)
+            job.retire(past.processes, began_at if claim is None else claim.now)
         return job
 
     def _join(self, job: Keeper, claim: Claim) -> None:
         attempt = job.attempt
+        if not attempt.ranks and attempt.launchers.has_waited:
+            # What was decided about its launchers says nothing about the ranks.
+            attempt = job.attempt = Attempt(job.name, attempt.number, claim.now)
         attempt.rivals.pop(claim.key, None)
         is_new = claim.vitals.rank not in attempt.ranks
         if is_new and not self._ranks.has_room(job.owner, MAX_RANKS):

@@ -47,6 +47,8 @@ class NodeRecord(NodeReport):
     """Live processes of these ranks that the report lacks, and whose end its agent can see."""
     labels: Set[str] = frozenset()
     """The labels of the jobs of `ranks`."""
+    waits_in: Set[str] = frozenset()
+    """The labels of the jobs without ranks whose launchers wait on this node."""
     held: tuple[HeldRank, ...] = ()
     """The ranks that processes of the last report hold, in its order. Other ranks of `ranks` were
     missing in it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from watchtower.evidence.movement import moves_data
+from watchtower.jobs.launchers import Launchers
 from watchtower.jobs.pace import Pace, Slowness, Throughput
 from watchtower.jobs.ranks import (
     CHARACTER_BYTES,
@@ -186,6 +187,8 @@ class Attempt:
     recall_wanted: bool = True
     """The store may contain more dumps of its ranks: from before the tower was restarted, or from
     before a rank was reported."""
+    launchers: Launchers = field(default_factory=Launchers)
+    """Launchers that wait for other nodes. They count while it has no ranks."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resumed_at: float = float("-inf")
     """When the job last resumed after a suspension. Ages count from this time."""

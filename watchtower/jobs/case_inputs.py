@@ -9,6 +9,7 @@ from watchtower.evidence.case import (
     Case,
     CaseParts,
     DumpPlace,
+    LauncherEvidence,
     NodeEvidence,
     Presence,
     RankEvidence,
@@ -42,6 +43,7 @@ class CaseInputs:
     nodes: Mapping[str, NodeReport]
     wait_counts: Mapping[int, tuple[int, int]]
     """Number of samples and number of waits, by rank. Empty if the job is not slow."""
+    launchers: tuple[LauncherEvidence, ...]
     detector: Detector
     since: float
     evidence_since: float
@@ -84,6 +86,7 @@ def collect_case_inputs(
         rivals=rivals,
         nodes=dict(nodes),
         wait_counts={rank: (count.samples, count.waits) for rank, count in by_rank.items()},
+        launchers=() if attempt.ranks else attempt.launchers.list_evidence(now),
         detector=detector,
         since=since,
         evidence_since=wait_counts.since if wait_counts else since,
@@ -137,6 +140,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
             _node_evidence(name, last[name], nodes.get(name), inputs) for name in sorted(last)
         ),
         slowdown=inputs.slowdown,
+        launchers=inputs.launchers,
     )
 
 

@@ -33,6 +33,7 @@ from watchtower.jobs.no_heartbeat import (
 from watchtower.jobs.pace import Pauses
 from watchtower.jobs.ranks import STILL_AFTER_S, RankRecord, Reporter, has_died
 from watchtower.jobs.samples import Samples
+from watchtower.jobs.starting import judge_launchers
 from watchtower.policy import Policy
 from watchtower.wire.report import ProcessState
 from watchtower.writing.ranksets import name_ranks
@@ -95,6 +96,8 @@ class Detector:
     ) -> Condition:
         """Return what the job is doing at `now`. `samples`: for a job without heartbeats."""
         samples = samples or Samples()
+        if not attempt.ranks and attempt.launchers.has_waited:
+            return judge_launchers(attempt, nodes, self.policy, now)
         live = list(attempt.live())
         if not live:
             return self._judge_end(attempt, now)

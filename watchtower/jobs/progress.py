@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchtower.diagnosis.diagnosed import Diagnosis
+from watchtower.evidence.launchers import read_meeting
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.detector import Detector
@@ -65,6 +66,9 @@ def describe_unjudged(
     """Return what is missing for a judgement and when it comes; None if the job is judged."""
     if is_judged(attempt, watch, detector.policy):
         return None
+    if not attempt.ranks and watch.kind is ConditionKind.STARTING:
+        until = _meets_until(attempt, detector.policy, now)
+        return Unjudged(text="starting", missing=(watch.reason,), until=until)
     if watch.kind is ConditionKind.ENDING:
         return Unjudged(
             text="ending, not judged yet", missing=("the last rank has just ended",), until=None
@@ -103,6 +107,12 @@ def _list_missing(attempt: Attempt, watch: AttemptWatch) -> Iterator[str]:
         yield "the latest stack samples show no change"
 
 
+def _meets_until(attempt: Attempt, policy: Policy, now: float) -> float:
+    """Return when a job whose launchers wait for each other is suspect."""
+    meeting = read_meeting(attempt.launchers.list_evidence(now))
+    return now - meeting.since_last_s + policy.startup_grace_s
+
+
 def _judged_at(attempt: Attempt, watch: AttemptWatch, detector: Detector) -> float:
     """Return when the job is suspect at the latest if no step and no change is seen."""
     policy, began_at = detector.policy, max(attempt.began_at, attempt.resumed_at)
@@ -134,6 +144,8 @@ def view_progress(
     """
     if kind is None or kind in _NOT_WATCHED:
         return ProgressView(progress=None, text="")
+    if not attempt.ranks:
+        return ProgressView(progress=Progress.STARTING, text="No rank was started yet.")
     if has_no_heartbeat(attempt):
         return _without_steps(attempt, kind, diagnosis, limit_s, now)
     last_at = _last_step_at(attempt)

@@ -261,10 +261,11 @@ TABLE: tuple[Row, ...] = (
         is_learned=False,
     ),
     # What can never end. A launcher that ends the others needs some seconds: an incident about the
-    # end of a job says more than one about a hang. A rank that never came is late, not dead.
+    # end of a job says more than one about a hang. A rank that never came is late, not dead, and
+    # so is one that cannot meet the others.
     Row(
-        "never seen",
-        lambda s: s.diagnosis.cause is Cause.NEVER_STARTED,
+        "never seen, or never met",
+        lambda s: s.diagnosis.cause in (Cause.NEVER_STARTED, Cause.MISCONFIGURED),
         lambda s: s.still_s,
         _says("the suspect cannot go on by itself"),
         is_learned=False,

@@ -361,6 +361,54 @@ class Unwatched:
     """A sentence for people: what is not watched, why, and what to do."""
 
 
+MAX_WAITING = 64
+"""Entries of `Report.waiting`. A node has one launcher of a job, and a few jobs."""
+
+MAX_NODES = 65_536
+"""Most nodes that a launcher waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(
+    job=named("a launcher needs the name of its job"),
+    owner=NAME,
+    launcher=NAME,
+    pid=INTEGER,
+    start_time=INTEGER,
+    waits_s=AGE,
+    nodes=between(1, MAX_NODES),
+    most_nodes=between(1, MAX_NODES),
+    node_list=TEXT,
+    endpoint=NAME,
+    run_id=NAME,
+)
+class WaitingLauncher:
+    """A launcher that has no ranks: it waits for the launchers of the other nodes.
+
+    All texts are untrusted.
+    """
+
+    job: str
+    """The name that its ranks will give to the job."""
+    launcher: str
+    """"torchrun", "accelerate"."""
+    pid: int
+    start_time: int
+    waits_s: float
+    """Seconds since it was started."""
+    owner: str = ""
+    """As in `RankVitals`."""
+    nodes: int = 1
+    """The least number of nodes with which it starts its ranks."""
+    most_nodes: int = 1
+    node_list: str = ""
+    """The nodes that the scheduler gave to the job, as the scheduler writes them: "n[1-4,7]"."""
+    endpoint: str = ""
+    """Where the launchers meet: "node1:29500"."""
+    run_id: str = ""
+    """As in `Launch`."""
+
+
 MAX_INTERVAL_S = 3600
 """Most seconds between two reports of an agent."""
 
@@ -378,6 +426,7 @@ MAX_INTERVAL_S = 3600
     observations=entries(MAX_OBSERVATIONS),
     launches=entries(MAX_RANKS_PER_NODE),
     unwatched=entries(MAX_UNWATCHED),
+    waiting=entries(MAX_WAITING),
 )
 class Report:
     """The state of one node now. Posted to `/ingest/v1/report` every `interval_s` seconds."""
@@ -410,3 +459,5 @@ class Report:
     """The launches of `ranks`."""
     unwatched: tuple[Unwatched, ...] = ()
     """The processes that seem to be ranks and are not in `ranks`, by reason, owner and job."""
+    waiting: tuple[WaitingLauncher, ...] = ()
+    """Launchers on this node that have no ranks."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Tier, of_rank
+from watchtower.diagnosis.accusation import MAX_QUOTED, Accusation, Reason, Tier, of_rank
 from watchtower.diagnosis.domain import Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import ranks_of
 from watchtower.diagnosis.settings import MEETING, PEER, Difference, has_not_met, list_in_init
+from watchtower.evidence.launchers import Meeting
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import clean, join_sentences
+from watchtower.writing.text import clean, join_sentences, name_nodes
 
 WHOM = (
     Line(
@@ -38,6 +39,7 @@ COMPARE_SETTINGS = (
     "give every rank the same {setting}: `tr '\\0' '\\n' < /proc/{pid}/environ | grep {variable}` "
     "on {node} shows what the launcher set; if that is right, the program itself changes it"
 )
+COMPARE_COMMANDS = "start {launcher} with the same endpoint and id on {nodes} as on the others"
 CHECK_TARGET = (
     "check which address the program of rank {rank} gives to `init_process_group`, and what its "
     "name means on {node}: `getent hosts NAME`"
@@ -48,10 +50,33 @@ ADVICE = {MEETING: (COMPARE_SETTINGS, CHECK_TARGET), PEER: (CHECK_TARGET,)}
 
 def find(picture: Picture) -> Accusation | None:
     """Accuse the ranks of a job in set-up whose settings differ from those of most ranks."""
+    if picture.meeting is not None:
+        return _accuse_launchers(picture.meeting)
     if not list_in_init(picture):
         return None
     found = next((each for each in picture.differences if _decides(picture, each)), None)
     return _accuse(picture, found) if found is not None else None
+
+
+def _accuse_launchers(meeting: Meeting) -> Accusation | None:
+    """Accuse launchers that meet at different addresses. No rank exists, so none is a suspect."""
+    if len(meeting.endpoints) < 2:
+        return None
+    usual, *others = meeting.endpoints.items()
+    endpoint, nodes = others[0]
+    text = join_sentences(
+        f"{meeting.launcher} on {name_nodes(nodes)} waits at {clean(endpoint, MAX_VALUE)}",
+        f"on {name_nodes(usual[1])} it waits at {clean(usual[0], MAX_VALUE)}",
+        meeting.describe(),
+    )
+    return Accusation(
+        cause=Cause.MISCONFIGURED,
+        tier=Tier.NEVER_CAME,
+        reasons=(Reason("startup", DIFFERS_WEIGHT, (), text),),
+        summary=text,
+        advice=(COMPARE_COMMANDS,),
+        names={"launcher": meeting.launcher, "nodes": name_nodes(nodes)},
+    )
 
 
 def _decides(picture: Picture, difference: Difference) -> bool:

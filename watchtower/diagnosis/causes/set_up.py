@@ -26,9 +26,10 @@ from watchtower.diagnosis.settings import find_phantoms, list_in_init
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait
 from watchtower.evidence.frames import FrameClass
+from watchtower.evidence.launchers import Meeting
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences
+from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, name_nodes
 
 WHOM_OF_NEVER_STARTED = (Line(Domain.SCHEDULER),)
 WHOM_OF_INIT_STUCK = (
@@ -48,6 +49,10 @@ WHOM_OF_INIT_STUCK = (
         ),
     ),
 )
+
+NODES_WEIGHT, MEETING_WEIGHT = 0.9, 0.7
+"""Launchers that lack nodes, and such that are complete and have started no rank: they may do
+something before it, such as a check of the network."""
 
 MISSING_WEIGHT, SET_UP_WEIGHT, UNANSWERED_WEIGHT, APART_WEIGHT = 0.75, 0.5, 0.9, 0.6
 
@@ -75,6 +80,11 @@ READ_LAUNCHER_OUTPUT = (
     "read the launcher's output for {ranks}: was the process started, on which node, and did it "
     "exit at once?"
 )
+START_ON_NODES = (
+    "check that {launcher} was started on {nodes}, with the same command as on {joined}, and that "
+    "{nodes} can connect to {joined}"
+)
+READ_OUTPUT_OF_LAUNCHERS = "read the output of {launcher} on {joined}: what does it wait for?"
 CHECK_AGENTS = "check that every node of the job runs an agent, and that the world size is right"
 LOOK_BEFORE_IT_JOINS = (
     "check what rank {rank} on {node} does before it joins: imports, downloads, data set "
@@ -102,7 +112,9 @@ CREATE_GROUPS_ONCE = "create groups once, before the loop"
 
 
 def find_never_started(picture: Picture) -> Accusation | None:
-    """Accuse the ranks of the world size that were never seen."""
+    """Accuse the ranks of the world size that were never seen, or the nodes that launchers lack."""
+    if picture.meeting is not None:
+        return _accuse_nodes(picture.meeting)
     phantoms = find_phantoms(picture, picture.differences)
     missing = tuple(item for item in picture.missing if item.rank not in phantoms)
     in_init = list_in_init(picture)
@@ -135,6 +147,24 @@ def find_never_started(picture: Picture) -> Accusation | None:
         ),
         advice=(READ_LAUNCHER_OUTPUT, CHECK_AGENTS),
         names={"ranks": ranks},
+    )
+
+
+def _accuse_nodes(meeting: Meeting) -> Accusation:
+    """Accuse the nodes that have not joined. No rank exists, so none is a suspect."""
+    text = f"{meeting.launcher} has started no rank: {meeting.describe()}"
+    weight = NODES_WEIGHT if meeting.lacking else MEETING_WEIGHT
+    return Accusation(
+        cause=Cause.NEVER_STARTED,
+        tier=Tier.NEVER_CAME,
+        reasons=(Reason("process", weight, (), text),),
+        summary=text,
+        advice=(START_ON_NODES,) if meeting.lacking else (READ_OUTPUT_OF_LAUNCHERS,),
+        names={
+            "launcher": meeting.launcher,
+            "nodes": name_nodes(meeting.missing) or "the nodes that have not joined",
+            "joined": name_nodes(meeting.joined),
+        },
     )
 
 

@@ -1,0 +1,62 @@
+"""Launchers that wait for other nodes: what their command line and environment show."""
+
+import pytest
+
+from agent.ranks.rendezvous import read_rendezvous
+
+TORCHRUN = ["/usr/bin/python3", "/usr/bin/torchrun"]
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "launcher", "nodes", "endpoint"),
+    [
+        ("torchrun --nnodes=2 --rdzv-endpoint n1 train.py", {}, "torchrun", (2, 2), "n1:29500"),
+        ("torchrun --nnodes 2:4 train.py --nnodes 9", {}, "torchrun", (2, 4), ""),
+        ("torchrun train.py", {"SLURM_NNODES": "4"}, "torchrun", (1, 1), ""),
+        (
+            "torchrun x.py",
+            {"PET_NNODES": "3", "PET_MASTER_ADDR": "a"},
+            "torchrun",
+            (3, 3),
+            "a:29500",
+        ),
+        (
+            "python -m torch.distributed.run --nnodes 2 --master-addr n1 --master-port 7 t.py",
+            {},
+            "torchrun",
+            (2, 2),
+            "n1:7",
+        ),
+        (
+            "python -m accelerate.commands.launch --num_machines 2 --main_process_ip n1 t.py",
+            {},
+            "accelerate",
+            (2, 2),
+            "n1:29500",
+        ),
+        ("accelerate launch t.py", {"SLURM_NNODES": "4"}, "accelerate", (4, 4), ""),
+        ("torchrun --nnodes x:y t.py", {}, "torchrun", (1, 1), ""),
+        ("torchrun --nnodes", {}, "torchrun", (1, 1), ""),
+    ],
+)
+def test_a_launcher_shows_how_many_nodes_it_waits_for(
+    command, environment, launcher, nodes, endpoint
+):
+    found = read_rendezvous(command.split(), environment)
+    assert found is not None
+    assert (found.launcher, (found.least, found.most)) == (launcher, nodes)
+    assert found.endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py --nnodes 2", "mpirun -np 2 torchrun", "bash run.sh", ""]
+)
+def test_other_programs_do_not_wait(command):
+    assert read_rendezvous(command.split(), {}) is None
+
+
+def test_only_what_names_the_job_is_kept_and_the_id_of_the_run_is_that_of_its_ranks():
+    environment = {"AWS_SECRET_ACCESS_KEY": "wJalr", "SLURM_JOB_ID": "7"}
+    found = read_rendezvous([*TORCHRUN, "--rdzv_id", "run-7", "t.py"], environment)
+    assert found is not None
+    assert found.variables == {"SLURM_JOB_ID": "7", "TORCHELASTIC_RUN_ID": "run-7"}

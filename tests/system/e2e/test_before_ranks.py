@@ -1,0 +1,141 @@
+"""Jobs whose launchers wait for other nodes: they exist before they have ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from watchtower.commands.client import NotFoundError, TowerClient
+from watchtower.drills.environment import Environment
+from watchtower.drills.launching import MARK, free_port, node_mark
+from watchtower.drills.settings import read_config
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.e2e,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+]
+
+CONFIG = read_config(Path(__file__).parent / "fast.toml")
+DEADLINE_S = 90.0
+TRAIN = """
+import time
+import watchtower_heartbeat as w
+for step in range(10_000):
+    w.beat(step)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    with Environment(
+        tmp_path_factory.mktemp("before-ranks"),
+        nodes=2,
+        interval_s=CONFIG.drill.agent_interval_s,
+        detection=CONFIG.detection,
+        forwarded=False,
+        start_deadline_s=60.0,
+    ) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def torchrun(
+    environment: Environment, folder: Path, job: str, node: int, port: int, **variables: str
+) -> Iterator[None]:
+    """Start torchrun on one of two nodes."""
+    (folder / "train.py").write_text(TRAIN)
+    with (folder / f"{job}-{node}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--node-rank", str(node), "--nproc-per-node", "1"),
+                *("--master-addr", "127.0.0.1", "--master-port", str(port)),
+                str(folder / "train.py"),
+            ],
+            env={
+                **os.environ,
+                "WATCHTOWER_JOB": job,
+                "TMPDIR": str(folder),
+                MARK: node_mark(environment.folder, node),
+                **variables,
+            },
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(client: TowerClient, job: str, is_right) -> dict:
+    until, verdict = time.monotonic() + DEADLINE_S, {}
+    while time.monotonic() < until:
+        with contextlib.suppress(NotFoundError):
+            verdict = client.verdict(job)
+            if is_right(verdict):
+                return verdict
+        time.sleep(0.2)
+    pytest.fail(f"not within {DEADLINE_S:.0f} s: {verdict}")
+
+
+def test_a_node_that_does_not_join_is_named_and_the_job_starts_when_it_does(
+    environment: Environment, tmp_path: Path
+):
+    client, port = TowerClient(environment.tower_url), free_port()
+    nodes = {"SLURM_JOB_NODELIST": "drill-a,drill-b"}
+    with torchrun(environment, tmp_path, "lacks-a-node", 0, port, **nodes):
+        starting = wait_for(client, "lacks-a-node", lambda v: v["progress"] == "starting")
+        assert "1 of 2 nodes joined, waiting for 1 (drill-b); since" in starting["summary"]
+        (listed,) = [each for each in client.jobs() if each["job"] == "lacks-a-node"]
+        assert listed["not_judged"]["text"] == "starting"
+        hung = wait_for(client, "lacks-a-node", lambda v: v["status"] == "hung")
+        assert (hung["cause"], hung["domain"], hung["suspects"]) == (
+            "never_started",
+            "scheduler",
+            [],
+        )
+        assert "drill-b" in hung["summary"]
+        assert "drill-b" in hung["next_steps"][0]
+        with torchrun(environment, tmp_path, "lacks-a-node", 1, port, **nodes):
+            wait_for(client, "lacks-a-node", lambda v: v["progress"] == "stepping")
+            (incident,) = client.incidents("lacks-a-node")
+            assert incident["closed_at"] is not None
+
+
+def test_launchers_that_meet_at_different_addresses(environment: Environment, tmp_path: Path):
+    client, job = TowerClient(environment.tower_url), "two-addresses"
+    ports = free_port(), free_port()
+    with (
+        torchrun(environment, tmp_path, job, 0, ports[0]),
+        torchrun(environment, tmp_path, job, 1, ports[1]),
+    ):
+        hung = wait_for(client, job, lambda v: v["status"] == "hung")
+    assert hung["cause"] == "misconfigured"
+    assert f"drill-b waits at 127.0.0.1:{ports[1]}" in hung["summary"]
+    assert f"127.0.0.1:{ports[0]}" in hung["summary"]
+
+
+def test_a_job_whose_nodes_join_is_not_late(environment: Environment, tmp_path: Path):
+    client, port, job = TowerClient(environment.tower_url), free_port(), "joins"
+    with (
+        torchrun(environment, tmp_path, job, 0, port),
+        torchrun(environment, tmp_path, job, 1, port),
+    ):
+        wait_for(client, job, lambda v: v["status"] == "healthy" and v["progress"] == "stepping")
+    assert client.incidents(job) == []

@@ -1,0 +1,110 @@
+"""Reads what the launchers of a job without ranks show: which nodes have met, and which not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from watchtower.evidence.case import LauncherEvidence
+from watchtower.writing.text import clean, format_duration, name_nodes
+
+MAX_NAMES = 4096
+"""Nodes of one list of a scheduler that are named. Untrusted text may name far more."""
+
+MAX_DIGITS = 9
+"""Digits of a number in a list of nodes."""
+
+_ITEM = re.compile(r"(?P<name>[^\[\],]{1,200})(?:\[(?P<numbers>[0-9,\-]{1,2000})\])?(?:,|\Z)")
+"""One part of a list of Slurm: "n[1-4,7]", "login1"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """What all launchers of a job show together."""
+
+    launcher: str
+    joined: tuple[str, ...]
+    """Nodes whose launcher waits."""
+    expected: int
+    missing: tuple[str, ...]
+    """Nodes of the scheduler's list whose launcher was not seen; empty if they are not known."""
+    waits_s: float
+    """Seconds since the first launcher was started."""
+    since_last_s: float
+    """Seconds since the last one was."""
+    endpoints: dict[str, tuple[str, ...]]
+    """The nodes by the address at which their launchers meet, most nodes first."""
+
+    @property
+    def lacking(self) -> int:
+        """How many nodes are missing."""
+        return max(0, self.expected - len(self.joined))
+
+    def describe(self) -> str:
+        """Return "1 of 2 nodes joined, waiting for 1 (n2); since 40 s"."""
+        counted = f"{len(self.joined)} of {self.expected} nodes joined"
+        names = f" ({name_nodes(self.missing)})" if self.missing else ""
+        waits = f"waiting for {self.lacking}{names}" if self.lacking else "waiting for each other"
+        if self.expected == 1:
+            counted, waits = f"{self.launcher} was started", "waiting for its ranks"
+        return f"{counted}, {waits}; since {format_duration(self.waits_s)}"
+
+
+def read_meeting(launchers: Sequence[LauncherEvidence]) -> Meeting:
+    """Return what these launchers show together, at least one."""
+    first = min(launchers, key=lambda each: -each.launcher.waits_s).launcher
+    joined = tuple(sorted({each.node for each in launchers}))
+    expected = max(each.launcher.nodes for each in launchers)
+    return Meeting(
+        launcher=clean(first.launcher, 32),
+        joined=joined,
+        expected=expected,
+        missing=_find_missing(first.node_list, joined, expected),
+        waits_s=first.waits_s,
+        since_last_s=min(each.launcher.waits_s for each in launchers),
+        endpoints=_group_endpoints(launchers),
+    )
+
+
+def _group_endpoints(launchers: Sequence[LauncherEvidence]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for each in launchers:
+        if each.launcher.endpoint:
+            run_id = f" ({each.launcher.run_id})" if each.launcher.run_id else ""
+            found.setdefault(f"{each.launcher.endpoint}{run_id}", []).append(each.node)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[1]))
+    return {endpoint: tuple(nodes) for endpoint, nodes in ordered}
+
+
+def _find_missing(node_list: str, joined: Sequence[str], expected: int) -> tuple[str, ...]:
+    """Return the nodes of a list that have not joined; none if it is not about these nodes."""
+    names = list(expand_nodes(node_list))
+    short = {name.partition(".")[0] for name in joined}
+    missing = tuple(name for name in names if name.partition(".")[0] not in short)
+    is_whole = len(names) == expected and len(missing) == expected - len(joined)
+    return missing if is_whole else ()
+
+
+def expand_nodes(text: str) -> Iterator[str]:
+    """Yield the names in a list of Slurm, `MAX_NAMES` at most: "n[1-2,07]" is n1, n2, n07."""
+    count = 0
+    for item in _ITEM.finditer(text):
+        for number in _expand_numbers(item["numbers"] or ""):
+            if count >= MAX_NAMES:
+                return
+            count += 1
+            yield f"{item['name'].strip()}{number}"
+
+
+def _expand_numbers(text: str) -> Iterator[str]:
+    if not text:
+        yield ""
+        return
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdigit() and last.isdigit() and max(len(first), len(last)) <= MAX_DIGITS):
+            continue
+        for number in range(int(first), min(int(last), int(first) + MAX_NAMES) + 1):
+            yield str(number).zfill(len(first))
