@@ -8,7 +8,7 @@ import pytest
 
 from tests.jobs.scenes import World
 from tests.jobs.story import Story, a_diagnosis, early, plain, stalled
-from watchtower.jobs.condition import Condition, ConditionKind, Why
+from watchtower.jobs.condition import Condition, ConditionKind, Stall, Why
 from watchtower.jobs.dump_timing import CHECK_GAP_S, CHECKS_FORGOTTEN_S, MAX_DOUBLINGS, EarlyChecks
 from watchtower.jobs.effects import DiagnosisWanted, DumpsWanted, IncidentOpened
 from watchtower.jobs.pace import Pauses
@@ -360,9 +360,10 @@ def test_a_phase_is_checked_when_a_rank_in_it_is_still():
     world.step(10)
     for rank in world.ranks.values():
         rank.phase, rank.cpu_cores = "checkpoint", 1.0
-    assert world.report(20).stall is None
+    world.report(1)
     world.ranks[1].cpu_cores = 0.0
-    condition = world.report(12)
+    assert world.report(9).stall is None
+    condition = world.report(3)
     assert condition.kind is ConditionKind.STEPPING
     assert condition.stall is not None
     assert condition.stall.ranks == {1}
@@ -409,3 +410,47 @@ def test_set_up_of_many_ranks_may_take_longer(ranks, late_s):
     world = World(size=ranks, per_node=500)
     assert world.report(int(late_s)).kind is not ConditionKind.STALLED
     assert world.report(2).kind is ConditionKind.STALLED
+
+
+def test_a_phase_in_which_all_ranks_move_is_checked_later():
+    world = World()
+    world.step(10)
+    for rank in world.ranks.values():
+        rank.phase, rank.cpu_cores = "train", 1.0
+    assert world.report(14).stall is None
+    condition = world.report(3)
+    assert condition.kind is ConditionKind.STEPPING
+    assert condition.stall is not None
+    assert condition.stall.ranks == {0, 1, 2, 3}
+
+
+def test_a_check_that_finds_nothing_in_a_phase_is_made_again():
+    story = Story()
+    stall = Stall(why=Why.OVERDUE, since=100.0, ranks=frozenset({2}))
+    phase = Condition(kind=ConditionKind.STEPPING, reason="in a phase", stall=stall)
+    assert DumpsWanted(reason="suspect") in story.see(phase, phase="train")
+    story.hear(a_diagnosis(**WORKS))
+    story.see(phase, seconds=11, phase="train")
+    assert not story.watch.is_checking
+    assert DumpsWanted(reason="suspect") in story.see(phase, seconds=CHECK_GAP_S, phase="train")
+    story.hear(a_diagnosis(Cause.MISMATCHED_COLLECTIVE))
+    story.see(phase, seconds=11, phase="train", still_s=20.0)
+    assert story.watch.status is Status.HUNG
+
+
+@pytest.mark.parametrize(("moves", "still_s"), [(False, 7.0), (True, 0.0)])
+def test_a_rank_that_uses_cpu_in_a_wait_is_still(moves, still_s):
+    world = World()
+    world.step(10)
+    world.ranks[2].cpu_cores = 1.0
+    condition = world.report(7)
+    assert condition.stall is not None
+    context = stall_context_of(
+        world.attempt,
+        world.fleet.nodes,
+        world.detector,
+        condition.stall,
+        a_diagnosis(suspects_moving=moves),
+        world.now,
+    )
+    assert context.still_s == still_s

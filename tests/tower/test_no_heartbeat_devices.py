@@ -56,6 +56,21 @@ def test_a_thread_that_does_not_run_is_sampled_more_often_and_sooner_suspect(tel
     tell_no_heartbeat(story)
 
 
+def test_a_rank_that_is_blocked_in_the_first_minutes_is_sooner_suspect(tell_no_heartbeat):
+    async def story(sim: Simulation, watch: Watching) -> None:
+        await watch.work(20)
+        wait_for_devices(sim)
+        block(sim, 2)
+        sim.natives[2] = replace(BLOCKED, ends_in_s=86400.0)
+        watch.every_s = 1
+        suspect_s = await watch.until("suspect")
+        assert suspect_s <= 35
+        assert [s.rank for s in sim.verdict.suspects] == [2]
+        assert suspect_s + await watch.until("hung") <= 60
+
+    tell_no_heartbeat(story, no_heartbeat_sample_s=30)
+
+
 def test_a_job_that_stays_blocked_is_not_sampled_more_often_for_ever(tell_no_heartbeat):
     async def story(sim: Simulation, watch: Watching) -> None:
         await watch.work(200)

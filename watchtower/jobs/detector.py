@@ -58,7 +58,7 @@ EARLY = 0.6
 """Part of the time of a step after which the ranks are checked."""
 
 ALL_MOVE = 1.5
-"""Factor on `early_check_s` while every rank moves: those that wait may use CPU, too."""
+"""Factor on `early_check_s` while a rank moves: one that waits may use CPU, too."""
 
 
 def find_fatal_errors(
@@ -128,6 +128,9 @@ class Detector:
             reason = explain_loss(lost, self._find_silent(lost, nodes, now))
             return Condition(kind=ConditionKind.LOST, reason=reason)
         condition = self._judge_progress(attempt, reporting, samples, now)
+        is_same = early is not None and early.why is Why.UNCHANGED
+        if is_same and condition.kind is ConditionKind.CHANGING:
+            condition = replace(condition, kind=ConditionKind.UNWATCHED)  # it changed before
         return replace(condition, stall=early) if condition.kind in MAY_BE_STILL else condition
 
     def is_silent(self, reporter: Reporter | None, now: float) -> bool:
@@ -439,8 +442,9 @@ class Detector:
                 self._since_phase_s(record, now),
                 since_resumed_s,
             )
-            is_still = beat.phase and min(now - record.moved_at(), age) > still_s
-            if age > deadline or is_still:
+            is_still = min(now - record.moved_at(), age) > still_s
+            is_early = early and age > ALL_MOVE * still_s
+            if age > deadline or (beat.phase and (is_still or is_early)):
                 late[record.vitals.rank] = now - age
         if not late:
             return None

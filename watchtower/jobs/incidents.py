@@ -150,7 +150,7 @@ class AttemptWatch:
         """Update the status for one condition. The caller must perform the effects in order."""
         status, self.kind = NEXT[self.status][condition.kind], condition.kind
         effects: list[Effect] = []
-        self._end_check(condition.stall, now)
+        self._end_check(condition, now)
         if condition.stall is not None and self._may_follow(condition.kind, status, now):
             effects += self._follow_stall(condition.stall, context, now)
             status = self._weigh_stall(condition.kind, status, context, effects, now)
@@ -200,9 +200,21 @@ class AttemptWatch:
             return True
         return self.status in CALM and status in CALM and self._checks.may_begin(now)
 
-    def _end_check(self, stall: Stall | None, now: float) -> None:
-        """If a stall was checked, and is over (`stall` is None): the check found nothing."""
-        if stall is None and self.is_checking:
+    def _end_check(self, condition: Condition, now: float) -> None:
+        """End a check that found nothing: the stall is over, or no evidence makes it a suspicion.
+
+        Later dumps may show more. In a marked phase, a rank that hangs may use CPU all the time.
+        """
+        stall, patience = condition.stall, self.patience
+        is_vain = (
+            stall is not None
+            and stall.why is Why.OVERDUE
+            and condition.kind is not ConditionKind.STALLED
+            and patience is not None
+            and math.isinf(patience.suspect_s)
+            and now - self.checked_since >= self.policy.early_check_s
+        )
+        if (stall is None or is_vain) and self.is_checking:
             self.stall = self.diagnosis = self.patience = None
             self._checks.end(now)
 

@@ -68,14 +68,15 @@ def unchanged_since(
     if len(reporting) < MIN_RANKS:
         return None
     agreed_s = samples.agreed_s({record.vitals.rank for record in reporting})
-    least_s = _least_s(reporting, samples, policy)
+    is_set_up = samples.since > attempt.set_up_by(policy)
+    least_s = _least_s(reporting, samples, policy, is_set_up=is_set_up)
     working = _working(reporting, samples, least_s, now)
     if not working:
         samples.note_still(agreed_s)
     if any(_is_at_work(record, samples, policy) for record in reporting):
         samples.reset(now)  # a change that this work causes may appear only later
         return None
-    if agreed_s < _needed_s(reporting, working, samples, policy, now):
+    if agreed_s < _needed_s(reporting, working, samples, least_s, policy, now):
         return None
     if working:
         return samples.since
@@ -95,6 +96,7 @@ def _needed_s(
     reporting: Sequence[RankRecord],
     working: Sequence[RankRecord],
     samples: Samples,
+    least_s: float,
     policy: Policy,
     now: float,
 ) -> float:
@@ -109,7 +111,7 @@ def _needed_s(
         kind, factor = RunKind.CODE, 1
     once_s = policy.learned_factor * samples.longest_s(kind) - interval_s
     if not working:
-        return max(_least_s(reporting, samples, policy), once_s)
+        return max(least_s, once_s)
     count = max(factor * ceil(policy.no_heartbeat_samples), samples.needed_by_chance(kind))
     return max((count - 1) * interval_s, once_s)
 
@@ -123,10 +125,17 @@ def _hold_up_others(
     )
 
 
-def _least_s(reporting: Sequence[RankRecord], samples: Samples, policy: Policy) -> float:
-    """Return for how many seconds nothing may change or move until a still job is stalled."""
+def _least_s(
+    reporting: Sequence[RankRecord], samples: Samples, policy: Policy, *, is_set_up: bool
+) -> float:
+    """Return for how many seconds nothing may change or move until a still job is stalled.
+
+    Until the job is set up, two samples are enough for a check: then the evidence decides.
+    """
     usual_s = (ceil(policy.no_heartbeat_samples) - 1) * policy.no_heartbeat_sample_s
-    return BLOCKED_SHARE * usual_s if _any_stays_blocked(reporting, samples) else usual_s
+    if not _any_stays_blocked(reporting, samples):
+        return usual_s
+    return BLOCKED_SHARE * usual_s if is_set_up else BRIEF_SHARE * policy.no_heartbeat_sample_s
 
 
 def _any_stays_blocked(reporting: Sequence[RankRecord], samples: Samples) -> bool:

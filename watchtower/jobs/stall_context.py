@@ -85,19 +85,23 @@ def stall_context_of(
         stalled_s=now - stall.since,
         is_new=stall.since <= attempt.set_up_by(detector.policy),
         has_stepped=attempt.step() >= 0,
-        still_s=now - max(stall.since, _moved_at(suspect)),
+        still_s=now - max(stall.since, _moved_at(suspect, diagnosis)),
         dumps_have=len(dumped_at),
         dumps_want=len(live),
         evidence=(sum(dumped_at), ended, len(live), len(attempt.ranks)),
     )
 
 
-def _moved_at(suspect: RankRecord | None) -> float:
+def _moved_at(suspect: RankRecord | None, diagnosis: Diagnosis | None) -> float:
     """Return when a rank last moved; `-inf` if it has not moved since it was first seen: as far as
-    anything shows, it was still before, too."""
-    if suspect is None or suspect.moved_at() <= suspect.first_seen_at:
+    anything shows, it was still before, too.
+
+    CPU does not count if the dumps show that its training thread waits: it may poll.
+    """
+    if suspect is None or diagnosis is None:
         return -math.inf
-    return suspect.moved_at()
+    moved_at = suspect.moved_at(waits=not diagnosis.suspects_moving)
+    return moved_at if moved_at > suspect.first_seen_at else -math.inf
 
 
 def _find_suspect(attempt: Attempt, diagnosis: Diagnosis | None) -> RankRecord | None:
