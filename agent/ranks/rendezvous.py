@@ -1,7 +1,8 @@
 """Launchers that wait for other nodes before they start ranks: torchrun and what is built on it.
 
-What a launcher waits for is in its command line, else in variables (PET_*), else in those of the
-scheduler. Its ranks do not exist yet, so their environment is derived from it: the job has the name
+What a launcher waits for is in its command line, else in its variables (PET_*). One that needs no
+other node waits for nobody: its program may have no ranks at all, as that of `accelerate launch` on
+one GPU. Its ranks do not exist yet, so their environment is derived from it: the job has the name
 that its ranks will give it.
 """
 
@@ -23,9 +24,6 @@ from watchtower.writing.printable import printable
 MAX_WORDS = 64
 """Words of a command line that are searched for options. The options of launchers come first."""
 
-TORCHRUN = "torchrun"
-"""It waits for one node if nothing gives a number."""
-
 RUN_ID = "TORCHELASTIC_RUN_ID"
 
 DEFAULT_PORT = "29500"
@@ -40,9 +38,8 @@ class Facts:
     """The name of a launcher, by program and module."""
     options: Mapping[str, tuple[str, ...]]
     """The options and variables of each value."""
-    node_counts: tuple[str, ...]
     node_lists: tuple[str, ...]
-    """Variables of schedulers."""
+    """Variables of schedulers with the names of the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +82,19 @@ def load_facts() -> Facts:
     return Facts(
         names=table["names"],
         options={name: tuple(words) for name, words in table["options"].items()},
-        node_counts=tuple(table["node_counts"]),
         node_lists=tuple(table["node_lists"]),
     )
 
 
 def read_rendezvous(command: Sequence[str], environment: Mapping[str, str]) -> Rendezvous | None:
-    """Return what a launcher waits for; None for a program that is none of the table."""
+    """Return what a launcher waits for; None for a program that waits for no other node."""
     launcher = _find_name(command)
     if not launcher:
         return None
     found = _read_options(command[:MAX_WORDS], environment)
     least, most = _read_range(found.get("nodes", ""))
-    counted = _first(environment, load_facts().node_counts)
-    if not most and launcher != TORCHRUN and counted.isdigit():
-        least = most = min(int(counted[:9]), MAX_NODES)
+    if least < 2:
+        return None
     host, _, port = found.get("endpoint", "").partition(":")
     host, port = host or found.get("address", ""), port or found.get("port", DEFAULT_PORT)
     given = {name: environment[name] for name in naming_variables() if name in environment}
@@ -110,8 +105,8 @@ def read_rendezvous(command: Sequence[str], environment: Mapping[str, str]) -> R
             **({RUN_ID: found["id"]} if found.get("id") else {}),
             **({"MASTER_ADDR": host, "MASTER_PORT": port} if host else {}),
         },
-        least=max(1, least),
-        most=max(1, most),
+        least=least,
+        most=most,
         node_list=_first(environment, load_facts().node_lists),
         endpoint=f"{host}:{port}" if host else "",
     )

@@ -69,9 +69,3 @@ def test_launchers_of_two_addresses_or_runs_are_told_apart():
         "n1:29500 (b)": ("n4",),
     }
     assert len(read_meeting([waiting("n1"), waiting("n2", endpoint="")]).endpoints) == 1
-
-
-def test_one_node_waits_for_its_ranks():
-    assert read_meeting([waiting("n1", nodes=1)]).describe() == (
-        "torchrun was started, waiting for its ranks; since 40 s"
-    )

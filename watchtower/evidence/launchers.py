@@ -46,8 +46,6 @@ class Meeting:
         counted = f"{len(self.joined)} of {self.expected} nodes joined"
         names = f" ({name_nodes(self.missing)})" if self.missing else ""
         waits = f"waiting for {self.lacking}{names}" if self.lacking else "waiting for each other"
-        if self.expected == 1:
-            counted, waits = f"{self.launcher} was started", "waiting for its ranks"
         return f"{counted}, {waits}; since {format_duration(self.waits_s)}"
 
 

@@ -96,11 +96,9 @@ class Detector:
     ) -> Condition:
         """Return what the job is doing at `now`. `samples`: for a job without heartbeats."""
         samples = samples or Samples()
-        if not attempt.ranks and attempt.launchers.has_waited:
-            return judge_launchers(attempt, nodes, self.policy, now)
         live = list(attempt.live())
         if not live:
-            return self._judge_end(attempt, now)
+            return self._judge_without_live(attempt, nodes, now)
         reporting = self.find_reporting(live, nodes, now)
         if not reporting:
             return self._judge_unreported(attempt, live, nodes, now)
@@ -213,6 +211,13 @@ class Detector:
         last = find_last_reports(ended, nodes).values()
         reporting = any(not self.is_silent(reporter, now) for reporter in last)
         return reporting and self._find_death(attempt, list(attempt.live()), now) is not None
+
+    def _judge_without_live(
+        self, attempt: Attempt, nodes: Mapping[str, NodeReport], now: float
+    ) -> Condition:
+        if not attempt.ranks and attempt.launchers.has_waited:
+            return judge_launchers(attempt, nodes, self.policy, now)
+        return self._judge_end(attempt, now)
 
     def _judge_end(self, attempt: Attempt, now: float) -> Condition:
         last = max(

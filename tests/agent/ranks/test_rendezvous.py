@@ -12,7 +12,6 @@ TORCHRUN = ["/usr/bin/python3", "/usr/bin/torchrun"]
     [
         ("torchrun --nnodes=2 --rdzv-endpoint n1 train.py", {}, "torchrun", (2, 2), "n1:29500"),
         ("torchrun --nnodes 2:4 train.py --nnodes 9", {}, "torchrun", (2, 4), ""),
-        ("torchrun train.py", {"SLURM_NNODES": "4"}, "torchrun", (1, 1), ""),
         (
             "torchrun x.py",
             {"PET_NNODES": "3", "PET_MASTER_ADDR": "a"},
@@ -34,9 +33,6 @@ TORCHRUN = ["/usr/bin/python3", "/usr/bin/torchrun"]
             (2, 2),
             "n1:29500",
         ),
-        ("accelerate launch t.py", {"SLURM_NNODES": "4"}, "accelerate", (4, 4), ""),
-        ("torchrun --nnodes x:y t.py", {}, "torchrun", (1, 1), ""),
-        ("torchrun --nnodes", {}, "torchrun", (1, 1), ""),
     ],
 )
 def test_a_launcher_shows_how_many_nodes_it_waits_for(
@@ -49,14 +45,27 @@ def test_a_launcher_shows_how_many_nodes_it_waits_for(
 
 
 @pytest.mark.parametrize(
-    "command", ["python train.py --nnodes 2", "mpirun -np 2 torchrun", "bash run.sh", ""]
+    "command",
+    [
+        "python train.py --nnodes 2",
+        "mpirun -np 2 torchrun",
+        "bash run.sh",
+        "",
+        "torchrun train.py",
+        "torchrun --nnodes 1:4 train.py",
+        "torchrun --nnodes x:y t.py",
+        "torchrun --nnodes",
+        "accelerate launch t.py",
+        "accelerate config",
+    ],
 )
-def test_other_programs_do_not_wait(command):
-    assert read_rendezvous(command.split(), {}) is None
+def test_programs_that_need_no_other_node_do_not_wait(command):
+    """A launcher may run once on each node of a scheduler's job, each for itself."""
+    assert read_rendezvous(command.split(), {"SLURM_NNODES": "4"}) is None
 
 
 def test_only_what_names_the_job_is_kept_and_the_id_of_the_run_is_that_of_its_ranks():
     environment = {"AWS_SECRET_ACCESS_KEY": "wJalr", "SLURM_JOB_ID": "7"}
-    found = read_rendezvous([*TORCHRUN, "--rdzv_id", "run-7", "t.py"], environment)
+    found = read_rendezvous([*TORCHRUN, "--nnodes", "2", "--rdzv_id", "run-7", "t.py"], environment)
     assert found is not None
     assert found.variables == {"SLURM_JOB_ID": "7", "TORCHELASTIC_RUN_ID": "run-7"}
