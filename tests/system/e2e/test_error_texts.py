@@ -136,5 +136,5 @@ def test_victims_of_a_rank_that_ends_in_silence_are_not_named(tmp_path: Path):
 
 def test_a_rank_that_catches_an_error_and_goes_on_is_healthy(tmp_path: Path):
     with raising(tmp_path, "handle") as job:
-        verdict = job.wait_for(lambda verdict: (verdict["step"] or 0) >= 40, DEADLINE_S)
+        verdict = job.wait_for(lambda verdict: (verdict["step"] or 0) >= 60, DEADLINE_S)
     assert (verdict["status"], verdict["incident"]) == ("healthy", None)

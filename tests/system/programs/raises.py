@@ -16,7 +16,9 @@ from watchtower_heartbeat import beat
 
 RANK = int(os.environ["RANK"])
 CULPRIT = int(os.environ["CULPRIT"])
-FAULTY_STEP = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+FAULTY_STEP = int(sys.argv[2]) if len(sys.argv) > 2 else 40
+"""The agent needs some seconds to find the heartbeat files, on a busy machine more."""
+
 STEP_S = 0.2
 NEEDED = 33_030_532
 """Bytes of shared memory that a channel of NCCL needs."""
