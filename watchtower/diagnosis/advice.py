@@ -18,6 +18,7 @@ from watchtower.diagnosis.bystanders import (
     find_busy_thread,
     find_stuck_worker,
 )
+from watchtower.diagnosis.paths import find_unanswered
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.words import node_of, where_of
@@ -144,7 +145,7 @@ def _values_of(picture: Picture, first: Position) -> dict[str, object]:
         "destination": target or "the checkpoint's destination",
         # Without heartbeats it is not known that the suspect has made that step.
         "before_step": "" if made is None else f" before step {made}",
-        "peer": _name_peer(first),
+        "peer": _name_peer(picture, first),
         "worker": worker.pid if worker else "",
         "ended_worker": worker.pid if worker else "",
         "thread": _name_thread(picture, first),
@@ -159,9 +160,9 @@ def _quote_path(path: str) -> str:
     return shlex.quote(clean(path, 120)) if path.startswith("/") else "PATH"
 
 
-def _name_peer(first: Position) -> str:
+def _name_peer(picture: Picture, first: Position) -> str:
     """Write the address for `nc`: "10.0.0.1 29500", "fd00::1 29500"."""
-    host, _, port = clean(first.unanswered, 64).rpartition(":")
+    host, _, port = clean(find_unanswered(picture, first), 64).rpartition(":")
     return f"{host.strip('[]')} {port}"
 
 

@@ -12,7 +12,12 @@ from typing import NamedTuple
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.evidence.case import Presence
-from watchtower.evidence.connections import find_address, find_stalled, split_port
+from watchtower.evidence.connections import (
+    find_address,
+    find_stalled,
+    find_unopened,
+    split_port,
+)
 from watchtower.wire.connections import Connection, LocalAddress
 
 
@@ -78,3 +83,17 @@ def list_addresses_of(picture: Positions) -> frozenset[str]:
         if dump.network is not None
         for each in dump.network.addresses
     )
+
+
+def find_unanswered(picture: Positions, position: Position) -> str:
+    """Return the address and port that do not answer a rank; empty if there are none.
+
+    It is the one that its main thread waits for, or one of another rank: libraries connect in other
+    threads. A service outside the job that does not answer such a thread keeps no rank.
+    """
+    of_ranks = (
+        each.remote
+        for each in find_unopened(position.evidence.dumps)
+        if split_port(each.remote)[0] in list_addresses_of(picture)
+    )
+    return position.unanswered or next(of_ranks, "")

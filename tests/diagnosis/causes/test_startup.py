@@ -1,5 +1,9 @@
 """never_started, init_stuck."""
 
+from dataclasses import replace
+
+import pytest
+
 from tests.diagnosis.builders import (
     FETCHING,
     IN_ALL_REDUCE,
@@ -9,10 +13,12 @@ from tests.diagnosis.builders import (
     a_dead_rank,
     a_missing_rank,
     a_rank,
+    picture_of,
     ranks_in,
     with_rank,
 )
 from tests.diagnosis.causes.asking import abstains, answer, ask
+from watchtower.wire.connections import Connection, LocalAddress, RankNetwork
 
 IN_TORCH_GROUP = (
     "_new_process_group_helper @torch/distributed/distributed_c10d.py:2169"
@@ -30,6 +36,63 @@ def starting(*others, count=8, stack=IN_INIT):
 def kept_out(rank):
     target = f"tcp 10.0.0.{rank + 2}:41000 -> 10.0.0.1:29500 unanswered"
     return a_rank(rank, IN_TORCH_INIT, syscall="poll", target=target, step=None)
+
+
+MASTER = "10.0.0.1"
+
+
+def with_network(built, *, opening="", tries=4, address="", listening=()):
+    """Return a rank with a connection that is not accepted, an address, and where it listens."""
+    unopened = Connection(local="10.0.0.9:41000", remote=opening, tries=tries, opening=True)
+    network = RankNetwork(
+        troubled=(unopened,) if opening else (),
+        addresses=(LocalAddress(address=address),) if address else (),
+        listening=listening,
+    )
+    dumps = tuple(replace(each, network=network) for each in built.evidence.dumps)
+    return replace(built, evidence=built.evidence.with_dumps(dumps))
+
+
+class TestUnanswered:
+    """Who should listen at an address that does not answer."""
+
+    @pytest.mark.parametrize(
+        ("host", "words"),
+        [
+            ({"address": MASTER, "listening": ("0.0.0.0:29500",)}, "rank 0 (gpu-00) listens there"),
+            ({"address": MASTER, "listening": ("0.0.0.0:80",)}, "no rank listens there, though it"),
+        ],
+        ids=["listens", "another port"],
+    )
+    def test_is_named_as_far_as_it_is_known(self, host, words):
+        built = starting(
+            with_network(a_rank(0, IN_TORCH_INIT, step=None), **host),
+            with_network(a_rank(5, IN_TORCH_INIT, step=None), opening=f"{MASTER}:29500"),
+            stack=IN_TORCH_INIT,
+        )
+        assert answer(built) == ("init_stuck", [5])
+        why = ask("init_stuck", built).why(picture_of(built).by_rank[5])
+        assert f"its connection to {MASTER}:29500 gets no answer" in why.lower()
+        assert words in why.lower()
+
+    def test_is_nothing_known_if_the_main_thread_waits_for_another_address(self):
+        host = with_network(a_rank(0, IN_TORCH_INIT, step=None), address="10.0.0.7")
+        built = starting(host, kept_out(5), stack=IN_TORCH_INIT)
+        why = ask("init_stuck", built).why(picture_of(built).by_rank[5])
+        assert "no rank of the job is known to have this address" in why.lower()
+
+    def test_keeps_no_rank_if_it_is_a_service_that_another_thread_calls(self):
+        built = starting(
+            with_network(a_rank(0, IN_TORCH_INIT, step=None), address=MASTER),
+            with_network(a_rank(5, IN_TORCH_INIT, step=None), opening="192.0.2.7:443"),
+            stack=IN_TORCH_INIT,
+        )
+        assert answer(built)[1] == []
+
+    def test_is_not_named_after_the_first_try(self):
+        waits = a_rank(5, IN_TORCH_INIT, step=None)
+        waits = with_network(waits, opening=f"{MASTER}:29500", tries=1)
+        assert answer(starting(waits, stack=IN_TORCH_INIT))[1] == []
 
 
 class TestNeverStarted:

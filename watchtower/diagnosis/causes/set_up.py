@@ -7,6 +7,7 @@ the missing ones must be there, and only unwatched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from watchtower.diagnosis.accusation import (
     CANDIDATE,
@@ -19,12 +20,19 @@ from watchtower.diagnosis.accusation import (
 )
 from watchtower.diagnosis.domain import BLOCKED_INSIDE, BLOCKED_OUTSIDE, IN_OWN_CODE, Line
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, are_awaited
+from watchtower.diagnosis.paths import find_unanswered
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.diagnosis.settings import find_phantoms, list_in_init
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
-from watchtower.diagnosis.words import name_wait
+from watchtower.diagnosis.words import name_wait, node_of
+from watchtower.evidence.connections import (
+    find_address,
+    list_addresses,
+    listens_at,
+    split_port,
+)
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.launchers import Meeting
 from watchtower.wire.verdict import Cause, Domain
@@ -37,7 +45,7 @@ WHOM_OF_INIT_STUCK = (
     Line(
         Domain.NETWORK,
         "another rank's address does not answer the connection",
-        lambda rank: bool(rank.position.unanswered),
+        lambda rank: bool(find_unanswered(rank.job.picture, rank.position)),
     ),
     *BLOCKED_INSIDE,
     IN_OWN_CODE,
@@ -177,7 +185,7 @@ def find_init_stuck(picture: Picture) -> Accusation | None:
     in_init = list_in_init(picture)
     if not in_init:
         return None
-    unanswered = [item for item in in_init if item.unanswered]
+    unanswered = [item for item in in_init if find_unanswered(picture, item)]
     if unanswered and len(unanswered) < len(in_init):
         return _accuse_unanswered(picture, unanswered)
     if apart := _find_apart(in_init):
@@ -196,7 +204,7 @@ def _accuse_unanswered(picture: Picture, unanswered: Sequence[Position]) -> Accu
         picture,
         unanswered,
         reasons=[
-            of_rank("network", UNANSWERED_WEIGHT, item, _write_unanswered(item))
+            of_rank("network", UNANSWERED_WEIGHT, item, _write_unanswered(picture, item))
             for item in unanswered[:MAX_QUOTED]
         ],
         advice=(TRY_THE_CONNECTION, CHECK_MASTER),
@@ -248,15 +256,33 @@ def _accuse(
         tier=Tier.NEVER_CAME,
         reasons=reasons,
         why_not=why_not,
-        besides=besides or _write_unanswered,
+        besides=besides or partial(_write_unanswered, picture),
         advice=advice,
     )
 
 
-def _write_unanswered(position: Position) -> str:
-    """Return "its connection to 10.0.0.1:29500 gets no answer", or nothing."""
-    address = clean(position.unanswered, 64)
-    return f"its connection to {address} gets no answer" if address else ""
+def _write_unanswered(picture: Picture, position: Position) -> str:
+    """Return "its connection to 10.0.0.1:29500 gets no answer", and who listens there, or
+    nothing."""
+    found = find_unanswered(picture, position)
+    if not found:
+        return ""
+    return join_sentences(
+        f"its connection to {clean(found, 64)} gets no answer",
+        _write_listener(picture, *split_port(found)),
+    )
+
+
+def _write_listener(picture: Picture, address: str, port: int) -> str:
+    """Return who should answer at an address; empty if agents sent no addresses of ranks."""
+    known = [item for item in picture.live if list_addresses(item.evidence.dumps)]
+    for item in picture.live:
+        if listens_at(item.evidence.dumps, address, port):
+            return f"rank {item.rank} ({node_of(item)}) listens there, so the path is cut"
+    for item in known:
+        if find_address(item.evidence.dumps, address) is not None:
+            return f"no rank listens there, though it is an address of {node_of(item)}"
+    return "no rank of the job is known to have this address" if known else ""
 
 
 def _accuse_absent(picture: Picture, in_init: Sequence[Position]) -> Accusation | None:
