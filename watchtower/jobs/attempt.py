@@ -203,11 +203,11 @@ class Attempt:
         """Return when set-up has taken too long.
 
         Ranks may come one after the other, and set-up begins with the last one. Connections of many
-        ranks take long.
+        ranks take long. Only ranks that were seen count: a job may claim any world size.
         """
         came_at = max((r.first_seen_at for r in self.ranks.values()), default=self.began_at)
         since = max(self.began_at, self.resumed_at, came_at)
-        return since + policy.startup_grace_s + policy.startup_rank_s * self.world_size
+        return since + policy.startup_grace_s + policy.startup_rank_s * len(self.ranks)
 
     @property
     def checkpoint_step(self) -> int | None:
