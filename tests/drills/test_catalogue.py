@@ -82,6 +82,7 @@ FAULTS = {
     "odd_gpu_in_named_collective": "behind_collective",
     "idle_gpu_in_named_collective": "gpu_fault",
     "nvml_hang": "gpu_driver_stuck",
+    "mtu_mismatch": "misconfigured",
     "ecc_uncorrected": "gpu_fault",
     "gpu_recovery_action": "gpu_fault",
     "pcie_lanes_lost": "gpu_fault",
