@@ -81,8 +81,7 @@ def recognises_text(head: bytes) -> bool:
     """Return whether a file begins as a text of py-spy, or as one of faulthandler."""
     text = head[:8192].decode("utf-8", "replace")
     return bool(
-        (_PROCESS.search(text) and "\nPython v" in text)
-        or re.match(r"(?:Fatal Python error: .{0,200}\n\s*)?" + _FAULT_THREAD.pattern, text)
+        (_PROCESS.search(text) and "\nPython v" in text) or _FAULT_THREAD.search(text[:512])
     )
 
 
@@ -95,11 +94,8 @@ def read_json(name: str, stream: BinaryIO) -> FileFound:
     """Read what `py-spy dump --json` printed."""
     owner = owner_in_name(name)
     raw = stream.read(MAX_BYTES + 1)
-    pid = (
-        int(found[1])
-        if (found := re.search(rb'"pid"\s{0,8}:\s{0,8}(\d{1,10})', raw[:65536]))
-        else 0
-    )
+    first = _PID.search(raw[:65536])
+    pid = int(first[1]) if first else 0
     try:
         threads = parse_dump(raw[:MAX_BYTES], pid)
     except BadDump as error:

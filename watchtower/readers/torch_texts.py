@@ -46,6 +46,7 @@ _CALL = re.compile(
     r"SequenceNumber=(?P<number>\d{1,18}), ?OpType=(?P<operation>\w{1,40})"
     r"(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,120})\])?(?:, ?TensorDtypes=(?P<type>\w{0,40}))?"
 )
+_CODE = re.compile(r"-?\d{1,5}")
 _WORLD = re.compile(r"(?i)world[_ ]size['\"]?\s{0,2}[=:]\s{0,2}(\d{1,7})\b")
 _MISSING = re.compile(r"Ranks? (\d{1,7}(?:, ?\d{1,7})*) failed to pass monitored")
 _REACHED = re.compile(r"Rank (\d{1,7}) successfully reached monitored")
@@ -89,7 +90,7 @@ def read_table(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[F
     """Yield how a process ended, from its lines in torchrun's table."""
     values = {m[1]: (m[2], m[3]) for line in lines if (m := _ROW.search(line.text))}
     rank, code = values.get("rank", ("", ""))[0], values.get("exitcode", ("", ""))[0]
-    if not rank.isdecimal() or len(rank) > 7 or not re.fullmatch(r"-?\d{1,5}", code):
+    if not rank.isdecimal() or len(rank) > 7 or not _CODE.fullmatch(code):
         return
     pid = values["exitcode"][1]
     yield EndFound(
