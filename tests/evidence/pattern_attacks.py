@@ -157,7 +157,9 @@ def _uses_in(module: ModuleType, tree: ast.Module) -> Iterator[Use]:
         if isinstance(value, re.Pattern):
             # Without one, it is used through a variable of another name.
             for method in sorted(methods.get(name, ("search",))):
-                yield Use(f"{module.__name__}.{name}.{method}", value.pattern, _run(value, method))
+                raw = value.pattern
+                text = raw.decode("latin-1") if isinstance(raw, bytes) else raw
+                yield Use(f"{module.__name__}.{name}.{method}", text, _run(value, method))
         elif not name.startswith("__"):
             for number, found in enumerate(_patterns_in(value, module.__name__, seen)):
                 if isinstance(found, TextPattern):
@@ -211,7 +213,10 @@ def _methods(tree: ast.Module) -> dict[str, set[str]]:
     return found
 
 
-def _run(pattern: re.Pattern[str], method: str) -> Callable[[str], object]:
+def _run(pattern: re.Pattern[Any], method: str) -> Callable[[str], object]:
+    if isinstance(pattern.pattern, bytes):
+        # The same expression on texts takes the same steps.
+        pattern = re.compile(pattern.pattern.decode("latin-1"), pattern.flags | re.ASCII)
     if method == "sub":
         return lambda text: pattern.sub("", text)
     if method == "finditer":
