@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,12 @@ def torchrun(
         process.wait()
 
 
+def read_page(environment: Environment, job: str) -> str:
+    """Return the page of a job. Raises an error if the tower cannot make it."""
+    with urllib.request.urlopen(f"{environment.tower_url}/jobs/{job}", timeout=10) as reply:
+        return reply.read().decode()
+
+
 def wait_for(client: TowerClient, job: str, is_right) -> dict:
     until, verdict = time.monotonic() + DEADLINE_S, {}
     while time.monotonic() < until:
@@ -104,6 +111,7 @@ def test_a_node_that_does_not_join_is_named_and_the_job_starts_when_it_does(
         assert "1 of 2 nodes joined, waiting for 1 (drill-b); since" in starting["summary"]
         (listed,) = [each for each in client.jobs() if each["job"] == "lacks-a-node"]
         assert listed["not_judged"]["text"] == "starting"
+        assert "1 of 2 nodes joined" in read_page(environment, "lacks-a-node")
         hung = wait_for(client, "lacks-a-node", lambda v: v["status"] == "hung")
         assert (hung["cause"], hung["domain"], hung["suspects"]) == (
             "never_started",
