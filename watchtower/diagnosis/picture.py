@@ -197,11 +197,6 @@ class Picture(Positions):
         """Ranks that are in another call than the rest of their group."""
         return find_split(self, self.odd_rank)
 
-    @cached_property
-    def observed_ranks(self) -> tuple[Position, ...]:
-        """Live ranks on nodes of which collectors observed something."""
-        return tuple(item for item in self.live if item.evidence.node in self._observed)
-
     def observed(self, rank: int, *families: str) -> tuple[Observation, ...]:
         """Return what collectors observed about a rank's process and its devices.
 
