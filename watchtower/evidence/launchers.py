@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from watchtower.evidence.case import LauncherEvidence
 from watchtower.writing.text import clean, format_duration, name_nodes
@@ -14,9 +14,6 @@ MAX_NAMES = 4096
 
 MAX_DIGITS = 9
 """Digits of a number in a list of nodes."""
-
-_ITEM = re.compile(r"(?P<name>[^\[\],]{1,200})(?:\[(?P<numbers>[0-9,\-]{1,2000})\])?(?:,|\Z)")
-"""One part of a list of Slurm: "n[1-4,7]", "login1"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +83,20 @@ def _find_missing(node_list: str, joined: Sequence[str], expected: int) -> tuple
 
 def expand_nodes(text: str) -> Iterator[str]:
     """Yield the names in a list of Slurm, `MAX_NAMES` at most: "n[1-2,07]" is n1, n2, n07."""
-    count = 0
-    for item in _ITEM.finditer(text):
-        for number in _expand_numbers(item["numbers"] or ""):
-            if count >= MAX_NAMES:
-                return
-            count += 1
-            yield f"{item['name'].strip()}{number}"
+    return islice(_expand(text), MAX_NAMES)
+
+
+def _expand(text: str) -> Iterator[str]:
+    for at, part in enumerate(text.split("]")):
+        names, bracket, numbers = part.partition("[")
+        # Behind a bracket comes a comma. What is before the next bracket belongs to its numbers.
+        plain = (names.removeprefix(",") if at else names).split(",")
+        last = plain.pop()
+        yield from filter(None, map(str.strip, plain))
+        if bracket:
+            yield from (f"{last.strip()}{number}" for number in _expand_numbers(numbers))
+        elif last.strip():
+            yield last.strip()
 
 
 def _expand_numbers(text: str) -> Iterator[str]:

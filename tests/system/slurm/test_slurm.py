@@ -58,7 +58,7 @@ class Scene(NamedTuple):
     client: TowerClient
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def folder() -> Iterator[Path]:
     """A short path that every user may pass through."""
     with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as path:
@@ -66,7 +66,7 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def scene(folder: Path) -> Iterator[Scene]:
     """A cluster with our snippets, a tower, and an agent for each of its nodes."""
     (folder / "tower.toml").write_text(FAST)
@@ -141,7 +141,16 @@ def hang_on(scene: Scene, job: str, node: str) -> dict[str, Any]:
     )
 
 
-def test_a_hung_job_has_the_names_of_slurm_and_its_node_is_named(scene: Scene) -> None:
+def test_a_job_hangs_its_node_is_drained_and_the_commands_of_its_page_are_run(
+    scene: Scene,
+) -> None:
+    hung_job_has_the_names_of_slurm_and_its_node_is_named(scene)
+    slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene)
+    commands_of_the_page_do_what_they_say(scene)
+    each_task_of_an_array_is_a_job(scene)
+
+
+def hung_job_has_the_names_of_slurm_and_its_node_is_named(scene: Scene) -> None:
     job = submit(scene, "llama")
     found = hang_on(scene, f"slurm-{job}.0", "n2")
     assert {each["node"] for each in found["suspects"]} == {"n2"}
@@ -156,7 +165,7 @@ def test_a_hung_job_has_the_names_of_slurm_and_its_node_is_named(scene: Scene) -
     assert {each["node"] for each in ranks_of(scene.client, f"slurm-{job}.0")} == set(NODES)
 
 
-def test_slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene: Scene) -> None:
+def slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene: Scene) -> None:
     slurm, (listed,) = scene.cluster, scene.client.incidents()
     domain = scene.client.incident(listed["id"])["verdict"]["domain"]
     time.sleep(2 * CHECKED_EVERY_S)
@@ -172,7 +181,7 @@ def test_slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene: Scene
     assert not slurm.states()["n2"].startswith("dr")
 
 
-def test_the_commands_of_the_page_do_what_they_say(scene: Scene) -> None:
+def commands_of_the_page_do_what_they_say(scene: Scene) -> None:
     slurm, (incident,) = scene.cluster, scene.client.incidents()
     page = unescape(scene.client._get(f"/incidents/{incident['id']}"))
     job = incident["job"].removeprefix("slurm-").partition(".")[0]
@@ -194,7 +203,7 @@ AFTER = {
 """What each command leads to, by the beginning of its purpose."""
 
 
-def test_each_task_of_an_array_is_a_job(scene: Scene) -> None:
+def each_task_of_an_array_is_a_job(scene: Scene) -> None:
     slurm = scene.cluster
     slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME")
     words = shlex.join([sys.executable, str(PROGRAM), "$PORT"]).replace("'$PORT'", "$PORT")
