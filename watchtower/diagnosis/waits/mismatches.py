@@ -221,28 +221,33 @@ def _split_by_stray_call(positions: Positions, logs: CollectiveLogs) -> Split | 
         if end.kind is not EndKind.CYCLE or len(points) != 2 or len(end.points) != 2:
             continue
         stray = [point for point in points if not _is_known(logs, point, end.ranks)]
-        if len(stray) == 1:
+        if len(stray) == 1 and not _is_usual(logs, stray[0]):
             other = points[1 - points.index(stray[0])]
             return _describe_stray(positions, stray[0], other, end.ranks)
     return None
 
 
 def _is_known(logs: CollectiveLogs, point: WaitPoint, ranks: Sequence[int]) -> bool:
-    """Return whether the ranks that have not come to a point make such calls otherwise, or other
-    groups of its kind do: before the first call of a group, only those show it."""
+    """Return whether the ranks that have not come to a point make such calls otherwise."""
     assert point.group is not None
-    own = [logs.log_of(rank, point.group.id) for rank in point.missing if rank in ranks]
-    alike = (
-        logs.by_digest[digest]
-        for name, by_log in logs.in_group.items()
-        if name != point.group.id and role_of(logs.groups[name]) == role_of(point.group)
-        for digest in by_log
-    )
+    for rank in point.missing:
+        log = logs.log_of(rank, point.group.id) if rank in ranks else None
+        if log and any(record.operation == point.operation for record in log.records):
+            return True
+    return False
+
+
+def _is_usual(logs: CollectiveLogs, point: WaitPoint) -> bool:
+    """Return whether other groups of the same kind make such calls: before the first call of a
+    group, only those show it."""
+    assert point.group is not None
+    role = role_of(point.group)
     return any(
         record.operation == point.operation
-        for log in (*own, *alike)
-        if log is not None
-        for record in log.records
+        for name, by_log in logs.in_group.items()
+        if name != point.group.id and role_of(logs.groups[name]) == role
+        for digest in by_log
+        for record in logs.by_digest[digest].records
     )
 
 
