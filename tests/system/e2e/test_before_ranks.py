@@ -29,6 +29,8 @@ pytestmark = [
 
 CONFIG = read_config(Path(__file__).parent / "fast.toml")
 DEADLINE_S = 90.0
+ENDS_S = 40.0
+"""Seconds in which torchrun ends. It gives its ranks 30 s."""
 TRAIN = """
 import time
 import watchtower_heartbeat as w
@@ -79,9 +81,12 @@ def torchrun(
     try:
         yield
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        process.terminate()  # it ends its ranks, which have sessions of their own
+        try:
+            process.wait(ENDS_S)
+        except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            process.wait()
 
 
 def read_page(environment: Environment, job: str) -> str:
