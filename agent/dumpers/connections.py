@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import ip_address
 from itertools import islice
 
 from agent.dumpers.dumper import RanksOfRound, Step
@@ -28,6 +27,7 @@ from watchtower.wire.connections import (
     LocalAddress,
     RankNetwork,
 )
+from watchtower.wire.sockets import Ends, split_port
 from watchtower.writing.printable import printable
 
 MAX_DESCRIPTORS = 4096
@@ -135,12 +135,4 @@ def _describe(address: str, ports: set[int], interfaces: dict[str, Interface]) -
 
 def is_inside(connection: Connection) -> bool:
     """Return whether both ends are on the same node."""
-    local, _ = split_port(connection.local)
-    remote, _ = split_port(connection.remote)
-    return local == remote or ip_address(remote).is_loopback
-
-
-def split_port(text: str) -> tuple[str, int]:
-    """Return address and port of "10.0.0.1:2000" or "[fd00::1]:2000"."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
+    return Ends(split_port(connection.local)[0], split_port(connection.remote)[0]).is_on_one_node

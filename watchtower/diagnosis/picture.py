@@ -12,7 +12,7 @@ from watchtower.diagnosis.blame import Blamed, find_blamed
 from watchtower.diagnosis.blame_table import BY_FAMILY
 from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
-from watchtower.diagnosis.paths import Path, find_paths
+from watchtower.diagnosis.paths import Addresses, Path, find_paths, index_addresses
 from watchtower.diagnosis.position import Position, take_position
 from watchtower.diagnosis.separation import Separation, find_separations
 from watchtower.diagnosis.settings import Difference, find_differences
@@ -233,6 +233,11 @@ class Picture(Positions):
     def _observed(self) -> Mapping[str, Observed]:
         nodes = (node for node in self.case.nodes if node.observations)
         return {node.node: Observed(node.observations) for node in nodes}
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """The ranks of the job by the addresses at which they have connections."""
+        return index_addresses(self)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 from watchtower.wire.connections import Connection, LocalAddress
 from watchtower.wire.dumps import RankDump
+from watchtower.wire.sockets import split_port
 
 LEAST_TRIES = 3
 """Tries in a row, without an answer, from which a connection is in trouble: each pause is twice as
@@ -59,12 +60,6 @@ def listens_at(dumps: Sequence[RankDump], address: str, port: int) -> bool:
         if number == port and is_there:
             return True
     return False
-
-
-def split_port(text: str) -> tuple[str, int]:
-    """Return address and port of "10.0.0.1:2000" or "[fd00::1]:2000"; 0 for an invalid port."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port) if port.isascii() and port.isdigit() else 0
 
 
 def _troubled(dump: RankDump) -> Iterator[Connection]:

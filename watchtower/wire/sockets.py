@@ -92,6 +92,12 @@ def is_listening(target: str) -> bool:
     return True
 
 
+def split_port(text: str) -> tuple[str, int]:
+    """Return address and port of "10.0.0.1:2000" or "[fd00::1]:2000"; 0 for an invalid port."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port) if port.isascii() and port.isdigit() else 0
+
+
 def _read_address(text: str) -> str:
     """Return the address in "10.0.0.1:2000" or "[fd00::1]:2000". Raises ValueError."""
     host, _, port = text.rpartition(":")

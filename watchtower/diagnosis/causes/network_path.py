@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from watchtower.diagnosis.accusation import CANDIDATE, MAX_QUOTED, Accusation, Doubt, Reason, Tier
 from watchtower.diagnosis.advice import TRY_OTHER_NODES
-from watchtower.diagnosis.paths import Path, list_addresses_of
+from watchtower.diagnosis.paths import Path
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import peers_reason
@@ -66,7 +66,7 @@ def find_lost(picture: Picture) -> Accusation | None:
     found = picture.paths
     if not found or any(each.has_two_mtus for each in found):
         return None
-    if len(list_addresses_of(picture)) > LONELY_PATH:
+    if len(picture.addresses) > LONELY_PATH:
         common = frozenset.intersection(*(each.ends for each in found))
         found = found if common else ()
     return _accuse(picture, Cause.FABRIC_FAULT, found) if found else None

@@ -27,14 +27,10 @@ from watchtower.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.diagnosis.settings import find_phantoms, list_in_init
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait, node_of
-from watchtower.evidence.connections import (
-    find_address,
-    list_addresses,
-    listens_at,
-    split_port,
-)
+from watchtower.evidence.connections import find_address, list_addresses, listens_at
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.launchers import Meeting
+from watchtower.wire.sockets import split_port
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, name_nodes
