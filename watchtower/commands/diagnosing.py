@@ -12,14 +12,8 @@ from dataclasses import replace
 import msgspec
 
 from watchtower.commands.client import DONE, TROUBLE, UNUSABLE, ClientError
-from watchtower.commands.evidence_files import find_files, is_snapshot, read_files
-from watchtower.commands.evidence_texts import (
-    list_files,
-    write_coverage,
-    write_files,
-    write_ranks,
-    write_settings,
-)
+from watchtower.commands.evidence_files import find_files, part_snapshots, read_files
+from watchtower.commands.evidence_texts import list_files, write_tables
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
 from watchtower.commands.snapshot_files import (
     FILES_CPU_S,
@@ -28,6 +22,7 @@ from watchtower.commands.snapshot_files import (
     read_snapshots,
 )
 from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.case import Case
 from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
@@ -55,11 +50,11 @@ def show_diagnosis(args: argparse.Namespace) -> int:
 
     Returns 2 if a file cannot be used, else 1 with --exit-code if a job is hung.
     """
-    paths = list(find_files(args.files))
     with bounded_run("these files", FILES_CPU_S):
-        evidence = list(read_files(path for path in paths if not is_snapshot(path)))
+        snapshots, others = part_snapshots(find_files(args.files))
+        evidence = list(read_files(others))
     with bounded_run("these files"):
-        files = read_snapshots(path for path in paths if is_snapshot(path))
+        files = read_snapshots(snapshots)
         files.unusable.extend(_name_unusable(args, evidence))
         found = sort_findings(evidence)
         if not files.found and not found.ranks:
@@ -67,15 +62,16 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         for sentence in files.unusable:
             print(f"watchtower: {sentence}. The other files are diagnosed", file=sys.stderr)
         verdicts = _diagnose(args, files.found) if files.found else []
+        case = make_case(args.job or args.files[0].resolve().name, found)
         if found.ranks:
-            verdicts.append(_diagnose_found(args, found))
+            verdicts.append(_diagnose_found(case, found))
     shown = evidence if found.ranks else []
     if args.json:
         for verdict in verdicts:
             page = msgspec.to_builtins(view_verdict(verdict))
             print(as_json({**page, "files": list_files(shown)} if shown else page))
     else:
-        _print(args, verdicts, found, shown)
+        _print(args, verdicts, write_tables(found, case, shown) if shown else "")
     if files.unusable:
         return UNUSABLE
     is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
@@ -95,25 +91,15 @@ def _write_nothing_found(args: argparse.Namespace) -> str:
     return f"{clean(', '.join(map(str, args.files[:MAX_JOBS])))}: {NOTHING}"
 
 
-def _diagnose_found(args: argparse.Namespace, found: Found) -> Verdict:
+def _diagnose_found(case: Case, found: Found) -> Verdict:
     """Return the verdict on what readers found in files."""
-    job = args.job or args.files[0].resolve().name
     status = Status.HUNG if found.has_timed_out else Status.SUSPECT
-    return diagnosed_verdict(job, 1, status, diagnose(make_case(job, found)), time.time())
+    return diagnosed_verdict(case.job, 1, status, diagnose(case), time.time())
 
 
-def _print(
-    args: argparse.Namespace,
-    verdicts: Sequence[Verdict],
-    found: Found,
-    files: Sequence[FileFound],
-) -> None:
+def _print(args: argparse.Namespace, verdicts: Sequence[Verdict], tables: str) -> None:
     """Print verdicts as text or as Markdown, with the tables of the files that were read."""
-    parts = []
-    if files:
-        ranks = write_ranks(found, make_case("", found))
-        parts = [write_coverage(found), ranks, write_files(files), write_settings(files)]
-    tables = clean_lines("\n\n".join(filter(None, parts)))
+    tables = clean_lines(tables)
     if args.markdown:
         print(clean_lines("\n".join(map(render_markdown, verdicts))).rstrip())
         print("\n```\n" + tables.replace("`", "'") + "\n```" if tables else "")

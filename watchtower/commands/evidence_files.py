@@ -50,7 +50,16 @@ def _search(folder: Path, depth: int) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def is_snapshot(path: Path) -> bool:
+def part_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the snapshots of agents, and the other files."""
+    snapshots: list[Path] = []
+    others: list[Path] = []
+    for path in paths:
+        (snapshots if _is_snapshot(path) else others).append(path)
+    return snapshots, others
+
+
+def _is_snapshot(path: Path) -> bool:
     """Return whether a file begins as a snapshot does, is empty, or cannot be opened: what is wrong
     with it is explained where snapshots are read."""
     try:

@@ -19,7 +19,13 @@ MAX_LAST_LINE = 72
 """Characters of a rank's last line."""
 
 
-def write_ranks(found: Found, case: Case) -> str:
+def write_tables(found: Found, case: Case, files: Sequence[FileFound]) -> str:
+    """Return which ranks the files have, what each rank last did, and what each file is."""
+    parts = (_write_coverage(found), _write_ranks(found, case), _write_files(files))
+    return "\n\n".join(filter(None, (*parts, _write_settings(files))))
+
+
+def _write_ranks(found: Found, case: Case) -> str:
     """Return a table: what each rank last did. Ranks that did the same share a row."""
     logs = {log.digest: log for log in case.group_logs}
     names = {group.id: group.name for group in case.groups}
@@ -72,7 +78,7 @@ def _place_of(found: StacksFound) -> str:
     return f"in {shown.function} ({shown.file}:{shown.line})" if shown else "-"
 
 
-def write_files(files: Sequence[FileFound]) -> str:
+def _write_files(files: Sequence[FileFound]) -> str:
     """Return what the files were taken for, and what of them was not understood."""
     forms = Counter(file.form or "not known" for file in files)
     words = ", ".join(f"{count} {form}" for form, count in forms.most_common())
@@ -90,14 +96,14 @@ SETTLES = (
 """What these files lack, and the lines that give it in the next run."""
 
 
-def write_settings(files: Sequence[FileFound]) -> str:
+def _write_settings(files: Sequence[FileFound]) -> str:
     """Return lines for the environment of the next run, only those that this job lacked."""
     kinds = {type(finding) for file in files for finding in file.findings}
     lines = [line for kind, line in SETTLES if kind not in kinds]
     return "\n".join(["for the next run:", *(f"  {line}" for line in lines)]) if lines else ""
 
 
-def write_coverage(found: Found) -> str:
+def _write_coverage(found: Found) -> str:
     """Return "6 of 8 ranks are in these files; ranks 3,5 are not"."""
     absent = [rank for rank in range(found.world_size) if rank not in found.ranks]
     some = f"{found.world_size - len(absent)} of {found.world_size} ranks are in these files"
