@@ -15,6 +15,7 @@ from watchtower.drills.catalogue.stalls import event
 from watchtower.drills.drill_run import Drill, DrillRun
 from watchtower.drills.errors import DrillError
 from watchtower.drills.gpus import HANGS, IDLES, LOST, SPINS, THROTTLED, WORKS, name_address
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import node_name
 from watchtower.drills.settings import DrillSettings
 from watchtower.drills.setup import CALM, Expected, names
@@ -38,34 +39,37 @@ def _show_each(run: DrillRun, load_of: Callable[[int], str]) -> None:
         gpus.show(node_name(node), of_node)
 
 
-def _lose_gpu(run: DrillRun) -> None:
-    """Report the GPU of the rank as lost. Only the processes of the GPU show whose it is."""
-    logs = run.environment.kernel_logs
-    if logs is None:
-        raise DrillError("this drill has no kernel log of its own")
-    run.launch()
-    run.wait_for_step(1)
-    _show_gpus(run, WORKS, WORKS)
-    run.wait_for_fault()
-    node, address = _odd_address(run)
-    logs.write_lost_gpu(node, address)
-    _show_gpus(run, SPINS + LOST, SPINS)
-    run.note(f"the kernel log has Xid 79 of GPU {address}")
-    run.wait_for_final()
+def _change_gpus(
+    odd: str, others: str, log: Callable[[KernelLogs, str, str], None] | None = None
+) -> Callable[[DrillRun], None]:
+    """Return a run in which all GPUs work, and change their load with the fault.
 
-
-def _change_gpus(odd: str, others: str) -> Callable[[DrillRun], None]:
-    """Return a run in which all GPUs work, and change their load with the fault."""
+    `log` writes what the kernel of a node reports about the GPU of the rank, by its PCI address.
+    """
 
     def act(run: DrillRun) -> None:
+        logs = run.environment.kernel_logs
+        if log is not None and logs is None:
+            raise DrillError("this drill has no kernel log of its own")
         run.launch()
         run.wait_for_step(1)
         _show_gpus(run, WORKS, WORKS)
         run.wait_for_fault()
+        node, address = _odd_address(run)
+        if log is not None and logs is not None:
+            log(logs, node, address)
         _show_gpus(run, odd, others)
+        if log is not None:
+            run.note(f"the kernel log has an error of GPU {address}")
         run.wait_for_final()
 
     return act
+
+
+def _log_fatal_pcie(logs: KernelLogs, node: str, address: str) -> None:
+    """Write a fatal error of a GPU, as the port above it reports it."""
+    text = f"AER: Uncorrectable (Fatal) error message received from {address}.0"
+    logs.write(node, f"pcieport 0000:00:01.0: {text}")
 
 
 def _odd_address(run: DrillRun) -> tuple[str, str]:
@@ -90,7 +94,8 @@ XID_79 = Drill(
     warmups=7,
     backends=ONLY,
     own_gpus=True,
-    act=_lose_gpu,
+    # Only the processes of the GPU show whose it is.
+    act=_change_gpus(SPINS + LOST, SPINS, KernelLogs.write_lost_gpu),
 )
 
 KERNEL_WITHOUT_END = Drill(
@@ -155,22 +160,6 @@ THROTTLED_STRAGGLER = Drill(
 )
 
 
-def _report_pcie(run: DrillRun) -> None:
-    """Report a fatal error of the rank's GPU, as the port above it does."""
-    logs = run.environment.kernel_logs
-    if logs is None:
-        raise DrillError("this drill has no kernel log of its own")
-    run.launch()
-    run.wait_for_step(1)
-    _show_gpus(run, WORKS, WORKS)
-    run.wait_for_fault()
-    node, address = _odd_address(run)
-    text = f"AER: Uncorrectable (Fatal) error message received from {address}.0"
-    logs.write(node, f"pcieport 0000:00:01.0: {text}")
-    _show_gpus(run, SPINS, SPINS)
-    run.wait_for_final()
-
-
 def _evaluate_beside_errors(run: DrillRun) -> None:
     """Report errors of a GPU while rank 0 evaluates: the others wait for it, whatever they show."""
     run.launch()
@@ -227,7 +216,7 @@ AT_ONE_GPU = (
         "pcie_fatal_error",
         "the kernel reports a fatal error of PCIe from the GPU of one rank",
         "a fatal PCIe error",
-        _report_pcie,
+        _change_gpus(SPINS, SPINS, _log_fatal_pcie),
     ),
     _at_gpu(
         "row_remap_failed",
