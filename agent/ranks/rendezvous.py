@@ -1,7 +1,7 @@
 """Launchers that wait for other nodes before they start ranks: torchrun and what is built on it.
 
 What a launcher waits for is in its command line, else in its variables (PET_*). One that needs no
-other node waits for nobody: its program may have no ranks at all, as that of `accelerate launch` on
+other node does not wait: its program may have no ranks at all, as that of `accelerate launch` on
 one GPU. Its ranks do not exist yet, so their environment is derived from it: the job has the name
 that its ranks will give it.
 """

@@ -79,7 +79,7 @@ def find_passing(history: list[Entry], ranks: list[int]) -> list[Entry]:
 
 
 def _accused_wrongly(one: Entry, ranks: list[int]) -> tuple[int, ...]:
-    """Return the accused ranks if one of them is innocent; none if nobody is accused wrongly."""
+    """Return the accused ranks if one of them is innocent, else none."""
     to_blame = set(ranks) if one["at_s"] >= 0 else set()
     is_wrong = one["status"] in ACCUSING and not set(one["ranks"]) <= to_blame
     return tuple(one["ranks"]) if is_wrong else ()

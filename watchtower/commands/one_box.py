@@ -41,7 +41,7 @@ def add_up(parser: Parser) -> None:
 
 
 class _Stopped(Exception):
-    """Somebody wants the command to end."""
+    """The command was asked to end, by Ctrl-C or SIGTERM."""
 
 
 def up(args: argparse.Namespace) -> int:

@@ -4,8 +4,8 @@ A kind of observation is one row of `blame_table.py`: how strong it is, for how 
 it is about, the cause, whom to call, one sentence and the advice. One rule joins all rows with
 ranks: an observation is about a subject, and the ranks of the job that use the subject are blamed.
 
-A subject that the job does not use blames nobody. If it is not known who uses a device, nobody is
-named: it separates the ranks of its node from others, as any error of the node does.
+A subject that the job does not use blames no rank. If it is not known which ranks use a device,
+none is named: it separates the ranks of its node from others, as any error of the node does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Strength(Enum):
     DECIDES = "decides"
     """It names them, if the others wait for them."""
     SEPARATES = "separates"
-    """It differs from what others show: the verdict is not `symmetric_hang`, and names nobody."""
+    """It differs from what others show: the verdict is not `symmetric_hang`, and names no rank."""
     SUPPORTS = "supports"
     """The same, unless collective logs show that these ranks have entered their call."""
 

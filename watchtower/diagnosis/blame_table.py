@@ -1,6 +1,7 @@
 """The observations that blame a GPU, a process, a link or a node: one row each.
 
-`blame.py` joins them with ranks. Families that blame nobody are in `BLAME_NOBODY`, with the reason.
+`blame.py` joins them with ranks. Families that blame no rank are in `BLAME_NOBODY`, with the
+reason.
 """
 
 from __future__ import annotations
