@@ -66,7 +66,9 @@ def test_the_more_ranks_the_longer_dumps_are_gathered():
     assert is_due(timing, 16_385, 105.1, want=16_384)
 
 
-LACKS_LOGS = a_diagnosis(Cause.UNKNOWN, suspects=(), unlogged=(1,))
+LACKS_LOGS = a_diagnosis(Cause.UNKNOWN, unlogged=(1,))
+NAMES_NONE = a_diagnosis(Cause.UNKNOWN, suspects=())
+AGAIN = "nothing decides yet"
 
 
 @pytest.mark.parametrize(
@@ -74,15 +76,16 @@ LACKS_LOGS = a_diagnosis(Cause.UNKNOWN, suspects=(), unlogged=(1,))
     [
         (a_diagnosis(), 8, 15.0, {9.0: "second dump"}),
         (a_diagnosis(), 8, 2.0, {2.0: "second dump"}),
-        (LACKS_LOGS, 8, 12.0, {4.0: "collective logs", 9.0: "collective logs"}),
-        (LACKS_LOGS, 8, 15.0, {4.0: "collective logs", 9.0: "collective logs"}),
+        (LACKS_LOGS, 8, 12.0, {4.0: AGAIN, 9.0: AGAIN}),
+        (NAMES_NONE, 8, 15.0, {4.0: AGAIN, 9.0: AGAIN}),
+        (NAMES_NONE, 8, 18.0, {4.0: AGAIN, 9.0: AGAIN, 14.0: "second dump"}),
         (
-            LACKS_LOGS,
+            NAMES_NONE,
             8,
-            20.0,
-            {4.0: "collective logs", 9.0: "collective logs", 14.0: "second dump"},
+            70.0,
+            {4.0: AGAIN, 9.0: AGAIN, 16.0: AGAIN, 32.0: AGAIN, 42.0: "second dump", 64.0: AGAIN},
         ),
-        (LACKS_LOGS, 16_384, 20.0, {4.0: "collective logs", 15.0: "collective logs"}),
+        (LACKS_LOGS, 16_384, 20.0, {4.0: AGAIN, 15.0: AGAIN}),
     ],
 )
 def test_every_dump_that_is_ordered_again_is_taken(diagnosis, ranks, patience_s, expected):

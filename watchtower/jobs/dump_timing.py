@@ -41,11 +41,10 @@ DUMPS_APART_JITTERS = 3.0
 twice the jitter, after a delay of up to the jitter, and an agent ignores an order within 3 s after
 a dump. An order that is ignored would count as a dump with recent stacks."""
 
-LOGS_AGAIN_S = 4.0
-MAX_LOGS_AGAIN = 2
-"""If the cause is unknown and the collective logs of some ranks were not read, dumps are ordered
-again from `LOGS_AGAIN_S` seconds on, `MAX_LOGS_AGAIN` times. On a busy node the thread that returns
-the log of a process may get no CPU for a second."""
+AGAIN_S = 4.0
+"""While no rank is named, or collective logs are missing, dumps are ordered again after this many
+seconds, and each time after twice as long. On a busy node a log may not be returned within a
+second. Ranks of a job that was still at work have moved to the place where they hang."""
 
 
 def jitter_s(ranks: int) -> float:
@@ -131,8 +130,8 @@ class RepeatedDumps:
 
     _is_recent: bool = False
     """The dump before the incident was ordered."""
-    _for_logs: int = 0
-    """How often dumps were ordered for missing collective logs."""
+    _again_s: float = AGAIN_S
+    """When dumps that may show more are ordered, in seconds after suspicion."""
     _ordered_s: float = -math.inf
     """The latest order, in seconds after suspicion."""
 
@@ -142,17 +141,18 @@ class RepeatedDumps:
         """Return the dumps of `ranks` ranks to order now, this long after suspicion, and count them
         as ordered.
 
-        One dump may be ordered for both reasons.
+        One order may have both reasons.
         """
         if waited_s - self._ordered_s < dumps_apart_s(jitter_s(ranks)):
             return []
-        is_late = waited_s >= SECOND_DUMP * patience_s
-        for_logs = min(MAX_LOGS_AGAIN, int(waited_s / LOGS_AGAIN_S))
-        is_for_logs = diagnosis.lacks_logs and self._for_logs < for_logs
-        if not is_for_logs and (self._is_recent or not is_late):
+        is_late = waited_s >= SECOND_DUMP * patience_s and not self._is_recent
+        is_decided = diagnosis.suspects and not diagnosis.lacks_logs
+        is_again = waited_s >= self._again_s and not is_decided
+        if not is_late and not is_again:
             return []
         self._ordered_s = waited_s
         self._is_recent = self._is_recent or is_late
-        self._for_logs += is_for_logs
-        reason = "collective logs" if is_for_logs else "second dump"
+        while self._again_s <= waited_s:
+            self._again_s *= 2
+        reason = "nothing decides yet" if is_again else "second dump"
         return [DumpsWanted(reason=reason, again=True)]
