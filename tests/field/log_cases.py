@@ -266,4 +266,93 @@ LOG_CASES = (
         suspects=frozenset({2}),
         cause="process_died",
     ),
+    FieldCase(
+        name="two_runs_in_each_file",
+        report="rank 2 held up the first run; after a restart, rank 1 is silent",
+        files={
+            f"rank{rank}.log": watchdog(rank, 29 if rank == 2 else 30)
+            + GAVE_UP
+            + "loading the checkpoint\n"
+            + (watchdog(rank, 12) if rank != 1 else "step 11\n")
+            for rank in range(4)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="two_runs_in_one_mixed_log",
+        report="torchrun restarts the ranks into the same output; its table is of the first run",
+        files={
+            "job.log": "".join(watchdog(rank, 30) for rank in range(4) if rank != 2)
+            + table((2, -9, "24:40"), (0, -6, "24:44"))
+            + "".join(f"[rank{rank}]: step 11\n" for rank in range(4))
+            + "".join(watchdog(rank, 12) for rank in range(4) if rank != 1)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="an_error_before_a_restart",
+        report="the error ended the first run; in the second one, rank 0 is silent",
+        files={
+            "job.log": "[rank3]: "
+            + OUT_OF_DATA.replace("\n", "\n[rank3]: ", 6)
+            + table((3, 1, "24:40"))
+            + "W0626 run.py:793] Setting OMP_NUM_THREADS environment variable for each process\n"
+            + "".join(f"[rank{rank}]: step 11\n" for rank in range(4))
+            + "".join(watchdog(rank, 12) for rank in range(4) if rank != 0)
+        },
+        suspects=frozenset({0}),
+        cause="behind_collective",
+    ),
+    FieldCase(
+        name="the_same_error_in_the_last_run",
+        report="the launcher started once: the error of rank 3 is why the others gave up",
+        files={
+            "job.log": "W0626 run.py:793] Setting OMP_NUM_THREADS environment variable\n"
+            + "".join(f"[rank{rank}]: step 11\n" for rank in range(4))
+            + "[rank3]: "
+            + OUT_OF_DATA.replace("\n", "\n[rank3]: ", 6)
+            + "".join(watchdog(rank, 12) for rank in range(3))
+        },
+        suspects=frozenset({3}),
+        cause="exception",
+    ),
+    FieldCase(
+        name="folders_of_two_attempts",
+        report="torchrun --log-dir makes a folder for each restart: the last one counts",
+        files={
+            f"run/attempt_{attempt}/{rank}/stderr.log": f"[rank{rank}]: step\n"
+            + (watchdog(rank, number) if rank != silent else "")
+            for attempt, number, silent in ((0, 30, 2), (1, 30, 1))
+            for rank in range(4)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="a_number_of_ranks_in_one_line",
+        report="a line of another tool has a larger number: ranks that no file shows are not named",
+        files={
+            "job.log": "config: world_size=9\n" + "".join(watchdog(rank, 8) for rank in range(8))
+        },
+        cause="unknown",
+    ),
+    FieldCase(
+        name="a_number_of_ranks_that_two_ranks_wrote",
+        report="the last rank wrote nothing, and two others wrote how many there are",
+        files={
+            "job.log": "".join(f"[rank{rank}]: world_size=9\n" for rank in (0, 1))
+            + "".join(watchdog(rank, 8) for rank in range(8))
+        },
+        suspects=frozenset({8}),
+    ),
+    FieldCase(
+        name="a_traceback_between_two_chunks",
+        report="logs are read in parts of 1 MB; an error may lie on the border",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) + GAVE_UP for rank in range(3)},
+            "rank3.log": "x" * 39 + "\n" + ("step 80" * 11 + "..\n") * 13_106 + OUT_OF_DATA,
+        },
+        suspects=frozenset({3}),
+        cause="exception",
+        words=("KeyError",),
+    ),
 )

@@ -65,7 +65,7 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         case = make_case(args.job or args.files[0].resolve().name, found)
         if found.ranks:
             verdicts.append(_diagnose_found(case, found))
-    shown = evidence if found.ranks else []
+    shown = found.files if found.ranks else []
     if args.json:
         for verdict in verdicts:
             page = msgspec.to_builtins(view_verdict(verdict))

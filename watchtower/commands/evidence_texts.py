@@ -84,7 +84,12 @@ def _write_files(files: Sequence[FileFound]) -> str:
     words = ", ".join(f"{count} {form}" for form, count in forms.most_common())
     missed = sum(file.not_understood for file in files)
     lines = [f"{len(files)} files: {words}; {missed} lines that were not understood"]
-    lines += [f"  {clean(file.name)}: {file.trouble}" for file in files if file.trouble]
+    if older := [file for file in files if file.earlier_runs]:
+        lines += [f"  {len(older)} of them have earlier runs of the job, which do not count"]
+    troubles = [f"  {clean(file.name)}: {file.trouble}" for file in files if file.trouble]
+    lines += troubles[:MAX_ROWS]
+    if len(troubles) > MAX_ROWS:
+        lines += [f"  ... and {len(troubles) - MAX_ROWS} more files were not read to their end"]
     return "\n".join(lines)
 
 
@@ -108,7 +113,9 @@ def _write_coverage(found: Found) -> str:
     absent = [rank for rank in range(found.world_size) if rank not in found.ranks]
     some = f"{found.world_size - len(absent)} of {found.world_size} ranks are in these files"
     verb = "is" if len(absent) == 1 else "are"
-    return f"{some}; {name_ranks(absent)} {verb} not" if absent else some
+    claimed = f" (only one rank wrote that there are {found.world_size})"
+    claim = claimed if found.proven_size < found.world_size else ""
+    return f"{some}; {name_ranks(absent)} {verb} not{claim}" if absent else some
 
 
 def list_files(files: Sequence[FileFound]) -> list[dict[str, object]]:
@@ -122,6 +129,7 @@ def list_files(files: Sequence[FileFound]) -> list[dict[str, object]]:
             "ranks_in_lines": list(file.ranks[:MAX_ROWS]),
             "findings": len(file.findings),
             "lines": file.lines,
+            "earlier_runs": file.earlier_runs,
             "not_understood": file.not_understood,
             "trouble": file.trouble,
         }

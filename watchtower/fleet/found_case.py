@@ -245,7 +245,11 @@ def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
     }
     every = [found.ranks.get(rank) or RankFound(rank) for rank in range(found.world_size)]
     shared = found.is_shared
-    silent = [own.rank for own in every if not _wrote(own) and (own.has_output or shared)]
+    silent = [
+        own.rank
+        for own in every
+        if not _wrote(own) and (own.has_output or (shared and own.rank < found.proven_size))
+    ]
     is_few = len(silent) == 1 or len(silent) <= MAX_SILENT * len(opened)
     if not silent or not is_few or len(opened) < 2:
         return {}

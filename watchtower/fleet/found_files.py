@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from watchtower.fleet.found_runs import keep_last_run
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
     BarrierFound,
@@ -113,6 +115,8 @@ class Found:
     files: Sequence[FileFound]
     world_size: int
     """The largest rank that any file names, and 1; more if a group is known to have more."""
+    proven_size: int
+    """The same without a number of ranks that only one rank wrote: it may be of another job."""
 
     @property
     def has_timed_out(self) -> bool:
@@ -155,7 +159,7 @@ class Found:
 
 def sort_findings(files: Sequence[FileFound]) -> Found:
     """Return the findings by rank."""
-    files = _number_processes(_name_processes(files))
+    files = keep_last_run(_number_processes(_name_processes(files)))
     ranks: dict[int, RankFound] = {}
     for file in files:
         for rank in sorted({file.owner.rank, *file.ranks} - {-1}):
@@ -166,16 +170,18 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
                 ranks.setdefault(rank, RankFound(rank)).take(finding)
     missing = {r for own in ranks.values() if own.barrier for r in own.barrier.missing}
     largest = max((*ranks, *missing, *_members_in_records(ranks.values())), default=-1)
-    size = max((largest + 1, *_world_sizes(files)))
-    return Found(ranks, files, min(size, MAX_WORLD_SIZE))
-
-
-def _world_sizes(files: Sequence[FileFound]) -> Iterator[int]:
-    """Yield the sizes of communicators, and those that lines name."""
-    for file in files:
-        for each in file.findings:
-            if isinstance(each, (SetUpFound, WorldFound)):
-                yield each.size
+    findings = [each for file in files for each in file.findings]
+    claims = {(e.size, e.owner.rank) for e in findings if isinstance(e, WorldFound)}
+    by = Counter(size for size, _ in claims)
+    proven = max(
+        [
+            largest + 1,
+            *(each.size for each in findings if isinstance(each, SetUpFound)),
+            *(size for size, count in by.items() if count > 1),
+        ]
+    )
+    size = max([proven, *by])
+    return Found(ranks, files, min(size, MAX_WORLD_SIZE), min(proven, MAX_WORLD_SIZE))
 
 
 def _name_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:

@@ -186,6 +186,14 @@ class EndFound:
     """Seconds by the clock of its launcher."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A launcher writes that it starts the processes of a node, maybe again."""
+
+    place: Place
+    owner: Owner
+
+
 Finding: TypeAlias = (
     CallsFound
     | WatchdogStuck
@@ -196,6 +204,7 @@ Finding: TypeAlias = (
     | WorldFound
     | ErrorFound
     | EndFound
+    | RunStarted
 )
 
 
@@ -215,5 +224,7 @@ class FileFound:
     last_line: str = ""
     not_understood: int = 0
     """Lines that look like evidence of a known kind, and could not be read."""
+    earlier_runs: int = 0
+    """Runs of the job in it that are not the last one, and do not count."""
     trouble: str = ""
     """Why a part of it was not read."""

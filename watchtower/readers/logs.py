@@ -7,7 +7,8 @@ its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from watchtower.readers import nccl_lines, ras, torch_texts, tracebacks, watchdog
@@ -23,8 +24,9 @@ from watchtower.readers.text_lines import (
 )
 from watchtower.wire.bounds import MAX_RANK, MAX_TEXT
 
-MAX_FINDINGS = 4096
-"""Findings of one file. A log of one rank has some tens, one of 512 ranks has some of each."""
+MAX_FINDINGS = 16_384
+"""Findings of one file, the last ones. A log of one rank has some tens, one of 512 ranks some of
+each; a loop that prints its errors has any number."""
 
 _PREFIXES = re.compile(rb"\[rank(\d{1,7})\]:")
 
@@ -44,6 +46,7 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(torch_texts.MISMATCH_WORDS, torch_texts.read_mismatch),
     LineReader(torch_texts.BARRIER_WORDS, torch_texts.read_barrier),
     LineReader(torch_texts.TABLE_WORDS, torch_texts.read_table, torch_texts.TABLE_LINES),
+    LineReader(torch_texts.START_WORDS, torch_texts.read_start),
     LineReader(torch_texts.WORLD_WORDS, torch_texts.read_world),
     LineReader(nccl_lines.SET_UP_WORDS, nccl_lines.read_set_up),
     LineReader(nccl_lines.WARN_WORDS, nccl_lines.read_warning),
@@ -60,13 +63,13 @@ def recognises(head: bytes) -> bool:
 def read(name: str, stream: BinaryIO) -> FileFound:
     """Read a log."""
     named = rank_in_name(name)
-    findings: list[Finding] = []
+    findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
     ranks: set[int] = set()
     lines, last, missed = 0, "", 0
     for chunk in chunks(stream):
         ranks |= _ranks_in_prefixes(chunk)
         for found in _read_chunk(name, chunk, named):
-            findings += found[: MAX_FINDINGS - len(findings)]
+            findings += found
             missed += not found
         lines = chunk.first - 1 + chunk.data.count(b"\n") + (not chunk.data.endswith(b"\n"))
         last = last_line(chunk.data) or last
@@ -95,7 +98,7 @@ def _ranks_in_prefixes(chunk: Chunk) -> set[int]:
     return {rank for each in set(_PREFIXES.findall(chunk.data)) if (rank := int(each)) <= MAX_RANK}
 
 
-def _owner_of_file(named: Owner, ranks: set[int], findings: list[Finding]) -> Owner:
+def _owner_of_file(named: Owner, ranks: set[int], findings: Iterable[Finding]) -> Owner:
     """Return the rank whose file it is: the only one in its lines, else the one in its name."""
     written = ranks | {f.owner.rank for f in findings if f.owner.known <= Known.PREFIX}
     if len(written) > 1:

@@ -103,10 +103,22 @@ class Chunk(NamedTuple):
 
     data: bytes
     first: int
+    after: bytes = b""
+    """The bytes that follow: a traceback may begin in one chunk and end in the next."""
 
 
 def chunks(stream: BinaryIO) -> Iterator[Chunk]:
     """Yield the file in chunks that end with a line. A longer line is cut into several."""
+    before: Chunk | None = None
+    for chunk in _cut(stream):
+        if before is not None:
+            yield before._replace(after=chunk.data)
+        before = chunk
+    if before is not None:
+        yield before
+
+
+def _cut(stream: BinaryIO) -> Iterator[Chunk]:
     rest, number = b"", 1
     while more := stream.read(CHUNK_BYTES):
         data = rest + more
@@ -129,14 +141,21 @@ def blocks_with(chunk: Chunk, words: Sequence[bytes], most: int = 1) -> Iterator
     for start in _find_starts(data, words, MAX_HITS if most == 1 else MAX_BLOCKS):
         number += data.count(b"\n", before, start)
         before = start
-        block: list[Line] = []
-        at = start
-        while 0 <= at < len(data) and len(block) < most:
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            block.append(Line(number + len(block), decode(data[at:end])))
-            at = end + 1
+        block = _cut_lines(data, start, number, most)
+        if len(block) < most:
+            block += _cut_lines(chunk.after, 0, number + len(block), most - len(block))
         yield block
+
+
+def _cut_lines(data: bytes, at: int, number: int, most: int) -> list[Line]:
+    """Return the lines from a place on: `most`, or as many as there are."""
+    lines: list[Line] = []
+    while at < len(data) and len(lines) < most:
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        lines.append(Line(number + len(lines), decode(data[at:end])))
+        at = end + 1
+    return lines
 
 
 def _find_starts(data: bytes, words: Sequence[bytes], most: int) -> list[int]:

@@ -6,6 +6,7 @@
 * Rank 0 of a monitored barrier names the ranks that did not come: `Ranks 4, 5 failed to pass
   monitoredBarrier in N ms`. The others write that they `successfully reached monitoredBarrier`, and
   blame rank 0.
+* torchrun writes of OMP_NUM_THREADS when it starts, and how often it has restarted the ranks.
 * torchrun's table has the rank, exit code and time of each process that ended by itself. Its "root
   cause" is the first one by time, which is often a victim.
 """
@@ -25,6 +26,7 @@ from watchtower.readers.findings import (
     Known,
     Owner,
     Place,
+    RunStarted,
     WorldFound,
 )
 from watchtower.readers.text_lines import Line
@@ -35,6 +37,11 @@ MISMATCH_WORDS = (b"Detected mismatch between collectives",)
 BARRIER_WORDS = (b"onitoredBarrier", b"onitored_barrier")
 TABLE_WORDS = (b"  time      : ",)
 WORLD_WORDS = (b"world_size", b"WORLD_SIZE", b"world size", b"World size")
+START_WORDS = (
+    b"Setting OMP_NUM_THREADS environment variable",
+    b"will restart worker group",
+    b"restart_count=",
+)
 TABLE_LINES = 6
 """Lines of one process in torchrun's table."""
 
@@ -84,6 +91,11 @@ def read_world(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[F
     sizes = [int(each) for each in _WORLD.findall(lines[0].text)[:8]]
     if kept := [size for size in sizes if 0 < size <= MAX_WORLD_SIZE]:
         yield WorldFound(place=place, owner=prefix, size=max(kept))
+
+
+def read_start(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding]:
+    """Yield that a launcher starts the processes of a node."""
+    yield RunStarted(place=place, owner=prefix)
 
 
 def read_table(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding]:

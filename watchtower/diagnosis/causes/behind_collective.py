@@ -36,6 +36,7 @@ WHOM = (
 )
 
 COARSE = Doubt("coarse", 0.8, "the stack of {suspects} fits none of the known causes")
+NO_STACK = Doubt("no_stack", 0.8, "no stack shows where {suspects} is")
 PAIR = Doubt(
     "pair", 0.6, "there are only two ranks, and either may be in a call that the other never makes"
 )
@@ -75,7 +76,7 @@ def find(picture: Picture) -> Accusation | None:
             *child_reasons(picture, sinks[:MAX_QUOTED]),
         ],
         why_not=[
-            PAIR if known < 3 else COARSE,
+            PAIR if known < 3 else COARSE if any(item.stack for item in sinks) else NO_STACK,
             *doubt_many(picture, sinks),
             *([SILENCE] if any(item.is_silent for item in sinks) else []),
         ],
