@@ -22,7 +22,8 @@ MAX_FILE_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 4096
 """Bytes read of a command line. A launcher is recognized by its first arguments."""
 
-_STATE, _PPID, _FLAGS, _UTIME, _STIME, _THREADS, _START = 0, 1, 6, 11, 12, 17, 19
+_STATE, _PPID, _FLAGS, _UTIME, _STIME, _CUTIME, _CSTIME = 0, 1, 6, 11, 12, 13, 14
+_THREADS, _START = 17, 19
 _START_CODE, _EXIT = 23, 49
 _IMAGE = (25, 45, 47)
 """Positions after the command name: the field number in proc(5) minus 3."""
@@ -46,6 +47,8 @@ class Stat:
     exit_code: int
     """Wait status, only valid for a zombie."""
     threads: int = 1
+    ended_children_s: float = 0.0
+    """CPU seconds of its ended children, and of theirs."""
     image: tuple[int, ...] = ()
     """Where the program's stack, arguments and environment began: other places after an exec. All 0
     if the reader may not trace the process.
@@ -71,6 +74,7 @@ def parse_stat(raw: bytes) -> Stat | None:
             start_code=int(fields[_START_CODE]),
             exit_code=int(fields[_EXIT]) if len(fields) > _EXIT else 0,
             threads=int(fields[_THREADS]),
+            ended_children_s=(int(fields[_CUTIME]) + int(fields[_CSTIME])) / CLOCK_TICKS_PER_S,
             image=tuple(int(fields[at]) for at in _IMAGE if at < len(fields)),
         )
     except ValueError:

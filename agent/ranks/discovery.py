@@ -54,6 +54,9 @@ TICKS_AT_ONCE, TICK_S = 40, 20.0
 counts for. They fill the budget of descriptors.
 """
 
+RANKS_TAKE_S = 0.5
+"""CPU seconds of a launcher's ended children from which on they were ranks: imports take more."""
+
 YOUNG_S = 10.0
 """A younger process is not counted: its rank may be found in the next check."""
 
@@ -376,12 +379,15 @@ class Discovery:
                 yield UnwatchedProcess(pid=pid, owner=owner, job=job, reason=reason, detail=detail)
 
     def find_waiting(self) -> Iterator[WaitingLauncher]:
-        """Yield the launchers that wait for other nodes: they have no ranks."""
+        """Yield the launchers that wait for other nodes: they have no ranks, and had none."""
         busy = {each.pid for rank in self._ranks for each in rank.process.lineage()}
         marks_drills = drills.VARIABLE not in self._match
         for pid, each in self._candidates.items():
             if each.rendezvous is None or not each.matches or pid in busy:
                 continue
+            stat = self._proc.stat(pid)
+            if stat is None or stat.ended_children_s >= RANKS_TAKE_S:
+                continue  # it waits until the ranks of other nodes end, too
             if owner := each.owner or self.owners.find(pid):
                 yield each.rendezvous.describe(
                     each.process, owner=owner, host=self._host, marks_drills=marks_drills

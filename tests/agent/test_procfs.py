@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.procfs import (
+    CLOCK_TICKS_PER_S,
     Proc,
     parse_command,
     parse_environ,
@@ -19,6 +20,7 @@ from agent.procfs import (
 def a_stat(comm: bytes = b"python", state: bytes = b"S", ppid: int = 1, start: int = 99) -> bytes:
     fields = [b"0"] * 50
     fields[0], fields[1], fields[11], fields[12] = state, str(ppid).encode(), b"150", b"50"
+    fields[13], fields[14] = b"200", b"25"
     fields[19], fields[23], fields[49] = str(start).encode(), b"4096", b"768"
     return b"7 (" + comm + b") " + b" ".join(fields) + b"\n"
 
@@ -29,6 +31,7 @@ def test_a_command_name_may_hold_brackets_spaces_and_newlines(comm: bytes) -> No
     assert stat is not None
     assert stat.comm == comm.decode("utf-8", "replace")
     assert (stat.state, stat.ppid, stat.start_time, stat.exit_code) == ("S", 1, 99, 768)
+    assert (stat.cpu_s, stat.ended_children_s) == (200 / CLOCK_TICKS_PER_S, 225 / CLOCK_TICKS_PER_S)
 
 
 @given(st.binary(max_size=400))

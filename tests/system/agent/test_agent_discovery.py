@@ -32,6 +32,7 @@ Find = Callable[[], list[FoundRank]]
 
 OBEYS = shlex.quote(str(PROGRAMS / "obeys.py"))
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+RANK = "import time\nwhile time.process_time() < 1: pass"
 START_CHILD = f"child = subprocess.Popen([sys.executable, '-c', {SLEEPER!r}], stdout=-1)"
 FORK = "pid = os.fork(); pid or sleep_in_a_loader(); print(pid, flush=True)"
 
@@ -78,6 +79,24 @@ def test_a_job_of_a_drill_is_marked_by_every_agent_but_the_drill_s_own(
     assert (labels.job, labels.owner, labels.launch, labels.name) == (*rank.job, "pt")
     (rank,) = found(a_discovery(mark, **{node: "stage/drill-a"}))
     assert rank.job.name == "x"
+
+
+def test_a_launcher_whose_ranks_have_ended_does_not_wait_for_them(
+    start: Start, mark: str, tmp_path: Path
+) -> None:
+    torchrun = tmp_path / "torchrun"
+    torchrun.symlink_to(PROGRAMS / "obeys.py")
+    options = ("--nnodes", "2", "--rdzv-endpoint", "gpu-1:29500", "train.py")
+    launcher = start([sys.executable, str(torchrun), *options])
+    discovery = a_discovery(mark)
+
+    def waits() -> list[int]:
+        discovery.tick(time.monotonic())
+        return [each.pid for each in discovery.find_waiting()]
+
+    assert wait_until(waits, "a launcher waits") == [launcher.pid]
+    launcher.do(f"subprocess.run([sys.executable, '-c', {RANK!r}])")
+    assert waits() == []
 
 
 def test_a_process_without_a_rank_is_none(start: Start, find: Find) -> None:
