@@ -83,11 +83,11 @@ def test_every_settings_row_is_in_its_place_and_makes_sense_alone(name, kind):
         assert not re.match(r"\.\.\.|or\b|but\b|it\b|its\b|they\b|such\b", meaning, re.I), key
 
 
-def test_every_command_is_in_the_readme():
+def test_every_command_is_in_the_list():
     parser = make_parser()
     (commands,) = [a for a in parser._actions if hasattr(a, "choices") and a.choices]
     for name in commands.choices:
-        assert f"watchtower {name}" in read("README.md")
+        assert f"watchtower {name}" in read("docs/commands.md")
 
 
 def test_every_file_that_the_documents_name_exists():
@@ -165,8 +165,8 @@ def test_the_page_has_the_options_that_commands_have():
     )
 
 
-def test_the_readme_quotes_the_measured_seconds():
-    """The table of the README, against the medians of the accuracy page."""
+def test_the_gain_by_heartbeats_is_measured():
+    """The table of the page, against the medians of the accuracy page."""
     page = read("docs/accuracy.md")
 
     def median(fault: str) -> str:
@@ -175,7 +175,7 @@ def test_the_readme_quotes_the_measured_seconds():
 
     faults = ["dataloader_sleep", "sigstop", "conditional_collective", "tp_dp_cascade", "d_state"]
     wanted = [(median(fault), median(f"{fault}_no_heartbeat")) for fault in faults]
-    assert re.findall(r"\| ([\d.]+) s \| ([\d.]+) s \|", read("README.md")) == wanted
+    assert re.findall(r"\| ([\d.]+) s \| ([\d.]+) s \|", read("docs/heartbeat.md")) == wanted
 
 
 def test_no_text_for_users_promises_that_somebody_is_paged():
