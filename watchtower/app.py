@@ -24,8 +24,8 @@ from watchtower import __version__
 from watchtower.access.renewal import Renewal
 from watchtower.access.sessions import keep_key
 from watchtower.access.slack_signature import SlackSignatures
-from watchtower.access.tls import Certificate, is_loopback
-from watchtower.access.tokens import Scope, TokenBook
+from watchtower.access.tls import Certificate, TlsError, is_loopback
+from watchtower.access.tokens import Scope, TokenBook, TokenError
 from watchtower.alerts.destinations import make_destinations
 from watchtower.alerts.labels import NO_LINKS, AlertLinks, make_links
 from watchtower.alerts.notifier import AlertNotifier
@@ -51,6 +51,7 @@ from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.incidents.incident import ShadowMode
 from watchtower.service.daemon import Notifier, put_off_full_collections
+from watchtower.service.settings import Attempts
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
@@ -173,6 +174,25 @@ async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S)
         except Exception:  # /readyz reports missing checks; the next one may work again
             log.exception("the check of all jobs failed")
         await asyncio.sleep(tick_s)
+
+
+def check(config: TowerConfig) -> list[str]:
+    """Check what a start of the tower reads: tokens, certificate, secrets of alerts.
+
+    Returns warnings. Raises ConfigError with all errors.
+    """
+    attempts, alerts = Attempts(TokenError, TlsError, OSError), config.alerts
+    book = attempts.make(lambda: TokenBook(config.token_files, os.environ), TokenBook({}, {}))
+    others: tuple[Callable[[], object], ...] = (
+        lambda: config.tls_cert and Certificate(config.tls_cert, config.tls_key),
+        lambda: make_destinations(alerts),
+        lambda: make_links(alerts, config.public_url),
+        lambda: read_secret("slack_signing_secret_file", alerts.slack_signing_secret_file),
+    )
+    for other in others:
+        attempts.make(other, None)
+    attempts.check()
+    return find_warnings(config, book)
 
 
 def serve(config: TowerConfig) -> None:

@@ -151,15 +151,25 @@ def _add_serve(parser: Parser) -> None:
     parser.add_argument(
         "--record", metavar="FILE", help="record every input to a new file, for `watchtower replay`"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only check the settings, and the files of tokens, certificates and secrets",
+    )
     parser.set_defaults(run=_serve)
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from watchtower.app import serve
+    from watchtower.app import check, serve
     from watchtower.store.protocol import StoreError
 
     flags = {item.name: getattr(args, item.name, None) for item in fields(TowerConfig)}
     config = load_config(args.config, flags)
+    if args.check:
+        for warning in check(config):
+            print(f"warning: {warning}")
+        print("the settings are valid")
+        return DONE
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())

@@ -25,7 +25,7 @@ from watchtower.access.tokens import VARIABLES, Scope
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import AlertSettings
 from watchtower.policy import Policy
-from watchtower.service.settings import ConfigError, convert, read_tables
+from watchtower.service.settings import Attempts, ConfigError, Settings, convert, read_tables
 from watchtower.store.retention import Retention
 from watchtower.ui.settings import PageSettings
 
@@ -135,23 +135,22 @@ def load_config(
     given = tables.get("tower", {}) | {
         key: value for key, value in flags.items() if value is not None
     }
-    config = replace(
-        convert("tower", given, TowerConfig, leave_out=OTHER_TABLES),
-        policy=make_policy(tables.get("detection", {})),
-        retention=make_retention(tables.get("retention", {})),
-        alerts=convert("alerts", tables.get("alerts", {}), AlertSettings),
-        pages=convert("pages", tables.get("pages", {}), PageSettings),
+    attempts = Attempts()
+
+    def read(name: str, kind: type[Settings]) -> Settings:
+        return attempts.make(lambda: convert(name, tables.get(name, {}), kind), kind())
+
+    tower = attempts.make(
+        lambda: convert("tower", given, TowerConfig, leave_out=OTHER_TABLES), TowerConfig()
     )
+    config = replace(
+        tower,
+        policy=read("detection", Policy),
+        retention=read("retention", Retention),
+        alerts=read("alerts", AlertSettings),
+        pages=read("pages", PageSettings),
+    )
+    attempts.check()
     has_tokens = any(environment.get(name, "").strip() for name in VARIABLES.values())
     config.check_exposure(has_tokens or any(config.token_files.values()))
     return config
-
-
-def make_policy(table: dict[str, Any]) -> Policy:
-    """Make the policy of a `[detection]` table. Raises ConfigError."""
-    return convert("detection", table, Policy)
-
-
-def make_retention(table: dict[str, Any]) -> Retention:
-    """Make what is kept of a `[retention]` table. Raises ConfigError."""
-    return convert("retention", table, Retention)

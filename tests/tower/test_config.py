@@ -1,9 +1,12 @@
 """Settings from file and command line. Every error contains key, value and allowed values."""
 
+import re
+
 import pytest
 
 from watchtower.access.tokens import Scope, TokenBook
 from watchtower.app import OPEN_TO_ALL, find_warnings, make_people
+from watchtower.cli import main
 from watchtower.config import load_config
 from watchtower.service.settings import ConfigError
 from watchtower.wire.verdict import Cause
@@ -41,7 +44,7 @@ def test_the_command_line_wins_over_the_file(config):
     [
         (
             "[detection]\nsuspect_flor_s = 1",
-            r"`suspect_flor_s` in .* \(did you mean `suspect_floor_s`\?\)",
+            r"`suspect_flor_s` in .*: did you mean `suspect_floor_s`\?",
         ),
         ("[detection]\nsettle_s = -2", r"in \[detection\]: `settle_s` is -2, allowed is 0.1 to"),
         ("[detection]\nsettle_s = 'x'", r"`settle_s` is 'x', allowed is a number"),
@@ -81,6 +84,35 @@ def test_the_command_line_wins_over_the_file(config):
 def test_a_wrong_setting_is_named_with_what_is_allowed(config, text, words):
     with pytest.raises(ConfigError, match=words):
         config(text)
+
+
+def test_every_error_of_a_file_is_named_at_once(config):
+    with pytest.raises(ConfigError) as error:
+        config(
+            "[detection]\nsettle_s = -2\nhung_floor_s = 'x'\nsuspect_flor_s = 1\n"
+            "[tower]\nport = 99999\n[retention]\njobs = 1\ndays = -1\n[alerts]\nshadow = 1\n"
+        )
+    named = [re.search(r"`(\w+)`", line)[1] for line in str(error.value).splitlines()]
+    assert named == ["port", "suspect_flor_s", "hung_floor_s", "settle_s", "days", "jobs", "shadow"]
+
+
+def test_a_check_reads_the_files_that_a_start_reads(tmp_path, capsys):
+    file, tokens = tmp_path / "tower.toml", tmp_path / "tokens"
+    file.write_text(
+        f"[tower]\nreader_token_file = '{tokens}'\ntls_cert = 'a.pem'\ntls_key = 'a.key'\n"
+        "[alerts]\nslack_webhook_file = 'hook'\n"
+    )
+    assert main(["serve", "--check", "--config", str(file)]) == 2
+    shown = capsys.readouterr().err
+    for name in (str(tokens), "a.pem", "slack_webhook_file"):
+        assert name in shown
+    tokens.write_text("a-token-of-readers-0123456789abcdef\n")
+    tokens.chmod(0o600)
+    file.write_text(f"[tower]\nreader_token_file = '{tokens}'\n")
+    assert main(["serve", "--check", "--config", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: there is no token for agents" in shown
+    assert shown.endswith("the settings are valid\n")
 
 
 def test_causes_in_shadow_mode_are_read_by_name(config):

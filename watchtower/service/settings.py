@@ -1,12 +1,12 @@
 """Settings: numbers with a range and a description, and the tables of a settings file (TOML).
 
-Every error names the key, its value and the allowed values.
+Every error names the key, its value and the allowed values. A file with several errors gives all of
+them, one a line.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,22 +30,23 @@ def setting(default: float, low: float, high: float, doc: str) -> float:
 
 
 def check_ranges(settings: DataclassInstance) -> None:
-    """Raise ValueError with setting, value and range if a value is out of range."""
+    """Raise ValueError with setting, value and range of each value that is out of range."""
+    wrong = []
     for item in fields(settings):
         value = getattr(settings, item.name)
         low, high = item.metadata["low"], item.metadata["high"]
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ValueError(f"`{item.name}` is {value!r}, allowed is a number")
-        if not low <= value <= high:
-            raise ValueError(f"`{item.name}` is {value:g}, allowed is {low:g} to {high:g}")
+            wrong.append(f"`{item.name}` is {value!r}, allowed is a number")
+        elif not low <= value <= high:
+            wrong.append(f"`{item.name}` is {value:g}, allowed is {low:g} to {high:g}")
+    if wrong:
+        raise ValueError("\n".join(wrong))
 
 
 Settings = TypeVar("Settings", bound="DataclassInstance")
+Made = TypeVar("Made")
 
 TABLES = ("detection", "tower", "retention", "alerts", "pages", "drill")
-
-_KEY = re.compile(r"`\$\.(\w+)")
-"""The key in an error message of msgspec."""
 
 _KINDS = {
     bool: "true or false",
@@ -56,7 +57,30 @@ _KINDS = {
 
 
 class ConfigError(Exception):
-    """A setting is not valid. The message names the key, its value and the allowed values."""
+    """Settings are not valid. Each line of the message names a key, its value and the allowed
+    values."""
+
+
+class Attempts:
+    """Makes several things from settings. The errors of all of them become one error."""
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        """`kinds` are errors that settings may cause, besides ConfigError."""
+        self._kinds: tuple[type[Exception], ...] = (ConfigError, *kinds)
+        self._errors: list[str] = []
+
+    def make(self, make: Callable[[], Made], instead: Made) -> Made:
+        """Return what was made; `instead` if that failed: then `check` raises the error."""
+        try:
+            return make()
+        except self._kinds as error:
+            self._errors.append(str(error))
+            return instead
+
+    def check(self) -> None:
+        """Raise ConfigError with the errors so far, if there are any."""
+        if self._errors:
+            raise ConfigError("\n".join(self._errors))
 
 
 def read_tables(path: Path) -> dict[str, dict[str, Any]]:
@@ -70,10 +94,14 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    for name, table in data.items():
-        if name not in TABLES or not isinstance(table, dict):
-            allowed = ", ".join(f"[{known}]" for known in TABLES)
-            raise ConfigError(f"unknown table `{name}` in {path}, allowed are {allowed}")
+    allowed = ", ".join(f"[{known}]" for known in TABLES)
+    unknown = [
+        f"unknown table `{name}` in {path}, allowed are {allowed}"
+        for name, table in data.items()
+        if name not in TABLES or not isinstance(table, dict)
+    ]
+    if unknown:
+        raise ConfigError("\n".join(unknown))
     return data
 
 
@@ -89,25 +117,43 @@ def convert(
     the description of the field's type (`msgspec.Meta`), or the kind of the type.
     """
     known = {item.name for item in fields(kind)} - leave_out
-    for key in table:
-        if key not in known:  # its value may be a secret
-            raise ConfigError(f"unknown setting `{key}` in [{name}]{_hint(key, known)}")
+    # The value of an unknown setting may be a secret.
+    wrong = {
+        key: f"unknown setting `{key}` in [{name}]{_hint(key, known)}"
+        for key in table
+        if key not in known
+    }
+    wrong |= _find_wrong({key: table[key] for key in table if key in known}, kind)
+    texts = list(wrong.values())
     try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        if error.__cause__ is not None:  # from `__post_init__` of the class
-            raise ConfigError(f"in [{name}]: {error.__cause__}") from None
-        found = _KEY.search(str(error))
-        if found is None:
-            raise ConfigError(f"in [{name}]: {error}") from None
-        key = found[1]
-        raise ConfigError(f"`{key}` is {table[key]!r}, allowed is {_allowed(kind, key)}") from None
+        made = msgspec.convert({key: table[key] for key in table if key not in wrong}, kind)
+    except ConfigError as error:
+        texts.append(str(error))
+    except msgspec.ValidationError as error:  # from `__post_init__` of the class
+        lines = str(error.__cause__ or error).splitlines()
+        texts += [f"in [{name}]: {line}" for line in lines]
+    if texts:
+        raise ConfigError("\n".join(texts))
+    return made
+
+
+def _find_wrong(table: Mapping[str, Any], kind: type[DataclassInstance]) -> dict[str, str]:
+    """Return an error for each key whose value is of a type that is not allowed."""
+    wrong = {}
+    for key, value in table.items():
+        try:
+            msgspec.convert({key: value}, kind)
+        except ConfigError:
+            continue  # from `__post_init__` of the class: other keys count, too
+        except msgspec.ValidationError as error:
+            if error.__cause__ is None:
+                wrong[key] = f"`{key}` is {value!r}, allowed is {_allowed(kind, key)}"
+    return wrong
 
 
 def _hint(key: str, known: set[str]) -> str:
     close = get_close_matches(key, known, n=1)
-    suggestion = f" (did you mean `{close[0]}`?)" if close else ""
-    return f"{suggestion}, allowed: {', '.join(sorted(known))}"
+    return f": did you mean `{close[0]}`?" if close else f", allowed: {', '.join(sorted(known))}"
 
 
 def _allowed(kind: type[DataclassInstance], key: str) -> str:
