@@ -49,10 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())
-    if settings.check_only:
-        from agent.check import check  # noqa: PLC0415 - `--help` need not wait for it
+    if isinstance(settings, config.DoctorSettings):
+        from agent.doctor.command import doctor  # noqa: PLC0415 - `--help` need not wait for it
 
-        sys.exit(check(settings))
+        sys.exit(doctor(settings))
+    assert isinstance(settings, config.Settings)
     from agent.daemon import Agent  # noqa: PLC0415
 
     Agent(settings).run()
@@ -62,18 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os._exit(0)
 
 
-def parse(arguments: Sequence[str]) -> config.Settings:
+def parse(arguments: Sequence[str]) -> config.ServiceSettings:
     """Return the settings; exits with status 2 and a message if something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
     if given.command in ("help", "completion", "snapshot"):
         sys.exit(given.run(given))
-    file = ""
-    if given.command == "check":
+    file, is_doctor = "", given.command == "doctor"
+    if is_doctor:
         file, options = find_service_options(parser, given)
         given.parser.set_defaults(tower=default_url())
-        given = parser.parse_args(["check", *options, *arguments[arguments.index("check") + 1 :]])
+        given = parser.parse_args(["doctor", *options, *arguments[arguments.index("doctor") + 1 :]])
     try:
+        if is_doctor and given.about == "node":  # asks no tower, so that it needs no token
+            given.token_file, given.tower = "", default_url()
         token = find_client_token(given.token_file, os.environ)
         if given.tower.startswith("https://"):
             trust(given.ca_file)
@@ -83,13 +86,9 @@ def parse(arguments: Sequence[str]) -> config.Settings:
     except (TokenError, TlsError) as error:
         is_credential = given.token_file.startswith(CREDENTIALS)
         parser.error(f"{error}{CREDENTIAL_HINT if is_credential else ''}")
-    return make(
-        config.Settings,
-        given,
-        token=token,
-        check_only=given.command == "check",
-        settings_file=file,
-    )
+    if is_doctor:
+        return make(config.DoctorSettings, given, token=token, settings_file=file)
+    return make(config.Settings, given, token=token)
 
 
 def make(kind: type[_Settings], given: argparse.Namespace, **more: object) -> _Settings:
@@ -123,22 +122,14 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="watchtower-agent",
         description="Watches the training ranks of this node and reports to a tower.",
-        epilog="exit codes: 0 done; 1 `check` found something that is limited, or `snapshot` found "
-        "no rank; 2 wrong usage; 5 the output cannot be written",
+        epilog="exit codes: 0 done; 1 `doctor` found a fault, or `snapshot` found no rank; "
+        "2 wrong usage; 5 the output cannot be written",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="watch until SIGTERM")
     add_options(run)
-    text = "check what an agent can do on this node; exit with 1 if something is limited"
-    check = commands.add_parser("check", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    add_options(check)
-    check.add_argument(
-        "--env-file",
-        metavar="FILE",
-        help=f"settings of the service to check (default: {config.DEFAULT_PATH}, if it exists "
-        "and --tower is not given)",
-    )
+    doctor = add_doctor(commands)
     text = "write what the ranks of this node do now to a file; needs no tower"
     add_snapshot(
         commands.add_parser("snapshot", help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -146,10 +137,38 @@ def build_parser() -> Parser:
     shell = "print a completion script for a shell"
     add_completion(commands.add_parser("completion", help=shell), parser)
     add_help(commands.add_parser("help", help="describe a command"), parser, commands)
-    check.set_defaults(tower=None)  # without an address, the settings of the service are read
-    for command in (run, check):
+    for command in (run, doctor):
         command.set_defaults(parser=command)
     return parser
+
+
+def add_doctor(commands: argparse._SubParsersAction[Parser]) -> Parser:
+    """Add `doctor`. It has the options of a run, so that it checks the same thing."""
+    text = "check whether jobs can run on this node, and what the agent can do here"
+    doctor = commands.add_parser("doctor", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    add_options(doctor)
+    add = doctor.add_argument
+    add(
+        "--env-file",
+        metavar="FILE",
+        help=f"settings of the service to check (default: {config.DEFAULT_PATH}, if it exists "
+        "and --tower is not given)",
+    )
+    add(
+        "--about",
+        default="",
+        choices=("node", "agent"),
+        help="check only whether jobs can run here, or only what the agent can do (default: both)",
+    )
+    add(
+        "--output",
+        default="text",
+        choices=("text", "json", "line"),
+        help="form of the output; `line` is the worst result (default: %(default)s)",
+    )
+    add("--strict", action="store_true", help="exit with 1 also for a warning")
+    doctor.set_defaults(tower=None)  # without an address, the settings of the service are read
+    return doctor
 
 
 class _AddMatch(argparse.Action):

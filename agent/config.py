@@ -1,6 +1,6 @@
 """The settings of the agent, with their defaults and ranges, and those of the service on this node.
 
-`watchtower-agent check` without options checks what the service can do.
+`watchtower-agent doctor` without options checks what the service can do.
 Bounds are beside the code they bound.
 """
 
@@ -49,25 +49,41 @@ class NodeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(NodeSettings):
-    """The checked options of `run` and `check`."""
+class ServiceSettings(NodeSettings):
+    """How the agent of a node reaches its tower."""
 
     tower: str
     token: ClientToken
     ca_file: str
     """Empty: the system's certificate authorities."""
+    spool_dir: str
+    """Empty: dumps wait in memory only."""
+    log_level: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ServiceSettings):
+    """The checked options of `run`."""
+
     interval_s: float
     metrics_host: str
     port: int
     output_lines: int
     """Last lines of a suspect's output that are sent to the tower; 0: none is read."""
-    log_level: str
-    spool_dir: str
-    """Empty: dumps wait in memory only."""
-    check_only: bool
-    """Report what the agent cannot do on this node, and exit."""
-    settings_file: str
-    """Environment file of the service that a check read; empty without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSettings(ServiceSettings):
+    """The checked options of `doctor`."""
+
+    about: str = ""
+    """"node" or "agent"; empty: both."""
+    output: str = "text"
+    """A value of `agent.doctor.command.Output`."""
+    strict: bool = False
+    """Exit with 1 also for a warning."""
+    settings_file: str = ""
+    """Environment file of the service that was read; empty without one."""
 
 
 DEFAULT_PATH = "/etc/watchtower/agent.env"

@@ -97,6 +97,15 @@ class Port:
     sent: int
 
 
+def find_bursts(before: Port, port: Port, elapsed_s: float) -> Iterator[tuple[str, float]]:
+    """Yield the counters of errors that grew too fast, and by how much in a second."""
+    for name, limit in (*PER_S.items(), *FAR_PER_S.items()):
+        count = port.counts.get(name, 0)
+        rate = (count - before.counts.get(name, count)) / elapsed_s
+        if rate > limit:
+            yield name, rate
+
+
 @dataclass(slots=True)
 class _Known:
     """One port since the agent started."""
@@ -119,10 +128,8 @@ class _Known:
             self.lost = at, "lost its link and has it again"
         elif port.is_active and self.lost and not before.is_active:
             self.lost = self.lost[0], "was not active for a while"
-        for name, limit in (*PER_S.items(), *FAR_PER_S.items()):
-            rate = grown.get(name, 0) / elapsed_s
-            if rate > limit:
-                self.bursts[name] = at, rate
+        for name, rate in find_bursts(before, port, elapsed_s):
+            self.bursts[name] = at, rate
         self.now, self.at, self.absent = port, at, 0
 
     def miss(self, at: float) -> None:
@@ -178,6 +185,11 @@ class Infiniband(Collector):
     def can_read(self) -> bool:
         """Whether a port was read."""
         return bool(self._ports)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no port. It is not known before the first read has ended."""
+        return not self._ports and self._reader is None
 
     def _take(self, now: float) -> None:
         """Use what a thread has read, and start the next one when it is due."""

@@ -147,12 +147,12 @@ def test_a_check_reads_the_settings_of_the_service(
     )
     monkeypatch.setattr(config, "DEFAULT_PATH", str(file))
     monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
-    settings = parse(["check"])
+    settings = parse(["doctor"])
     assert (settings.tower, settings.node) == ("https://tower.example:19660", "n7")
     assert (settings.match, settings.settings_file) == ((("A", "1"),), str(file))
-    assert parse(["check", "--node", "n8"]).node == "n8"
-    assert parse(["check", "--tower", "http://other"]).settings_file == ""
-    assert parse(["check", "--tower", "http://other", "--env-file", str(file)]).node == "n7"
+    assert parse(["doctor", "--node", "n8"]).node == "n8"
+    assert parse(["doctor", "--tower", "http://other"]).settings_file == ""
+    assert parse(["doctor", "--tower", "http://other", "--env-file", str(file)]).node == "n7"
     assert parse(["run"]).tower == "http://mine:19660"
 
 
@@ -161,9 +161,9 @@ def test_a_check_needs_no_settings_of_a_service(
 ) -> None:
     monkeypatch.setattr(config, "DEFAULT_PATH", "/nowhere")
     monkeypatch.setenv("WATCHTOWER_URL", "http://mine")
-    assert parse(["check"]).settings_file == ""
+    assert parse(["doctor"]).settings_file == ""
     with pytest.raises(SystemExit):
-        parse(["check", "--env-file", "/nowhere"])
+        parse(["doctor", "--env-file", "/nowhere"])
     assert "--env-file: /nowhere does not exist" in capsys.readouterr().err
 
 
@@ -186,7 +186,7 @@ def test_wrong_settings_of_a_service_are_refused(
     file = tmp_path / "agent.env"
     file.write_bytes(content)
     with pytest.raises(SystemExit) as stopped:
-        parse(["check", "--env-file", str(file)])
+        parse(["doctor", "--env-file", str(file)])
     assert stopped.value.code == 2
     assert text in capsys.readouterr().err
 
@@ -201,7 +201,7 @@ def test_a_typing_error_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) ->
     ("words", "text"),
     [
         (["help"], "usage: watchtower-agent"),
-        (["help", "check"], "--env-file"),
+        (["help", "doctor"], "--env-file"),
         (["completion", "bash"], "complete -o default -F _watchtower_agent watchtower-agent"),
     ],
 )

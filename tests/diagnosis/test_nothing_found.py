@@ -38,7 +38,7 @@ def test_without_stacks_the_kernels_words_and_the_heartbeats_are_shown():
     assert [item.ranks for item in answer.evidence] == [ranks for ranks, _ in shown]
     assert all(text in item.text for item, (_, text) in zip(answer.evidence, shown, strict=True))
     assert all(value in answer.next_steps[0] for value in ("rank 0", "gpu-00", "--pid 4000"))
-    assert "watchtower-agent check" in answer.next_steps[1]
+    assert "watchtower-agent doctor" in answer.next_steps[1]
 
 
 def test_where_all_wait_in_several_calls_each_is_told_with_its_stack_and_step():

@@ -325,8 +325,8 @@ def test_the_watchdog_always_fires(tmp_path: Path):
             "31m",
             {PROCESSES: "2x400", PROCESSES.replace('"3"', '"4"'): "1x400", RANKS: "0x400"},
             "gpu-042 has 3 processes on its GPUs, and no rank is seen there",
-            "If they are a training job, its hangs are not seen. watchtower-agent check shows what "
-            "the agent sees.",
+            "If they are a training job, its hangs are not seen. watchtower-agent doctor shows "
+            "what the agent sees.",
         ),
         (
             "WatchtowerRanksUnwatched",

@@ -74,7 +74,7 @@ def _unreported_ranks(picture: Picture) -> Iterable[str]:
             continue
         yield (
             f"the agent on {clean(node, 64)} no longer reports {name_ranks(unreported)}: whether "
-            "they run is unknown; check the agent's --match and rights (watchtower-agent check)"
+            "they run is unknown; check the agent's --match and rights (watchtower-agent doctor)"
         )
 
 

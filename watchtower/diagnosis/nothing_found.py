@@ -211,7 +211,7 @@ def advise_by_hand(picture: Picture) -> tuple[Step, ...]:
     if first.stack is not None:
         return (check,)
     otherwise = (
-        f"if py-spy returns no stack, run there: `watchtower-agent check`, `py-spy --version`, "
+        f"if py-spy returns no stack, run there: `watchtower-agent doctor`, `py-spy --version`, "
         f"`cat /proc/{pid}/stack` as root"
     )
     return (check, Step(otherwise, lasts=False))

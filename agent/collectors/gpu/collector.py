@@ -221,6 +221,11 @@ class Nvml(Collector):
         return is_recent and not self._node.state and not self._node.call
 
     @property
+    def has_values(self) -> bool:
+        """Whether each GPU was read at least once."""
+        return bool(self._gpus) and all(each.was_read for each in self._gpus.values())
+
+    @property
     def is_absent(self) -> bool:
         """Whether the node has no GPU or no driver."""
         return self._process.state in ABSENT

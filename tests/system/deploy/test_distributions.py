@@ -129,7 +129,7 @@ def test_what_is_installed_runs_and_names_the_rank_of_a_drill(clean: Path):
     assert run(clean / "watchtower-agent", "--version").startswith("watchtower-agent ")
     text = run(clean / "watchtower", "drill", "dataloader_sleep", "--backend", "stdlib")
     assert "hung: dataloader_stall, rank " in text, text
-    words = run(clean / "watchtower-agent", "check", "--tower", "http://127.0.0.1:9", status=1)
+    words = run(clean / "watchtower-agent", "doctor", "--tower", "http://127.0.0.1:9", status=1)
     assert "http://127.0.0.1:9 accepts no reports" in words
 
 

@@ -50,9 +50,9 @@ def test_a_daemon_is_installed_runs_and_leaves_again(tmp_path: Path):
     assert run(tmp_path / program[1], "--version").startswith("watchtower-agent ")
     tried = tmp_path / "agent.env"
     tried.write_text("WATCHTOWER_URL=http://127.0.0.1:9\nWATCHTOWER_AGENT_OPTIONS=--node n7\n")
-    words = run(tmp_path / program[1], "check", "--env-file", str(tried), status=1)
-    assert f"settings: of the service, from {tried}" in words
-    assert "!!  tower: http://127.0.0.1:9 accepts no reports" in words
+    words = run(tmp_path / program[1], "doctor", "--env-file", str(tried), status=1)
+    assert f"settings of the service, from {tried}" in words
+    assert "FAIL  tower: http://127.0.0.1:9 accepts no reports" in words
     tried.unlink()
     # It also runs where it belongs, and if it is called by a link.
     (tmp_path / "link").symlink_to(tmp_path / program[1])
