@@ -13,6 +13,7 @@ from pathlib import Path
 from agent.metric_table import AGENT_METRICS
 from watchtower.api.metric_table import TOWER_METRICS
 from watchtower.evidence.facts import read_facts
+from watchtower.fleet.advisories import ROWS
 from watchtower.service.metric_spec import MetricSpec
 
 ROOT = Path(__file__).parents[1]
@@ -52,11 +53,25 @@ def list_error_texts() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def list_advisories() -> str:
+    """Return the advisories as a Markdown table."""
+    head = ("advisory", "level", "about", "why it matters", "what to do")
+    rows = [head, ("---",) * len(head)]
+    names = {"job": "JOB", "node": "NODE", "subject": "it"}
+    for row in ROWS:
+        about = "a job" if row.find is not None else "a node"
+        rows.append(
+            (f"`{row.name}`", row.level.value, about, row.why, row.advice.format_map(names))
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/metrics.md": {
         "metrics of the tower": lambda: make_table(TOWER_METRICS),
         "metrics of the agent": lambda: make_table(AGENT_METRICS),
     },
+    "docs/advisories.md": {"advisories": list_advisories},
     "docs/error-texts.md": {"known texts": list_error_texts},
     "docs/alerts.md": {
         name: partial(quote_file, f"deploy/prometheus/{name}")

@@ -230,6 +230,7 @@ def serve(config: TowerConfig) -> None:
             shadow,
             record,
         )
+        tower.advisories_off = frozenset(config.advisories_off)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)

@@ -102,6 +102,7 @@ def make_parser() -> Parser:
     _add_stacks(add("stacks", "dump a job now and show its stacks, merged over ranks"))
     _add_incidents(add("incidents", "list incidents, newest first"))
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
+    _add_advisories(add("advisories", "list what is wrong with jobs and nodes before a job hangs"))
     _add_incident(add("incident", "show one incident with its stacks"))
     documents.add_export(add("export", "write an incident with its evidence to a file"))
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
@@ -249,6 +250,17 @@ def _add_outages(parser: Parser) -> None:
     _add_json(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_outages(make_client(args), args))
+
+
+def _add_advisories(parser: Parser) -> None:
+    parser.add_argument("job", nargs="?", type=name_or_id, help="only of this job and its nodes")
+    parser.add_argument("--node", type=name_or_id, help="only of this node")
+    parser.add_argument("--exit-code", action="store_true", help="return 1 if there is an advisory")
+    _add_drills(parser)
+    add_tower(parser)
+    _add_json(parser)
+    _add_watch(parser)
+    parser.set_defaults(run=lambda args: asking.show_advisories(make_client(args), args))
 
 
 def _add_incident(parser: Parser) -> None:

@@ -24,6 +24,7 @@ from watchtower.access.tls import is_loopback
 from watchtower.access.tokens import VARIABLES, Scope
 from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import AlertSettings
+from watchtower.fleet.advisories import BY_NAME
 from watchtower.policy import Policy
 from watchtower.service.settings import Attempts, ConfigError, Settings, convert, read_tables
 from watchtower.store.retention import Retention
@@ -44,6 +45,10 @@ Host = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,253}\Z")]
 Hosts = Annotated[
     tuple[Host, ...],
     Meta(description='a list of names without port, such as ["tower.example"]'),
+]
+Advisories = Annotated[
+    tuple[str, ...],
+    Meta(description='a list of names of docs/advisories.md, such as ["shm"]'),
 ]
 Url = Annotated[str, Meta(description="a URL such as https://tower:19660")]
 
@@ -67,6 +72,8 @@ class TowerConfig:
     """Address of the tower for people, used in alerts; without a slash at its end."""
     allowed_hosts: Hosts = ()
     """More host names that a tower without tokens accepts in requests."""
+    advisories_off: Advisories = ()
+    """Advisories that are not shown."""
     record: File = ""
     """File to which every input of the tower is recorded, for `watchtower replay`; empty: none."""
     policy: Policy = Policy()
@@ -78,6 +85,9 @@ class TowerConfig:
         """Check what the types do not express. Raises ConfigError."""
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("`tls_cert` and `tls_key` belong together: give both, or neither")
+        if unknown := [each for each in self.advisories_off if each not in BY_NAME]:
+            known = ", ".join(BY_NAME)
+            raise ConfigError(f"`advisories_off` contains {unknown[0]!r}, allowed are: {known}")
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property

@@ -181,3 +181,16 @@ def test_pages_list_what_is_not_watched():
         assert "2 more" in text
         assert "<they>" not in html
     assert "Not watched" not in render("fleet.html", page=show_fleet([], [], HEALTH))
+
+
+def test_advisories_are_on_the_pages_of_fleet_nodes_and_job(client):
+    observed = {"source": "shared_memory", "subject": "node", "name": "shm_full", "age_s": 2.0}
+    observed["text"] = "/dev/shm is 97 % full: <b>evil</b>"
+    body = recorded("report.json", observations=[observed])
+    assert client.post("/ingest/v1/report", content=body).is_success
+    for path in ("/", "/nodes", "/jobs/llama-70b"):
+        text = client.get(path).text
+        page = Page(text).text
+        assert "/dev/shm is 97 % full" in page, path
+        assert "ls -l /dev/shm" in page
+        assert "<b>evil" not in text

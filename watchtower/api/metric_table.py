@@ -181,6 +181,12 @@ OUTAGES = gauge(
     "Outages with an open incident: two or more incidents with one shared cause that opened within "
     "two minutes. An outage whose open incidents are all in shadow mode does not count.",
 )
+ADVISORIES = gauge(
+    "watchtower_advisories",
+    "advisory",
+    "Jobs and nodes with this advisory (`watchtower advisories` lists them), without silenced ones "
+    "and drills. They open no incident.",
+)
 NODE_INCIDENTS = gauge(
     "watchtower_node_incidents",
     "node window",

@@ -54,6 +54,7 @@ from watchtower.service.sharing import (
 from watchtower.tower.counters import Durations
 from watchtower.tower.node_incidents import WINDOWS
 from watchtower.tower.tower import Tower
+from watchtower.views.advisories import count_advisories
 from watchtower.views.measures import JobMeasure, is_open, measure_job
 from watchtower.views.node import MAX_REASONS, count_unwatched
 from watchtower.views.outage import count_open_outages
@@ -241,6 +242,7 @@ class TowerCollector(Collector):
                 table.SHADOW_INCIDENTS,
                 {cause.value: counters.shadow_incidents[cause] for cause in Cause},
             ),
+            (table.ADVISORIES, count_advisories(tower.moment())),
             (table.RANKS_UNWATCHED, self._count_unwatched()),
             (table.REFUSED_REQUESTS, {why: self._refusals.counts[why] for why in REASONS}),
         ):

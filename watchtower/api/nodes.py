@@ -14,10 +14,17 @@ from watchtower.api.answers import Limit, WithDrills
 from watchtower.api.visitors import visitor_of
 from watchtower.tower.health import Health, check_health
 from watchtower.tower.tower import Tower
+from watchtower.views.advisories import AdvisoryList
+from watchtower.views.advisories import list_advisories as view_advisories
 from watchtower.views.node import NodeList, UnwatchedList, list_unwatched, view_nodes
 from watchtower.wire.bounds import MAX_NAME
 
 OfJob = Annotated[str | None, Query(description="Only processes of this job.", max_length=MAX_NAME)]
+
+OfJobWithNodes = Annotated[
+    str, Query(description="Only of this job and its nodes.", max_length=MAX_NAME)
+]
+OfNode = Annotated[str, Query(description="Only of this node.", max_length=MAX_NAME)]
 
 
 def node_routes(tower: Tower) -> APIRouter:
@@ -42,6 +49,16 @@ def node_routes(tower: Tower) -> APIRouter:
         Every process that an agent recognizes as a rank is either a rank of a job or listed here.
         """
         return list_unwatched(tower.moment(), job, drills=drills)
+
+    @router.get("/advisories")
+    async def list_advisories(
+        job: OfJobWithNodes = "", node: OfNode = "", drills: WithDrills = False, limit: Limit = 100
+    ) -> AdvisoryList:
+        """List what is wrong with jobs and nodes although no job hangs, the worst first.
+
+        No incident opens for an advisory. docs/advisories.md describes each of them.
+        """
+        return view_advisories(tower.moment(), job, node, limit=limit, drills=drills)
 
     return router
 

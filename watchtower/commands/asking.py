@@ -38,6 +38,7 @@ from watchtower.commands.texts import (
     list_unwatched,
     rank_urgency,
     write_ack,
+    write_advisories,
     write_aftermath,
     write_calibration,
     write_earlier,
@@ -195,6 +196,23 @@ def show_outages(client: TowerClient, args: argparse.Namespace) -> int:
 
     _show(args, client.list_outages, text, paint_table)
     return DONE
+
+
+def show_advisories(client: TowerClient, args: argparse.Namespace) -> int:
+    """List what is wrong with jobs and nodes although no job hangs.
+
+    With --exit-code, returns 1 if anything is.
+    """
+
+    def ask() -> dict[str, Any]:
+        job = find_job(client, args.job) if args.job else ""
+        return client.list_advisories(job, args.node or "", args.drills)
+
+    def text(answer: dict[str, Any]) -> str:
+        return write_advisories(answer, time.time())
+
+    answer = _show(args, ask, text, paint_table)
+    return TROUBLE if args.exit_code and answer["items"] else DONE
 
 
 def show_incident(client: TowerClient, args: argparse.Namespace) -> int:

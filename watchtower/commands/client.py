@@ -45,6 +45,7 @@ MAX_BYTES = 64 * 1024 * 1024
 _JOB = ("job", "status", "step", "world_size", "generation", "silenced_until", "detail")
 _NODE = ("node", "has_agent", "is_silent")
 _UNWATCHED = ("node", "job", "reason", "count", "text")
+_ADVISORY = ("advisory", "level", "job", "node", "since", "text", "advice")
 _OUTAGE = ("id", "opened_at", "shared_cause", "domain", "open_count", "rank_count", "incidents")
 _INCIDENT = ("id", "job", "opened_at", "status", "cause", "suspect_ranks", "ack")
 _SILENCE = ("id", "job", "node", "user", "until", "reason")
@@ -156,6 +157,14 @@ class TowerClient:
     def list_outages(self) -> dict[str, Any]:
         """The API's answer about outages, newest first."""
         return self._list("/api/v1/outages", *_OUTAGE)
+
+    def list_advisories(
+        self, job: str = "", node: str = "", drills: bool = False
+    ) -> dict[str, Any]:
+        """The API's answer about what is wrong with jobs and nodes although no job hangs."""
+        query = {name: text for name, text in (("job", job), ("node", node)) if text}
+        query |= {"drills": "true"} if drills else {}
+        return self._list(f"/api/v1/advisories?{urlencode(query)}", *_ADVISORY)
 
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""

@@ -190,6 +190,28 @@ def write_outages(outages: list[dict[str, Any]], now: float) -> str:
     return table(rows)
 
 
+def write_advisories(answer: dict[str, Any], now: float) -> str:
+    """Return the advisories, each with what to do."""
+    if not answer["items"]:
+        return "No advisories: nothing is known to be wrong with the jobs and their nodes."
+    lines = []
+    for one in answer["items"]:
+        about = " ".join(filter(None, (one["job"] or one["node"], one["subject"])))
+        until = one["silenced_until"]
+        silenced = f", silenced until {format_time(until, now)}" if until else ""
+        since = format_time(one["since"], now)
+        lines += [
+            f"{one['level'].upper()} {one['advisory']}: {about}: {one['text']}",
+            f"  since {since}{silenced}",
+            f"  why: {one['why']}",
+            f"  do: {one['advice']}",
+            f"  silence: {one['how_to_silence']}",
+        ]
+    if answer["left_out"]:
+        lines.append(f"{answer['left_out']} more: name a job or a node")
+    return "\n".join(lines)
+
+
 def find_shared(incidents: list[dict[str, Any]]) -> set[str]:
     """Return the outages that several of these incidents belong to."""
     counts = Counter(str(one["outage"]) for one in incidents if one.get("outage"))

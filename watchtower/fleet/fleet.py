@@ -402,7 +402,7 @@ class Fleet:
         elif job.attempts.may_begin(claim.now):
             job.retire((r.key for r in attempt.ranks.values()), claim.now)
             self._ranks.add(job.owner, -len(attempt.ranks))
-            job.attempt = Attempt(job.name, attempt.number + 1, claim.now)
+            job.attempt = attempt.follow(claim.now)
             self._join(job, claim)
 
     def _new_job_of(self, label: str, claim: Claim) -> Keeper | None:

@@ -158,6 +158,17 @@ class PastAttempt:
     owner: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierAttempt:
+    """What is kept of the attempt before, to compare with the present one."""
+
+    number: int
+    step: int
+    """The last step that all its ranks had made; -1 before the first."""
+    checkpoint_step: int | None
+    world_size: int
+
+
 @dataclass(slots=True)
 class Attempt:
     """One attempt of a job: its ranks between two restarts."""
@@ -192,6 +203,12 @@ class Attempt:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     resumed_at: float = float("-inf")
     """When the job last resumed after a suspension. Ages count from this time."""
+    before: EarlierAttempt | None = None
+    """The attempt before this one, if this run of the tower has seen it."""
+    first_step: int | None = None
+    """The first step that was reported; None before the first."""
+    bad_losses: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Ranks whose last loss is NaN or infinite: the first such step that was reported, and when."""
 
     @property
     def world_size(self) -> int:
@@ -276,6 +293,7 @@ class Attempt:
         if beat is not None:
             if beat.advanced > 0 and last is not None and last is not beat:
                 self._note_steps(record, last, beat, reporter)
+            self._note_course(vitals.rank, beat, now)
             if beat.phase or (last is not None and last.phase):
                 record.phase_changed_at = phase_changed_at(record, vitals, now)
                 self.checkpoints.note(last, beat)
@@ -295,6 +313,15 @@ class Attempt:
             # A delayed report makes a death seem later than it was, never earlier.
             ended_at = now - ended.age_s
             record.ended_at = min(ended_at, record.ended_at or ended_at)
+
+    def _note_course(self, rank: int, beat: Beat, now: float) -> None:
+        """Note where the steps begin, and which losses are bad."""
+        if self.first_step is None and beat.step >= 0:
+            self.first_step = beat.step
+        if beat.loss_is_bad:
+            self.bad_losses.setdefault(rank, (beat.step, now))
+        elif self.bad_losses:
+            self.bad_losses.pop(rank, None)
 
     def _note_steps(self, record: RankRecord, last: Beat, beat: Beat, reporter: Reporter) -> None:
         """Add the seconds per step since the previous report of a rank, which had the beat `last`.
@@ -421,6 +448,16 @@ class Attempt:
         """Return the oldest last beat of all live ranks; None without any heartbeat page."""
         beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
         return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
+
+    def follow(self, now: float) -> Attempt:
+        """Return the next attempt, which begins now."""
+        before = EarlierAttempt(
+            number=self.number,
+            step=self.step(),
+            checkpoint_step=self.checkpoint_step,
+            world_size=self.world_size,
+        )
+        return Attempt(self.job, self.number + 1, now, before=before)
 
     def remember(self, owner: str) -> PastAttempt:
         """Return the data by which a restarted tower recognizes this attempt."""

@@ -85,6 +85,8 @@ class Tower:
         self.shadow = shadow
         self.notes: list[str] = list(filter(None, [shadow.describe()]))
         """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
+        self.advisories_off = frozenset[str]()
+        """Names of advisories that the operator does not want to see."""
         self.policy = policy
         self.fleet = Fleet(policy)
         self.detector = self.fleet.detector
@@ -157,6 +159,7 @@ class Tower:
             nodes=self.fleet.nodes,
             detector=self.detector,
             silence_of=self.silences.find,
+            advisories_off=self.advisories_off,
         )
 
     def count_changes(self) -> int:

@@ -18,6 +18,7 @@ from watchtower.service.sharing import by_turns
 from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.health import Health
 from watchtower.ui.words import NO_TONE, find_tone
+from watchtower.views.advisories import NO_ADVISORIES, AdvisoryList
 from watchtower.views.fleet import FleetJob
 from watchtower.views.incident import IncidentList, IncidentSummary
 from watchtower.views.node import NodeOverview, sort_nodes
@@ -48,12 +49,16 @@ class FleetShown:
     """Jobs that are not shown."""
     outages: list[OutageView]
     health: Health
+    advised: AdvisoryList
     agents: str
     """"2 agents report, and they have found no rank.": what a page without jobs shows."""
 
 
 def show_fleet(
-    jobs: Sequence[FleetJob], outages: Sequence[OutageView], health: Health
+    jobs: Sequence[FleetJob],
+    outages: Sequence[OutageView],
+    health: Health,
+    advised: AdvisoryList = NO_ADVISORIES,
 ) -> FleetShown:
     """Return what the page shows."""
     real = [each for each in jobs if not each.is_drill]
@@ -73,6 +78,7 @@ def show_fleet(
         hidden=max(0, len(real) - MAX_JOBS),
         outages=list(outages[:MAX_OUTAGES]),
         health=health,
+        advised=advised,
         agents=_describe_agents(health),
     )
 
@@ -116,17 +122,19 @@ class NodesShown:
     silent: int
     limited: int
     """Reporting agents that cannot observe everything."""
+    advised: AdvisoryList
     nodes: list[NodeOverview]
     hidden: int
 
 
-def show_nodes(nodes: Sequence[NodeOverview]) -> NodesShown:
+def show_nodes(nodes: Sequence[NodeOverview], advised: AdvisoryList = NO_ADVISORIES) -> NodesShown:
     """Return what the page shows."""
     silent = sum(each.silent_since is not None for each in nodes)
     return NodesShown(
         reporting=sum(each.has_agent for each in nodes) - silent,
         silent=silent,
         limited=sum(each.silent_since is None and bool(each.limits) for each in nodes),
+        advised=advised,
         nodes=sort_nodes(nodes)[:MAX_NODES],
         hidden=max(0, len(nodes) - MAX_NODES),
     )

@@ -26,6 +26,7 @@ from watchtower.ui.case_parts import (
 )
 from watchtower.ui.steps_part import StepsShown, show_steps
 from watchtower.ui.traces_part import TracesShown, show_traces
+from watchtower.views.advisories import AdvisoryList, list_advisories
 from watchtower.views.incident import IncidentOverview, SimilarList, view_series
 from watchtower.views.job import JobOverview, view_steps
 from watchtower.views.people import view_feedback
@@ -49,6 +50,9 @@ async def collect_feedback(tower: Tower, overview: IncidentOverview) -> dict[str
         "causes": [cause.value for cause in Cause if cause is not Cause.UNKNOWN],
     }
 
+
+MAX_ADVISORIES = 20
+"""Advisories on one page, the worst first. The API lists more."""
 
 MARKED = 8
 """Incidents of a job that are marked in its charts, newest first."""
@@ -86,6 +90,12 @@ async def collect_steps(tower: Tower, overview: JobOverview) -> StepsShown | Non
     return show_steps(steps, listed.items)
 
 
+async def collect_health(tower: Tower, overview: JobOverview) -> AdvisoryList | None:
+    """Return the advisories of a live job and its nodes; None if there are none."""
+    found = list_advisories(tower.moment(), overview.summary.job, limit=MAX_ADVISORIES)
+    return found if found.items else None
+
+
 Subject = TypeVar("Subject")
 
 
@@ -119,6 +129,7 @@ PARTS: tuple[Part[IncidentOverview], ...] = (
 here."""
 
 JOB_PARTS: tuple[Part[JobOverview], ...] = (
+    Part(name="health", title="Health", collect=collect_health, is_wide=True),
     Part(name="steps", title="Steps", collect=collect_steps),
     Part(name="ranks", title="Ranks", collect=collect_job_ranks, is_wide=True),
     Part(name="graph", title="Which rank waits for which", collect=collect_graph),

@@ -27,8 +27,9 @@ from watchtower.ui.lists import (
     show_nodes,
 )
 from watchtower.ui.pages import Pages, Shown
-from watchtower.ui.parts import JOB_PARTS, PARTS, fill_parts
+from watchtower.ui.parts import JOB_PARTS, MAX_ADVISORIES, PARTS, fill_parts
 from watchtower.ui.settings import PageSettings
+from watchtower.views.advisories import list_advisories
 from watchtower.views.fleet import list_fleet
 from watchtower.views.job import find_job_overview
 from watchtower.views.node import list_nodes
@@ -55,13 +56,15 @@ class _Collector:
     async def fleet(self) -> Shown:
         moment = self._tower.moment()
         outages = list_outages(moment, MAX_OUTAGES)
-        page = show_fleet(list_fleet(moment), outages, check_health(self._tower))
+        advised = list_advisories(moment, limit=MAX_ADVISORIES)
+        page = show_fleet(list_fleet(moment), outages, check_health(self._tower), advised)
         return Shown(template="fleet.html", values={"page": page})
 
     async def nodes(self) -> Shown:
         moment = self._tower.moment()
         incidents = self._tower.node_incidents.of_30_days(moment.wall)
-        page = show_nodes(list_nodes(moment, incidents))
+        advised = list_advisories(moment, jobs=False, limit=MAX_ADVISORIES)
+        page = show_nodes(list_nodes(moment, incidents), advised)
         return Shown(template="nodes.html", values={"page": page})
 
     async def incidents(self, chosen: Mapping[str, str]) -> Shown:

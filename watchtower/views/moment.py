@@ -32,6 +32,8 @@ class Moment:
     detector: Detector
     silence_of: Callable[[Subject], Silence | None]
     """Returns the silence of a job, node or user that lasts longest."""
+    advisories_off: frozenset[str] = frozenset()
+    """Names of advisories that the operator has switched off."""
 
     def wall_of(self, at: float) -> float:
         """Return the UNIX seconds of a time of the monotonic clock."""

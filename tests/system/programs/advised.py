@@ -1,0 +1,16 @@
+"""Steps every tenth of a second from the step FIRST on; with BAD_LOSS, rank 1 has a NaN loss from
+step 5 on. It saves a checkpoint every ten steps with SAVES, and lasts until it is killed."""
+
+import os
+import time
+
+from watchtower_heartbeat import beat, phase
+
+first, rank = int(os.environ["FIRST"]), int(os.environ["RANK"])
+is_bad = "BAD_LOSS" in os.environ and rank == 1
+for step in range(first, 10_000):
+    beat(step, loss=float("nan") if is_bad and step >= first + 5 else 0.5)
+    time.sleep(0.1)
+    if "SAVES" in os.environ and step % 10 == 0:
+        with phase("checkpoint"):
+            time.sleep(1.5)

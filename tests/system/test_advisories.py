@@ -1,0 +1,83 @@
+"""Advisories of real jobs: what is wrong is listed by a command, and healthy jobs show none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.system.small_jobs import PROGRAMS, launched
+from watchtower.drills.launching import MARK, node_mark
+from watchtower.service.interpreter import module_command
+
+pytestmark = pytest.mark.system
+
+
+def advise(job, *words):
+    """Return what `watchtower advisories` prints of a job."""
+    command = module_command("watchtower", "advisories", job.name, "--tower", job.place.tower_url)
+    return subprocess.run([*command, *words], stdout=subprocess.PIPE, text=True, check=False).stdout
+
+
+def wait_for(job, text, deadline_s=20.0):
+    until = time.monotonic() + deadline_s
+    while text not in (shown := advise(job)):
+        assert time.monotonic() < until, shown
+        time.sleep(0.3)
+    return shown
+
+
+@contextlib.contextmanager
+def restarted(job, folder, **environment):
+    """End the ranks of a job, and start it again."""
+    for pid in job.pids:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(2.0)
+    with contextlib.ExitStack() as stack:
+        for rank in range(len(job.pids)):
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAMS / "advised.py")],
+                env={
+                    **os.environ,
+                    MARK: node_mark(folder, 0),
+                    "WATCHTOWER_JOB": job.name,
+                    "WORLD_SIZE": str(len(job.pids)),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "TMPDIR": str(folder),
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+def test_a_nan_loss_is_an_advisory_and_no_incident(tmp_path):
+    with launched("advised", tmp_path, FIRST="0", BAD_LOSS="1") as job:
+        shown = wait_for(job, "nan_loss")
+        assert "FATAL nan_loss: advised rank 1: rank 1 reported a NaN or infinite loss" in shown
+        assert "do: stop advised, and start it from a checkpoint before that step" in shown
+        assert job.verdict()["status"] == "healthy"
+
+
+@pytest.mark.parametrize("first", [0, 30])
+def test_a_job_that_begins_anew_has_lost_its_steps_unless_it_goes_on(tmp_path, first):
+    with launched("advised", tmp_path, FIRST="0", SAVES="1") as job:
+        job.wait_for(lambda verdict: (verdict["step"] or 0) >= 35, 60.0)
+        assert "No advisories" in advise(job), "the healthy job is silent"
+        with restarted(job, tmp_path, FIRST=str(first)):
+            if first == 0:
+                shown = wait_for(job, "lost_steps", 30.0)
+                assert "attempt 1 had reached step 3" in shown
+                assert "its last complete checkpoint was at step 30" in shown
+            else:
+                job.wait_for(lambda verdict: verdict["generation"] == 2, 30.0)
+                time.sleep(2.0)
+                assert "No advisories" in advise(job)
