@@ -15,7 +15,7 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT, add_tower
 from watchtower.alerts.settings import NAMES
-from watchtower.commands import acting, asking, documents, one_box, options
+from watchtower.commands import acting, asking, documents, handing_over, one_box, options, running
 from watchtower.commands.client import (
     DONE,
     INTERRUPTED,
@@ -118,6 +118,10 @@ def make_parser() -> Parser:
     _add_silence(add("silence", "silence the alerts of a job, node or user for a while"))
     _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
+    running.add_run(add("run", "run a training command, and write the verdict into its log"))
+    handing_over.add_condition(
+        add("condition", "whether an incident asks for a node to be drained")
+    )
     _add_alert(add("alert", "send a test message to a destination of alerts"))
     documents.add_mcp(add("mcp", "serve tools for language models over stdin and stdout (MCP)"))
     _add_token(add("token", "make a random token"))

@@ -46,4 +46,4 @@ def test_every_option_in_the_example_settings_exists():
     for option, value in re.findall(r"^#   (--[a-z-]+) (\S+)", text, re.MULTILINE):
         known(["run", "--tower", "http://t", option, value])
     for option in re.findall(r"`(--[a-z-]+)", PAGE):
-        assert option in {"--match", "--node", "--root"}, option
+        assert option in {"--match", "--node", "--root", "--strict"}, option

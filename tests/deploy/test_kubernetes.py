@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,18 @@ from agent.cli import build_parser
 from tests.deploy.test_units import settings
 from watchtower.access.tower_address import DEFAULT_PORT, check_tower_url
 from watchtower.api.browsers import find_hosts, find_refusal
+from watchtower.cli import make_parser
 from watchtower.config import load_config
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = (ROOT / "deploy/kubernetes/watchtower.yaml").read_text("utf-8")
 OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST))
+POD: dict[str, Any] = yaml.safe_load(
+    (ROOT / "deploy/kubernetes/doctor-init-container.yaml").read_text("utf-8")
+)
+PLUGIN: dict[str, Any] = json.loads(
+    (ROOT / "deploy/kubernetes/node-problem-detector.json").read_text("utf-8")
+)
 VERSIONS = ("1.30", "1.33", "1.36")
 AGENT = next(each for each in OBJECTS if each["kind"] == "DaemonSet")
 TOWER = next(each for each in OBJECTS if each["kind"] == "StatefulSet")
@@ -29,7 +37,7 @@ def container_of(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("item", OBJECTS, ids=lambda item: item["kind"])
+@pytest.mark.parametrize("item", [*OBJECTS, POD], ids=lambda item: item["kind"])
 def test_every_object_has_only_what_its_schema_knows(item: dict[str, Any], version: str) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="pip install '.[cluster]'")
     validate.validate(item, version, strict=True)
@@ -101,3 +109,14 @@ def test_policies_service_and_budget_select_pods_that_exist() -> None:
     assert len(selectors) == 4
     for selector in selectors:
         assert selector.get("matchLabels", selector) in labels
+
+
+def test_the_commands_of_the_init_container_and_of_the_plugin_exist() -> None:
+    (container,) = POD["spec"]["initContainers"]
+    given = build_parser().parse_args(container["command"][1:])
+    assert (given.command, given.about) == ("doctor", "node")
+    doctor, condition = PLUGIN["rules"]
+    assert build_parser().parse_args(doctor["args"]).output == "line"
+    assert make_parser().parse_args(condition["args"]).node
+    known = {each["type"] for each in PLUGIN["conditions"]}
+    assert {each["condition"] for each in PLUGIN["rules"]} == known

@@ -90,7 +90,7 @@ def show_verdict(client: TowerClient, args: argparse.Namespace) -> int:
     """
 
     def ask() -> list[dict[str, Any]]:
-        return [_verdict_of(client, args.job)] if args.job else _in_trouble(client)
+        return [verdict_of(client, args.job)] if args.job else _in_trouble(client)
 
     def text(verdicts: list[dict[str, Any]]) -> str:
         unwatched = list_unwatched(client.unwatched(str(verdicts[0]["job"]) if args.job else ""))
@@ -122,7 +122,11 @@ def is_trouble(verdict: dict[str, Any]) -> bool:
     return status in _TROUBLED or (status == "ended" and bool(verdict.get("incident")))
 
 
-def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
+def verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
+    """Return the verdict of a job that is given by its name, or by its name or id in the scheduler.
+
+    Raises ClientError.
+    """
     try:
         return client.verdict(job)
     except NotFoundError as error:
@@ -139,7 +143,7 @@ def _verdict_of(client: TowerClient, job: str) -> dict[str, Any]:
 
 def find_job(client: TowerClient, name: str) -> str:
     """Return the name of a job that is given by its name, or by its name or id in the scheduler."""
-    return str(_verdict_of(client, name)["job"])
+    return str(verdict_of(client, name)["job"])
 
 
 def _is_called(job: dict[str, Any], text: str) -> bool:

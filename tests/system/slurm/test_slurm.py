@@ -106,9 +106,17 @@ def write_snippets(folder: Path, url: str) -> None:
         (folder / script.name).write_text(text)
         (folder / script.name).chmod(0o755)
     (folder / "slurm.env").write_text(f"WATCHTOWER_URL={url}\n")
-    command = shlex.join(module_command("watchtower"))
-    (folder / "watchtower").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    (folder / "watchtower").chmod(0o755)
+    for name in ("watchtower", "agent"):
+        program = folder / {"agent": "watchtower-agent"}.get(name, name)
+        # The node of the doctor: below a root of its own, in which a test breaks what it likes.
+        more = ' --root "$(dirname "$0")/root-$SLURMD_NODENAME"' if name == "agent" else ""
+        command = shlex.join(module_command(name))
+        program.write_text(f'#!/bin/sh\nexec {command} "$@"{more}\n')
+        program.chmod(0o755)
+    for node in NODES:
+        (folder / f"root-{node}/proc").mkdir(parents=True)
+        (folder / f"root-{node}/dev").mkdir()
+        (folder / f"root-{node}/dev/shm").symlink_to("/dev/shm")
 
 
 def submit(scene: Scene, name: str, *options: str) -> str:
@@ -146,6 +154,7 @@ def test_a_job_hangs_its_node_is_drained_and_the_commands_of_its_page_are_run(
 ) -> None:
     hung_job_has_the_names_of_slurm_and_its_node_is_named(scene)
     slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene)
+    slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene)
     commands_of_the_page_do_what_they_say(scene)
     each_task_of_an_array_is_a_job(scene)
 
@@ -167,18 +176,43 @@ def hung_job_has_the_names_of_slurm_and_its_node_is_named(scene: Scene) -> None:
 
 def slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene: Scene) -> None:
     slurm, (listed,) = scene.cluster, scene.client.incidents()
-    domain = scene.client.incident(listed["id"])["verdict"]["domain"]
+    verdict = scene.client.incident(listed["id"])["verdict"]
     time.sleep(2 * CHECKED_EVERY_S)
     assert not slurm.states()["n2"].startswith("dr")  # the cause is neither the GPU nor the node
-    with (slurm.folder / "slurm.env").open("a") as settings:
-        settings.write(f"domains={domain}\n")
+    guards = f"--domain {verdict['domain']} --settled 1s --min-confidence 0.1"
+    set_health_check(slurm, f"condition_options='{guards}'")
+    time.sleep(3 * CHECKED_EVERY_S)
+    assert not slurm.states()["n2"].startswith("dr")  # it observes
+    set_health_check(slurm, "mode=drain")
     wait_until(lambda: slurm.states()["n2"].startswith("dr"), "n2 drains", PATIENCE_S)
-    reason = f"Reason=watchtower: {domain}, {listed['id']}"
+    reason = f"Reason=watchtower: {verdict['cause']} incident {listed['id']}"
     assert reason in slurm.run("scontrol", "show", "node", "n2")
     assert not slurm.states()["n1"].startswith("dr")
     slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME")
     time.sleep(3 * CHECKED_EVERY_S)
     assert not slurm.states()["n2"].startswith("dr")
+
+
+def slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene: Scene) -> None:
+    slurm = scene.cluster
+    slurm.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=watchtower: a test")
+    port = slurm.folder / "root-n1/sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (port / "state").write_text("2: INIT\n")
+    time.sleep(4 * CHECKED_EVERY_S)
+    assert not slurm.states()["n1"].startswith("dr")  # one of two nodes is drained already
+    slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME")
+    wait_until(lambda: slurm.states()["n1"].startswith("dr"), "n1 drains", PATIENCE_S)
+    shown = slurm.run("scontrol", "show", "node", "n1")
+    assert "Reason=watchtower: FAIL InfiniBand and RoCE: mlx5_0 has a link" in shown
+    assert not slurm.states()["n2"].startswith("dr")
+    (port / "state").write_text("4: ACTIVE\n")
+    slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+
+
+def set_health_check(slurm: Cluster, line: str) -> None:
+    with (slurm.folder / "slurm.env").open("a") as settings:
+        settings.write(f"{line}\n")
 
 
 def commands_of_the_page_do_what_they_say(scene: Scene) -> None:
