@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.gpu.collector import Nvml
-from tests.waiting import wait_until
+from tests import waiting
 from watchtower.drills.compiling import QUEUED, compile_library
 from watchtower.wire.observations import Observation
 
 LIBRARY = QUEUED / "nvml.c"
+PATIENCE_S = 3 * waiting.PATIENCE_S
+"""The reader is a child that starts first, and reads errors and links once in 10 s."""
+
+wait_until = functools.partial(waiting.wait_until, patience_s=PATIENCE_S)
+
 SPINS = "utilization {0} 100\npower {0} 95\n"
 WORKS = "utilization {0} 99\nmemory_utilization {0} 35\npower {0} 610\n"
 

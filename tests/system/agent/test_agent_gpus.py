@@ -14,11 +14,13 @@ import pytest
 
 from agent.children import PACKAGES
 from agent.collectors.gpu.collector import Nvml
-from tests.system.agent.fake_gpus import SPINS, WORKS, Gpus
-from tests.waiting import wait_until
+from tests.system.agent.fake_gpus import PATIENCE_S, SPINS, WORKS, Gpus, wait_until
 from watchtower.drills.compiling import find_compiler
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+pytestmark = [
+    pytest.mark.timeout(4 * PATIENCE_S),
+    pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
+]
 
 
 def test_each_gpu_has_its_pattern_its_process_and_its_metrics(gpus: Gpus):
