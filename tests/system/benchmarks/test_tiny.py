@@ -25,7 +25,6 @@ TINY = {
     "accuracy.run": "--minutes 0",
     "agent": "--ranks 1 --gpus 1 --seconds 1",
     "alert_routes": "--hangs 1",
-    "crash_loop": "--kills 1 --jobs 1 --seed 1",
     "diagnosis": "--sizes 64",
     "flood": "--count 20 --floods processes --seconds 1",
     "garbage": "--seconds 1 --warmup 4 --clients 1",
@@ -44,12 +43,13 @@ TINY = {
 """The options of a tiny run of each benchmark. The score of `benchmarks.accuracy` begins no drill:
 a drill takes half a minute, and appends to the published results."""
 
-SCRIPTS = {"crash_loop", "harm", "latency"}
+SCRIPTS = {"harm", "latency"}
 """Benchmarks that import their neighbours as scripts do."""
 
 ELSEWHERE = {
     "accuracy.one": "accuracy.run starts it",
     "accuracy.report": "tests/benchmarks/test_accuracy.py",
+    "crash_loop": "tests/system/e2e/test_crash_loop.py",
     "fleet": "a test below",
     "fleet_timeline": "fleet starts it",
     "fleet_tower": "fleet starts it",
