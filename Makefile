@@ -63,7 +63,7 @@ test-pythons: $(VENV)/.ready-dev ## the same on other minor versions: the oldest
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 6 -m '(system or long or hypothesis or thorough) and not (torch or packages or alone)' \
+	@$(PYTEST) -n 8 -m '(system or long or hypothesis or thorough) and not (torch or packages or alone)' \
 		--hypothesis-profile thorough || $(AGAIN)
 	@$(PYTEST) tests/system -m alone
 
@@ -73,7 +73,7 @@ screenshots: $(VENV)/.ready-browser ## write the pictures of the pages in docs/p
 	@$(BIN)/python -m tests.system.ui.screenshots docs/pages
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
-	@$(PYTEST) -n 2 -m torch || $(AGAIN)
+	@$(PYTEST) -n 3 -m torch tests/system || $(AGAIN)
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py

@@ -16,15 +16,22 @@ gc.disable()
 """Until all tests are collected: a seventh of that time, and nothing of it is garbage."""
 
 TOGETHER = {
+    "tests/system/agent/test_agent_gloo_calls.py",
     "tests/system/agent/test_agent_native_places.py",
     "tests/system/commands/test_documents.py",
     "tests/system/commands/test_mcp.py",
     "tests/system/deploy/test_distributions.py",
+    "tests/system/drills/test_queued_backend.py",
+    "tests/system/e2e/test_before_ranks.py",
     "tests/system/e2e/test_cli.py",
+    "tests/system/e2e/test_error_texts.py",
     "tests/system/e2e/test_protected.py",
     "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",
     "tests/system/heartbeat/test_c_trainer.py",
+    "tests/system/heartbeat/test_lightning_hook.py",
+    "tests/system/heartbeat/test_torch_hook.py",
+    "tests/system/heartbeat/test_transformers_hook.py",
     "tests/system/snapshots/test_single_file.py",
     "tests/system/test_dashboards.py",
     "tests/system/ui/test_hung_job.py",

@@ -17,8 +17,22 @@ from tests.tiers import SYSTEM
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_files_that_one_process_runs_are_there() -> None:
+CHEAP_OR_APART = {
+    "tests/system/contract/test_tiers.py",  # the fixture is one of a test that it writes
+    "tests/system/deploy/test_install.py",  # the fixture asks make for a name
+    "tests/system/deploy/test_packages.py",  # `make test-packages` has one process
+    "tests/system/gpu/test_real_gpus.py",  # so has `make test-gpu`
+}
+
+
+def test_the_files_that_one_process_runs_are_those_that_share_a_fixture() -> None:
     assert [file for file in TOGETHER if not (ROOT / file).is_file()] == []
+    sharing = {
+        str(file.relative_to(ROOT))
+        for file in SYSTEM.rglob("test_*.py")
+        if '\n@pytest.fixture(scope="module"' in file.read_text("utf-8")
+    }
+    assert sharing - CHEAP_OR_APART <= TOGETHER
 
 
 def test_the_files_whose_length_is_known_are_there() -> None:

@@ -15,6 +15,7 @@ from watchtower.drills.environment import Environment
 from watchtower.drills.gpus import Gpus
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, free_port, node_mark
+from watchtower.drills.settings import read_config
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS, CULPRIT = 4, 1
@@ -58,6 +59,24 @@ class SmallJob:
 Prepare = Callable[[Environment], contextlib.AbstractContextManager[None]]
 
 
+FAST = read_config(Path(__file__).parent / "e2e" / "fast.toml").detection
+"""The settings of the tower for drills in tests."""
+
+
+def beside(
+    folder: Path, detection: Mapping[str, object] = DETECTION, *, nodes: int = 1
+) -> Environment:
+    """Return a tower and agents, which watch the jobs of this folder."""
+    return Environment(
+        folder,
+        nodes=nodes,
+        interval_s=0.5,
+        detection=dict(detection),
+        forwarded=False,
+        start_deadline_s=120.0,
+    )
+
+
 @contextlib.contextmanager
 def launched(
     program: str,
@@ -65,41 +84,46 @@ def launched(
     *words: str,
     prepare: Prepare | None = None,
     detection: Mapping[str, object] = DETECTION,
+    ranks: int = RANKS,
     **environment: str,
 ) -> Iterator[SmallJob]:
     """Start tower, agent and ranks; on leaving all of them end.
 
     `prepare` gives the agent a root of its own with GPUs, and changes it before the ranks start.
     """
-    place = Environment(
-        folder,
-        nodes=1,
-        interval_s=0.5,
-        detection=dict(detection),
-        forwarded=False,
-        start_deadline_s=60.0,
-    )
+    place = beside(folder, detection)
     if prepare is not None:
         place.kernel_logs, place.gpus = KernelLogs(folder), Gpus(folder)
-    with place, contextlib.ExitStack() as stack:
-        # Not earlier: the tower or the agent might take it.
-        port, pids = str(free_port()), list[int]()
-        if prepare is not None:
-            stack.enter_context(prepare(place))
-        for rank in range(RANKS):
+    with (
+        place,
+        prepare(place) if prepare else contextlib.nullcontext(),
+        started(place, program, *words, name=program, ranks=ranks, **environment) as job,
+    ):
+        yield job
+
+
+@contextlib.contextmanager
+def started(
+    place: Environment, program: str, *words: str, name: str, ranks: int = RANKS, **environment: str
+) -> Iterator[SmallJob]:
+    """Start ranks beside a tower and an agent that run; on leaving the ranks end."""
+    # The port is not chosen earlier: the tower or the agent might take it.
+    port, pids = str(free_port()), list[int]()
+    with contextlib.ExitStack() as stack:
+        for rank in range(ranks):
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
                 env={
                     **os.environ,
-                    MARK: node_mark(folder, 0),
-                    "WATCHTOWER_JOB": program,
-                    "WORLD_SIZE": str(RANKS),
+                    MARK: node_mark(place.folder, 0),
+                    "WATCHTOWER_JOB": name,
+                    "WORLD_SIZE": str(ranks),
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank),
                     "CULPRIT": str(CULPRIT),
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": port,
-                    "TMPDIR": str(folder),
+                    "TMPDIR": str(place.folder),
                     **environment,
                 },
                 stdin=subprocess.DEVNULL,
@@ -107,4 +131,4 @@ def launched(
             stack.callback(process.wait)
             stack.callback(process.kill)
             pids.append(process.pid)
-        yield SmallJob(program, TowerClient(place.tower_url), place, tuple(pids))
+        yield SmallJob(name, TowerClient(place.tower_url), place, tuple(pids))

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.system.agent.agent_processes import PROGRAMS, clean_environment
+from tests.system.frameworks import needs
 from watchtower.readers.collective_calls import settle
 from watchtower.readers.torch_records import parse_records
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
-]
+pytestmark = needs("torch")
 
 RANKS = 3
 LONGEST_S = 150.0

@@ -127,7 +127,8 @@ def install(place: Path, *words: str | Path) -> None:
 def test_what_is_installed_runs_and_names_the_rank_of_a_drill(clean: Path):
     assert run(clean / "watchtower", "--version").startswith("watchtower ")
     assert run(clean / "watchtower-agent", "--version").startswith("watchtower-agent ")
-    text = run(clean / "watchtower", "drill", "dataloader_sleep", "--backend", "stdlib")
+    fast = ("--ranks", "4", "--config", ROOT / "tests/system/e2e/fast.toml")
+    text = run(clean / "watchtower", "drill", "dataloader_sleep", "--backend", "stdlib", *fast)
     assert "hung: dataloader_stall, rank " in text, text
     words = run(clean / "watchtower-agent", "doctor", "--tower", "http://127.0.0.1:9", status=1)
     assert "http://127.0.0.1:9 accepts no reports" in words

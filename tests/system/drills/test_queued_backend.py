@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.frameworks import needs
 from watchtower.drills.compiling import compile_queued, find_compiler
 from watchtower.drills.launching import free_port
 
@@ -22,9 +22,7 @@ DEADLINE_S = 180
 KERNEL_S = 0.3
 
 pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.timeout(2 * DEADLINE_S),
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+    *needs("torch", 2 * DEADLINE_S),
     pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
 ]
 

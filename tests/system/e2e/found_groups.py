@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.system.small_jobs import FAST, beside
 from watchtower.commands.client import NotFoundError, TowerClient
-from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, node_mark
-from watchtower.drills.settings import read_config
 
 GROUPS = Path(__file__).parent / "groups"
-CONFIG = read_config(Path(__file__).parent / "fast.toml")
 DEADLINE_S = 120.0
 """Seconds until an incident opens. On an idle machine it takes 10 to 20."""
 
@@ -48,14 +46,7 @@ class Tower:
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[Tower]:
     """Yield a tower; end the programs that were started."""
-    environment = Environment(
-        folder,
-        nodes=1,
-        interval_s=CONFIG.drill.agent_interval_s,
-        detection=CONFIG.detection,
-        forwarded=False,
-        start_deadline_s=60.0,
-    )
+    environment = beside(folder, FAST)
     with environment, contextlib.ExitStack() as stack:
 
         def start(program: str, *arguments: str, **variables: str) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -15,19 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.frameworks import needs
+from tests.system.small_jobs import FAST, beside
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
-from watchtower.drills.settings import read_config
 
 pytestmark = [
-    pytest.mark.torch,
+    *needs("torch"),
     pytest.mark.e2e,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
 ]
 
-CONFIG = read_config(Path(__file__).parent / "fast.toml")
 DEADLINE_S = 90.0
 ENDS_S = 40.0
 """Seconds in which torchrun ends. It gives its ranks 30 s."""
@@ -42,14 +39,7 @@ for step in range(10_000):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with Environment(
-        tmp_path_factory.mktemp("before-ranks"),
-        nodes=2,
-        interval_s=CONFIG.drill.agent_interval_s,
-        detection=CONFIG.detection,
-        forwarded=False,
-        start_deadline_s=60.0,
-    ) as running:
+    with beside(tmp_path_factory.mktemp("before-ranks"), FAST, nodes=2) as running:
         yield running
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import os
 import subprocess
 import time
@@ -14,20 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.system.small_jobs import CULPRIT, DETECTION, RANKS, SmallJob, launched
+from tests.system.frameworks import needs
+from tests.system.small_jobs import CULPRIT, DETECTION, SmallJob, beside, launched, started
 from tests.waiting import wait_until
 from watchtower.drills.environment import Environment
 from watchtower.drills.gpus import WORKS, name_address
 from watchtower.drills.launching import node_name
 
 pytestmark = [
-    pytest.mark.torch,
+    *needs("torch"),
     pytest.mark.e2e,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None,
-        reason="torch is not installed: `make test-torch` installs it and runs these",
-    ),
 ]
 
 NODE = node_name(0)
@@ -39,7 +34,25 @@ SIZE = 1 << 20
 """Bytes of a /dev/shm that is full."""
 
 
-raising = functools.partial(launched, "raises", detection=SETTLES)
+RANKS = 3
+"""One is odd among three. Each imports torch."""
+
+raising = functools.partial(launched, "raises", detection=SETTLES, ranks=RANKS)
+"""A job beside an agent with a root of its own."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """The tower and the agent of jobs whose node has no fault."""
+    with beside(tmp_path_factory.mktemp(f"errors-{os.getpid()}-"), SETTLES) as running:
+        yield running
+
+
+def failing(
+    place: Environment, fault: str, **environment: str
+) -> contextlib.AbstractContextManager[SmallJob]:
+    """Start the job of this fault."""
+    return started(place, "raises", fault, name=fault, ranks=RANKS, **environment)
 
 
 def end_of(job: SmallJob) -> dict[str, Any]:
@@ -107,34 +120,34 @@ def test_uncorrectable_errors_of_its_own_gpu_are_one_fault_with_the_error(tmp_pa
     assert "ECC" in verdict["next_steps"][0]
 
 
-def test_the_odd_rank_of_a_mismatch_is_named_by_the_texts_of_all(tmp_path: Path):
-    with raising(tmp_path, "differ", TORCH_DISTRIBUTED_DEBUG="DETAIL") as job:
+def test_the_odd_rank_of_a_mismatch_is_named_by_the_texts_of_all(place: Environment):
+    with failing(place, "differ", TORCH_DISTRIBUTED_DEBUG="DETAIL") as job:
         verdict = end_of(job)
     assert named(verdict) == ("exception", [CULPRIT], "user_code")
     assert "compare both calls" in verdict["next_steps"][0]
 
 
-def test_a_rank_that_gave_up_at_the_store_is_not_to_blame(tmp_path: Path):
-    with raising(tmp_path, "wait_for_key") as job:
+def test_a_rank_that_gave_up_at_the_store_is_not_to_blame(place: Environment):
+    with failing(place, "wait_for_key") as job:
         verdict = end_of(job)
     assert named(verdict) == ("exception", [], "unknown")
     assert "DistStoreError" in verdict["summary"]
 
 
-def test_a_full_disk_is_named(tmp_path: Path):
-    with raising(tmp_path, "write_to_full_disk") as job:
+def test_a_full_disk_is_named(place: Environment):
+    with failing(place, "write_to_full_disk") as job:
         verdict = end_of(job)
     assert named(verdict) == ("exception", [CULPRIT], "storage")
     assert "df -i" in verdict["next_steps"][0]
 
 
-def test_victims_of_a_rank_that_ends_in_silence_are_not_named(tmp_path: Path):
-    with raising(tmp_path, "leave") as job:
+def test_victims_of_a_rank_that_ends_in_silence_are_not_named(place: Environment):
+    with failing(place, "leave") as job:
         verdict = end_of(job)
     assert named(verdict) == ("process_died", [CULPRIT], "user_code")
 
 
-def test_a_rank_that_catches_an_error_and_goes_on_is_healthy(tmp_path: Path):
-    with raising(tmp_path, "handle") as job:
+def test_a_rank_that_catches_an_error_and_goes_on_is_healthy(place: Environment):
+    with failing(place, "handle") as job:
         verdict = job.wait_for(lambda verdict: (verdict["step"] or 0) >= 60, DEADLINE_S)
     assert (verdict["status"], verdict["incident"]) == ("healthy", None)

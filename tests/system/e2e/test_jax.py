@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from tests.system.e2e.found_groups import DEADLINE_S, watched
+from tests.system.frameworks import needs
 from tests.waiting import wait_until
 
 CULPRIT = 2
 
 pytestmark = [
-    pytest.mark.torch,
+    *needs("jax"),
     pytest.mark.e2e,
     pytest.mark.ptrace,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None,
-        reason="jax is not installed: `make test-torch` installs it and runs these",
-    ),
 ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.small_jobs import beside
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
@@ -30,15 +31,7 @@ DETECTION = {
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Environment]:
-    environment = Environment(
-        tmp_path,
-        nodes=1,
-        interval_s=0.5,
-        detection=dict(DETECTION),
-        forwarded=False,
-        start_deadline_s=60.0,
-    )
-    with environment:
+    with beside(tmp_path, DETECTION) as environment:
         yield environment
 
 

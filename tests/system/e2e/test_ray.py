@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from tests.system.e2e.found_groups import DEADLINE_S, watched
+from tests.system.frameworks import needs
 from tests.waiting import wait_until
 
 TRAINERS, CULPRIT = 4, 2
 JOB, IDLE_JOB = "ray-01000000.Trainer", "ray-01000000"
 
 pytestmark = [
-    pytest.mark.torch,
+    *needs("ray"),
     pytest.mark.e2e,
     pytest.mark.ptrace,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        importlib.util.find_spec("ray") is None,
-        reason="ray is not installed: `make test-torch` installs it and runs these",
-    ),
 ]
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.system.small_jobs import beside
 from tests.waiting import wait_until
-from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
 
@@ -30,14 +30,7 @@ def ask(url: str, path: str) -> Any:
 @contextmanager
 def hung_job(folder: Path, *options: str) -> Iterator[tuple[str, str, TrainingJob]]:
     """Stop a rank of a job; yield the tower, the id of the incident, and the job."""
-    environment = Environment(
-        folder,
-        nodes=2,
-        interval_s=0.5,
-        detection=DETECTION,
-        forwarded=False,
-        start_deadline_s=PATIENCE_S,
-    )
+    environment = beside(folder, DETECTION, nodes=2)
     environment.agent_options = options
     with environment:
         job = TrainingJob("series", "stdlib", Layout(ranks=4, nodes=2), folder)

@@ -9,28 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.small_jobs import FAST, beside
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
-from watchtower.drills.settings import read_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
-
-CONFIG = read_config(Path(__file__).parent / "fast.toml")
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Environment]:
-    environment = Environment(
-        tmp_path,
-        nodes=2,
-        interval_s=CONFIG.drill.agent_interval_s,
-        detection=CONFIG.detection,
-        forwarded=False,
-        start_deadline_s=60.0,
-    )
-    with environment:
+    with beside(tmp_path, FAST, nodes=2) as environment:
         yield environment
 
 

@@ -17,14 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.small_jobs import FAST, beside
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
-from watchtower.drills.settings import read_config
 
 PROGRAMS = Path(__file__).parent / "third_party"
-CONFIG = read_config(Path(__file__).parent / "fast.toml")
-RANKS = 4
+RANKS = 3
+"""Most ranks wait for one. More show nothing else, and each imports torch."""
+
 DEADLINE_S = 120.0
 
 
@@ -38,6 +39,7 @@ class Truth:
     """Any of these: some faults have two names that are both true."""
     summary: str = ""
     """A pattern in the summary."""
+    world: int = RANKS
 
 
 Verdicts = dict[str, Future[dict]]
@@ -46,17 +48,10 @@ Verdicts = dict[str, Future[dict]]
 @contextlib.contextmanager
 def watched(truths: dict[str, Truth], folder: Path, *, at_once: int) -> Iterator[Verdicts]:
     """Run these programs, so many at a time."""
-    environment = Environment(
-        folder,
-        nodes=2,
-        interval_s=CONFIG.drill.agent_interval_s,
-        detection=CONFIG.detection,
-        forwarded=False,
-        start_deadline_s=60.0,
-    )
+    environment = beside(folder, FAST, nodes=2)
     with environment, ThreadPoolExecutor(at_once) as pool:
         yield {
-            name: pool.submit(watch, name, truth.culprit, environment, folder)
+            name: pool.submit(watch, name, truth, environment, folder)
             for name, truth in truths.items()
         }
 
@@ -68,13 +63,13 @@ def check(verdict: dict, truth: Truth) -> None:
     assert re.search(truth.summary, verdict["summary"]), verdict["summary"]
 
 
-def watch(name: str, culprit: int, environment: Environment, folder: Path) -> dict:
+def watch(name: str, truth: Truth, environment: Environment, folder: Path) -> dict:
     """Run one job until it has an incident. Return the verdict.
 
     A job that ended has no incident before its end is diagnosed.
     """
     client = TowerClient(environment.tower_url)
-    with launched(name, culprit, folder):
+    with launched(name, truth, folder):
         until, verdict = time.monotonic() + DEADLINE_S, None
         while time.monotonic() < until:
             with contextlib.suppress(NotFoundError):
@@ -82,35 +77,38 @@ def watch(name: str, culprit: int, environment: Environment, folder: Path) -> di
                 if verdict["incident"]:
                     return verdict
             time.sleep(0.2)
-        pytest.fail(f"no incident within {DEADLINE_S:.0f} s: {_describe(verdict, name, folder)}")
+        pytest.fail(
+            f"no incident within {DEADLINE_S:.0f} s: "
+            + _describe(verdict, name, truth.world, folder)
+        )
 
 
-def _describe(verdict: dict | None, name: str, folder: Path) -> str:
+def _describe(verdict: dict | None, name: str, world: int, folder: Path) -> str:
     """Return what was known last, and what the ranks wrote."""
-    ranks = [(folder / f"{name}-{rank}.log").read_text("utf-8", "replace") for rank in range(RANKS)]
+    ranks = [(folder / f"{name}-{rank}.log").read_text("utf-8", "replace") for rank in range(world)]
     return json.dumps({"verdict": verdict, "stderr": [text[-2000:] for text in ranks]}, indent=1)
 
 
 @contextlib.contextmanager
-def launched(name: str, culprit: int, folder: Path) -> Iterator[None]:
+def launched(name: str, truth: Truth, folder: Path) -> Iterator[None]:
     port = free_port()
     with contextlib.ExitStack() as stack:
-        for rank in range(RANKS):
+        for rank in range(truth.world):
             log = stack.enter_context((folder / f"{name}-{rank}.log").open("wb"))
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAMS / f"{name}.py")],
                 env={
                     **os.environ,
                     "RANK": str(rank),
-                    "WORLD_SIZE": str(RANKS),
+                    "WORLD_SIZE": str(truth.world),
                     "LOCAL_RANK": str(rank % 2),
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
-                    "CULPRIT": str(culprit),
+                    "CULPRIT": str(truth.culprit),
                     "WATCHTOWER_JOB": name,
                     "WATCHTOWER_PTRACE": "any",
                     "TMPDIR": str(folder),
-                    MARK: node_mark(folder, rank * 2 // RANKS),
+                    MARK: node_mark(folder, rank * 2 // truth.world),
                 },
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import Trainer, a_clean_environment, open_pages
 
 HEARTBEAT = Path(__file__).parents[3] / "heartbeat"

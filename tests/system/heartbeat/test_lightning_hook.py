@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import Trainer, watch
 
 NAMES = ("lightning.pytorch", "pytorch_lightning")

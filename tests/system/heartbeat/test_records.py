@@ -20,7 +20,7 @@ import pytest
 from watchtower_heartbeat import layout
 from watchtower_heartbeat.page import Transfers
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import DEADLINE_S, Trainer, a_clean_environment
 
 pytestmark = needs("torch")

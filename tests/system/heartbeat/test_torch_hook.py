@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import Trainer, a_clean_environment, open_pages
 
 pytestmark = needs("torch")

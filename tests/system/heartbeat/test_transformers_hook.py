@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import Trainer, watch
 
 pytestmark = needs("transformers")

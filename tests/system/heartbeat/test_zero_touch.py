@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.heartbeat.frameworks import needs
+from tests.system.frameworks import needs
 from tests.system.heartbeat.heartbeat_trainer import a_clean_environment
 from tests.system.heartbeat.test_auto import STAND_IN, TRAIN_ONCE, stand_in_for_torch
 

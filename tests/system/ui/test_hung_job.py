@@ -9,22 +9,19 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from tests.system.small_jobs import FAST, beside
 from tests.system.ui.browser import DESKTOP, PHONE, Visit, visiting
 from tests.waiting import wait_until
-from watchtower.drills.environment import Environment
 from watchtower.drills.job import TrainingJob
 from watchtower.drills.launching import Layout
-from watchtower.drills.settings import read_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(400)]
 
-CONFIG = read_config(Path(__file__).parents[1] / "e2e" / "fast.toml")
 
 JOB = "llama <img src=x onerror=window.wasRun=1>"
 """A user chooses the name of a job."""
@@ -66,14 +63,7 @@ def ask(url: str, path: str) -> dict[str, Any]:
 def story(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Open pages, then stop a rank, and wait until the pages show it."""
     folder = tmp_path_factory.mktemp("story")
-    environment = Environment(
-        folder,
-        nodes=2,
-        interval_s=CONFIG.drill.agent_interval_s,
-        detection=CONFIG.detection,
-        forwarded=False,
-        start_deadline_s=120.0,
-    )
+    environment = beside(folder, FAST, nodes=2)
     job = TrainingJob(JOB, "stdlib", Layout(ranks=4, nodes=2), folder)
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(environment).tower_url

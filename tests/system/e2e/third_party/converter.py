@@ -2,13 +2,12 @@
 
 import subprocess
 
-from common import compute, dist, is_time, join, torch
+from plain import Star, is_time
 from watchtower_heartbeat import beat
 
-join()
+star = Star()
 for step in range(10_000):
-    compute()
     if is_time(step):
         subprocess.run(["sleep", "1000"], check=True)
-    dist.all_reduce(torch.ones(4))
+    star.combine(1.0)
     beat(step)

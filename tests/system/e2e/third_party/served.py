@@ -3,18 +3,18 @@
 import asyncio
 import threading
 
-from common import compute, dist, is_time, join, torch
+from plain import Star, is_time
 from watchtower_heartbeat import beat
 
 permitted = threading.Event()
+star = Star()
 
 
 def loop():
     for step in range(10_000):
-        compute()
         if is_time(step):
             permitted.wait()
-        dist.all_reduce(torch.ones(4))
+        star.combine(1.0)
         beat(step)
 
 
@@ -22,5 +22,4 @@ async def serve():
     await asyncio.to_thread(loop)
 
 
-join()
 asyncio.run(serve())
