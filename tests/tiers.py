@@ -15,7 +15,10 @@ from tests.quick import QUICK
 
 SYSTEM = Path(__file__).parent / "system"
 IN_SYSTEM = "tests/system/"
-ORDER = (f"{IN_SYSTEM}e2e/", f"{IN_SYSTEM}benchmarks/", f"{IN_SYSTEM}test_", IN_SYSTEM)
+ORDER = (
+    f"{IN_SYSTEM}e2e/test_third_party.py",
+    *(f"{IN_SYSTEM}{name}" for name in ("e2e/", "benchmarks/", "test_", "")),
+)
 """How the ids of tests begin. The longest are run first, so that no process ends with one while the
 others have nothing left."""
 
