@@ -17,13 +17,13 @@ from agent.collectors.process import (
     read_state,
 )
 from agent.procfs import Proc
-from agent.ranks.found_rank import FoundRank, JobKey
-from agent.ranks.process_table import Process, ProcessTable
-from agent.ranks.sources.source import RankClaim
+from agent.ranks.found_rank import JobKey
+from agent.ranks.process_table import ProcessTable
 from agent.watching.watchlist import ENDED_KEPT_S, Watchlist
+from tests.agent.watching.test_watchlist import found
 from tests.system.agent.agent_processes import Victim
 from tests.waiting import wait_until
-from watchtower.wire.report import Launch, Movement, ProcessState
+from watchtower.wire.report import Movement, ProcessState
 
 Start = Callable[..., Victim]
 
@@ -151,18 +151,6 @@ def test_a_process_that_is_gone_is_gone(scene: tuple[Victim, Scene]) -> None:
     meters.state()
     victim.close()
     assert meters.state() == (ProcessState.GONE, "")
-
-
-LAUNCH = Launch(id="l")
-
-
-def found(pid: int, rank: int = 0, job: str = "j") -> FoundRank:
-    stat = Proc().stat(pid)
-    assert stat is not None
-    process = Process(pid=pid, ppid=stat.ppid, start_time=stat.start_time, comm=stat.comm)
-    return FoundRank(
-        process=process, job=JobKey(job), claim=RankClaim(rank=rank), page=None, launch=LAUNCH
-    )
 
 
 def test_one_bad_rank_is_left_out_and_said_once(
