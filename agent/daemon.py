@@ -33,6 +33,7 @@ from agent.metrics import Metrics
 from agent.procfs import Proc
 from agent.ranks.discovery import make_discovery
 from agent.series.reporting import SeriesReporter
+from agent.watching.configurations import Configurations
 from agent.watching.observer import Observer, mark_oom_kills
 from agent.watching.watchlist import Watchlist, find_gone
 from watchtower.access.tower_address import TowerAddress
@@ -127,6 +128,7 @@ class Agent:
             if settings.spool_dir
             else None
         )
+        self._configurations = Configurations(self._proc, settings.root, self._children)
         self._stacks = PythonStacks(self._children, self._py_spy)
         self._dumping = Dumping(
             node=settings.node,
@@ -244,6 +246,7 @@ class Agent:
         now, boot_now = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
         self._observer.note_processes(self._watchlist.living(), boot_now)
         observations = self._observer.observe(now, boot_now)
+        self._configurations.update(self._watchlist.living(), now)
         vitals = self._watchlist.vitals(now)
         self._series.record(vitals, self._observer.measured(boot_now), now)
         return Report(
@@ -268,6 +271,8 @@ class Agent:
             observations=observations,
             unwatched=self._discovery.unwatched,
             waiting=tuple(islice(self._discovery.find_waiting(), MAX_WAITING)),
+            configuration=self._configurations.node,
+            bodies=self._configurations.take_wanted(),
         )
 
     def _act(self, now: float) -> None:
@@ -281,6 +286,7 @@ class Agent:
             self._interval_s = max(self._settings.interval_s, asked_s)
             self._deadlines.replace(reply.deadlines)
             self._missing = reply.missing
+            self._configurations.want(reply.wanted)
             self._series.carry_out(reply.series, self._watchlist.found(), now)
             for order in self._orders.receive(reply.orders, now):
                 log.warning("order %s is refused: too many orders are waiting", order.id)

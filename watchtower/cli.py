@@ -15,7 +15,16 @@ from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
 from watchtower.access.tower_address import DEFAULT_PORT, add_tower
 from watchtower.alerts.settings import NAMES
-from watchtower.commands import acting, asking, documents, handing_over, one_box, options, running
+from watchtower.commands import (
+    acting,
+    asking,
+    doctoring,
+    documents,
+    handing_over,
+    one_box,
+    options,
+    running,
+)
 from watchtower.commands.client import (
     DONE,
     INTERRUPTED,
@@ -103,6 +112,7 @@ def make_parser() -> Parser:
     _add_incidents(add("incidents", "list incidents, newest first"))
     _add_outages(add("outages", "list outages: jobs that hang on one mount, node or address"))
     _add_advisories(add("advisories", "list what is wrong with jobs and nodes before a job hangs"))
+    _add_doctor(add("doctor", "check a job and its nodes: what is wrong, and the first moves"))
     _add_incident(add("incident", "show one incident with its stacks"))
     documents.add_export(add("export", "write an incident with its evidence to a file"))
     documents.add_postmortem(add("postmortem", "write the post-mortem of an incident"))
@@ -265,6 +275,13 @@ def _add_advisories(parser: Parser) -> None:
     _add_json(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_advisories(make_client(args), args))
+
+
+def _add_doctor(parser: Parser) -> None:
+    parser.add_argument("job", type=name_or_id, help="name or scheduler id of the job")
+    add_tower(parser)
+    _add_json(parser)
+    parser.set_defaults(run=lambda args: doctoring.show_doctor(make_client(args), args))
 
 
 def _add_incident(parser: Parser) -> None:

@@ -73,12 +73,22 @@ class SoftwareVersions:
             new = [key for key in trees if key not in self._known]
         live = [key for key in new if trees[key].process.kernel.state in READ_NATIVELY]
         left_s = min(VERSIONS_DEADLINE_S, ranks.deadline - time.monotonic())
-        if live and left_s > 0:
-            self._learn(live, left_s, ranks.owner)
+        self.find(live, left_s, ranks.owner)
         with self._lock:
             for key, tree in trees.items():
                 if key in self._known:
                     tree.evidence["software"] = self._known[key]
+
+    def find(
+        self, keys: Sequence[tuple[int, int]], left_s: float, owner: str
+    ) -> dict[tuple[int, int], tuple[Software, ...]]:
+        """Return the versions of these processes (pid, start time), those that are known."""
+        with self._lock:
+            new = [key for key in keys if key not in self._known]
+        if new and left_s > 0:
+            self._learn(new, left_s, owner)
+        with self._lock:
+            return {key: self._known[key] for key in keys if key in self._known}
 
     def _learn(self, keys: Sequence[tuple[int, int]], left_s: float, owner: str) -> None:
         words = [self._proc.path, *(str(pid) for pid, _ in keys)]

@@ -153,6 +153,8 @@ class WatchedRank:
         self.found_at = now
         self.ended_at: float | None = None
         self.heartbeat: Heartbeat | None = None
+        self.configuration = ""
+        """Digest of its configuration; empty until it is read."""
         self._status: ExitStatus = UNKNOWN_STATUS
         self._files = OpenFiles(proc, found.process.pid)
         self.end_watch = EndWatch(found.process.pid, found.process.start_time, self._files)
@@ -232,6 +234,7 @@ class WatchedRank:
             movement=movement,
             blocked_s=blocked_s,
             ended=self._ending(now),
+            configuration=self.configuration,
         )
 
     def _ending(self, now: float) -> Ending | None:

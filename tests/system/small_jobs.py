@@ -38,12 +38,12 @@ class SmallJob:
         self.place = place
         self.pids = pids
         """By rank."""
-        self._client = client
+        self.client = client
 
     def verdict(self) -> dict:
         """Return its verdict now; of an unknown job only the status "unseen"."""
         try:
-            return self._client.verdict(self.name)
+            return self.client.verdict(self.name)
         except NotFoundError:
             return {"status": "unseen", "step": None}
 
@@ -85,6 +85,7 @@ def launched(
     prepare: Prepare | None = None,
     detection: Mapping[str, object] = DETECTION,
     ranks: int = RANKS,
+    of_rank: Mapping[int, Mapping[str, str]] | None = None,
     **environment: str,
 ) -> Iterator[SmallJob]:
     """Start tower, agent and ranks; on leaving all of them end.
@@ -97,16 +98,27 @@ def launched(
     with (
         place,
         prepare(place) if prepare else contextlib.nullcontext(),
-        started(place, program, *words, name=program, ranks=ranks, **environment) as job,
+        started(
+            place, program, *words, name=program, ranks=ranks, of_rank=of_rank, **environment
+        ) as job,
     ):
         yield job
 
 
 @contextlib.contextmanager
 def started(
-    place: Environment, program: str, *words: str, name: str, ranks: int = RANKS, **environment: str
+    place: Environment,
+    program: str,
+    *words: str,
+    name: str,
+    ranks: int = RANKS,
+    of_rank: Mapping[int, Mapping[str, str]] | None = None,
+    **environment: str,
 ) -> Iterator[SmallJob]:
-    """Start ranks beside a tower and an agent that run; on leaving the ranks end."""
+    """Start ranks beside a tower and an agent that run; on leaving the ranks end.
+
+    `of_rank`: more variables of single ranks.
+    """
     # The port is not chosen earlier: the tower or the agent might take it.
     port, pids = str(free_port()), list[int]()
     with contextlib.ExitStack() as stack:
@@ -125,6 +137,7 @@ def started(
                     "MASTER_PORT": port,
                     "TMPDIR": str(place.folder),
                     **environment,
+                    **(of_rank or {}).get(rank, {}),
                 },
                 stdin=subprocess.DEVNULL,
             )

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.system.small_jobs import PROGRAMS, launched
+from tests.system.small_jobs import CULPRIT, PROGRAMS, launched
 from watchtower.drills.launching import MARK, node_mark
 from watchtower.service.interpreter import module_command
 
@@ -81,3 +81,50 @@ def test_a_job_that_begins_anew_has_lost_its_steps_unless_it_goes_on(tmp_path, f
                 job.wait_for(lambda verdict: verdict["generation"] == 2, 30.0)
                 time.sleep(2.0)
                 assert "No advisories" in advise(job)
+
+
+def configure(job):
+    """Return the values that the tower knows of a job, by name: each value with its ranks."""
+    found = job.client.configuration(job.name)
+    return {
+        each["name"]: {group["value"]: group["members"] for group in each["value_groups"]}
+        for each in found["items"]
+        if not each["is_of_nodes"]
+    }
+
+
+def test_a_rank_with_another_setting_is_found_and_secrets_stay_on_the_node(tmp_path):
+    odd = {CULPRIT: {"NCCL_ALGO": "Tree"}}
+    with launched(
+        "advised",
+        tmp_path,
+        of_rank=odd,
+        FIRST="0",
+        NCCL_ALGO="Ring",
+        HF_TOKEN="hf_abcdefghijklmnop",
+        NCCL_NET_PLUGIN="password=hunter22",
+    ) as job:
+        shown = wait_for(job, "configuration_unfit", 30.0)
+        assert "NCCL_ALGO is Tree on rank 1, and Ring on ranks 0,2-3" in shown
+        values = configure(job)
+        assert values["NCCL_NET_PLUGIN"] == {"***": "0-3"}
+        assert "HF_TOKEN" not in values
+        assert "limit memlock" in values
+        assert "hunter22" not in str(job.client.configuration(job.name))
+        command = module_command("watchtower", "doctor", job.name, "--tower", job.place.tower_url)
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        assert ended.returncode == 1
+        assert "NCCL_ALGO (fatal)\n    Ring: ranks 0,2-3\n    Tree: ranks 1\n" in ended.stdout
+        assert "[x] every rank of the world size lives" in ended.stdout
+        assert "[!] NCCL is set up alike on all ranks" in ended.stdout
+        assert "[?] no firewall drops what the ranks send" in ended.stdout
+
+
+def test_ranks_with_one_configuration_have_no_advisory(tmp_path):
+    with launched("advised", tmp_path, FIRST="0", NCCL_ALGO="Ring") as job:
+        job.wait_for(lambda verdict: verdict["status"] == "healthy", 30.0)
+        until = time.monotonic() + 30.0
+        while job.client.configuration(job.name)["known_ranks"] < 4:
+            assert time.monotonic() < until
+            time.sleep(0.3)
+        assert "No advisories" in advise(job)

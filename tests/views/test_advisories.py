@@ -9,11 +9,13 @@ import pytest
 from tests.fleet.test_launchers import LAUNCHER
 from tests.jobs.scenes import JOB
 from watchtower.fleet.advisories import BY_NAME, ROWS
+from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.fleet import Fleet
 from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.policy import Policy
 from watchtower.views.advisories import count_advisories, list_advisories
 from watchtower.views.moment import Moment
+from watchtower.wire.configuration import Configuration
 from watchtower.wire.observations import NODE, Observation
 from watchtower.wire.report import Beat, Ending, EndingKind, RankVitals, Report
 
@@ -273,3 +275,67 @@ def test_every_row_says_why_and_what_to_do():
         assert (row.find is None) == bool(row.observed)
         assert row.why, row.name
         assert row.advice, row.name
+
+
+def with_configurations(*values, step=5, nodes=()):
+    """Return a scene of ranks with these variables, and of nodes with theirs."""
+    bodies = [Configuration.of(each) for each in values]
+    of_nodes = [Configuration.of(each) for each in nodes]
+    scene = Scene()
+    ranks = [
+        replace(a_rank(n, step, size=len(values)), configuration=each.digest)
+        for n, each in enumerate(bodies)
+    ]
+    known = Configurations()
+    for n, rank in enumerate(ranks):
+        sent = Report(
+            version=1,
+            node=f"n{n}",
+            agent_id="a",
+            interval_s=1.0,
+            bodies=tuple([*bodies, *of_nodes][:16]),
+        )
+        known.take(sent)
+        scene.report(rank, node=f"n{n}", after_s=0.1)
+        if of_nodes:
+            scene.fleet.nodes[f"n{n}"].configuration = of_nodes[n].digest
+    return replace(scene.moment(), configurations=known)
+
+
+RING, TREE = {"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}
+
+
+def test_a_rank_that_does_not_fit_is_found():
+    (found,) = list_advisories(with_configurations(RING, RING, TREE)).items
+    assert (found.advisory, found.subject) == ("configuration_unfit", "rank 2")
+    assert found.text == "NCCL_ALGO is Tree on rank 2, and Ring on ranks 0-1"
+
+
+def test_ranks_that_cannot_meet_are_found_until_they_have_met():
+    values = ({"MASTER_PORT": "1"}, {"MASTER_PORT": "1"}, {"MASTER_PORT": "2"})
+    names = [each.advisory for each in list_advisories(with_configurations(*values, step=-1)).items]
+    assert names == ["configuration_unfit"]
+    assert list_advisories(with_configurations(*values, step=3)).items == []
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (
+            ({"NCCL_IB_HCA": "a"}, {"NCCL_IB_HCA": "a"}, {"NCCL_IB_HCA": "b"}),
+            ["configuration_differs"],
+        ),
+        (({"NCCL_IB_HCA": "a"}, {"NCCL_IB_HCA": "b"}), []),  # two halves: none is odd
+        (({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}, {}), []),
+        ((RING, RING, RING), []),
+    ],
+)
+def test_only_a_difference_that_matters_is_found(values, names):
+    assert [each.advisory for each in list_advisories(with_configurations(*values)).items] == names
+
+
+def test_a_node_with_another_mtu_is_found():
+    nodes = ({"mtu eth0": "9000"}, {"mtu eth0": "9000"}, {"mtu eth0": "1500"})
+    (found,) = list_advisories(with_configurations(RING, RING, RING, nodes=nodes)).items
+    assert (found.advisory, found.subject) == ("configuration_differs", "n2")
+    assert found.text == "mtu eth0 is 1500 on n2, and 9000 on n0, n1"

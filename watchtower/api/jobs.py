@@ -30,6 +30,7 @@ from watchtower.tower.examination import (
 )
 from watchtower.tower.stored_incidents import job_verdict
 from watchtower.tower.tower import Tower
+from watchtower.views.configuration import ConfigurationView, view_configuration
 from watchtower.views.fleet import JobSummary, summarize_jobs
 from watchtower.views.job import JobSteps, JobView, view_job, view_steps
 from watchtower.views.stacks import StackList
@@ -165,6 +166,14 @@ def job_routes(tower: Tower, links: AlertLinks = NO_LINKS) -> APIRouter:
         verdict of its latest incident.
         """
         return write_verdict(known_job(await job_verdict(tower, job), job), shape, links)
+
+    @router.get("/{job:job}/configuration")
+    async def get_configuration(job: JobName) -> ConfigurationView:
+        """Return what the ranks and nodes of a live job are set up with, and in what they differ.
+
+        Agents send the variables of a reviewed list only, and mask what may be a secret.
+        """
+        return known_job(view_configuration(tower.moment(), job), job)
 
     @router.get("/{job:job}/steps")
     async def get_steps(job: JobName) -> JobSteps:

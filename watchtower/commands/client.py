@@ -166,6 +166,11 @@ class TowerClient:
         query |= {"drills": "true"} if drills else {}
         return self._list(f"/api/v1/advisories?{urlencode(query)}", *_ADVISORY)
 
+    def configuration(self, job: str) -> dict[str, Any]:
+        """What the ranks and nodes of a live job are set up with."""
+        path = f"/api/v1/jobs/{_quoted(job)}/configuration"
+        return self._json(path, "items", "known_ranks", "rank_count")
+
     def incident(self, incident: str) -> dict[str, Any]:
         """One incident with its verdict and stacks."""
         return self._json(f"/api/v1/incidents/{_quoted(incident)}", "id", "opened_at", "stacks")

@@ -6,20 +6,22 @@ stored: an advisory holds while its evidence does, and its age is that of the ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
+from typing import TypeVar
 
 from watchtower.evidence.gpus import GPU_ECC, LEAST_ECC_PER_S
 from watchtower.evidence.launchers import read_meeting
 from watchtower.evidence.observed import GPU_SUBJECTS, JobGpus
+from watchtower.fleet.configuration import Compared, Configurations, Weight, compare
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.wire.observations import NODE, Observation
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import clean, format_count
+from watchtower.writing.text import clean, format_count, name_nodes
 
 MAX_TEXT = 300
 """Characters of the sentence of an advisory."""
@@ -63,6 +65,7 @@ class Scene:
     nodes: Mapping[str, NodeRecord]
     silent: Callable[[NodeRecord], bool]
     """Whether the agent of a node does not report any more."""
+    configurations: Configurations
     observations: Callable[[str], tuple[Observation, ...]]
     """What the agent of a node observes, with ages of now."""
 
@@ -207,6 +210,58 @@ def _find_shared_gpus(scene: Scene, job: Keeper) -> Iterator[Found]:
                 )
 
 
+Member = TypeVar("Member", bound=Hashable)
+
+MAX_SHOWN_VALUES = 3
+"""Values of one difference that are quoted, those of most members first."""
+
+MAX_VALUE = 48
+"""Characters of one value that are quoted."""
+
+
+def compare_ranks(scene: Scene, job: Keeper) -> Iterator[Compared[int]]:
+    """Yield what is known of the configuration of a job's live ranks, by name."""
+    ranks = ((r.vitals.rank, r.vitals.configuration) for r in job.attempt.live())
+    return compare(sorted(ranks), scene.configurations)
+
+
+def compare_nodes(scene: Scene, job: Keeper) -> Iterator[Compared[str]]:
+    """Yield what is known of the configuration of a job's nodes, by name."""
+    names = sorted({record.key.node for record in job.attempt.live()})
+    known = ((n, scene.nodes[n].configuration) for n in names if n in scene.nodes)
+    return compare(known, scene.configurations)
+
+
+def _find_unfit(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find settings with which the ranks cannot meet, or do not fit together."""
+    has_met = job.attempt.step() >= 0
+    for each in compare_ranks(scene, job):
+        is_bad = each.weight is Weight.FATAL or (each.weight is Weight.MEETING and not has_met)
+        if each.differs and is_bad:
+            yield _describe_difference(each, name_ranks, job)
+
+
+def _find_different(scene: Scene, job: Keeper) -> Iterator[Found]:
+    for each in compare_ranks(scene, job):
+        if each.odd and each.weight is Weight.SUSPICIOUS:
+            yield _describe_difference(each, name_ranks, job)
+    for one in compare_nodes(scene, job):
+        if one.odd and one.weight is not Weight.NORMAL:
+            yield _describe_difference(one, name_nodes, job)
+
+
+def _describe_difference(
+    each: Compared[Member], write: Callable[[Sequence[Member]], str], job: Keeper
+) -> Found:
+    quoted = [
+        f"{clean(value, MAX_VALUE)} on {write(members)}"
+        for value, members in reversed(each.groups[:MAX_SHOWN_VALUES])
+    ]
+    odd = each.odd or each.groups[-1][1]
+    text = f"{clean(each.name, MAX_VALUE)} is {', and '.join(quoted)}"
+    return Found(text=text, since=job.attempt.began_at, subject=write(odd))
+
+
 def _pids_by_node(attempt: Attempt) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for record in attempt.live():
@@ -256,6 +311,20 @@ ROWS: tuple[Row, ...] = (
         advice="give each rank its own GPU: `torch.cuda.set_device(LOCAL_RANK)` before the first "
         "use of CUDA, or CUDA_VISIBLE_DEVICES of the launcher",
         find=_find_shared_gpus,
+    ),
+    Row(
+        name="configuration_unfit",
+        level=_FATAL,
+        why="such ranks do not meet, hang in a collective, or compute different things",
+        advice="give all ranks the same value: `watchtower doctor {job}` shows who has which",
+        find=_find_unfit,
+    ),
+    Row(
+        name="configuration_differs",
+        level=_SUSPICIOUS,
+        why="the odd one out is the first to be suspected when the job is slow or hangs",
+        advice="check why it is not the same: `watchtower doctor {job}` shows who has which",
+        find=_find_different,
     ),
     Row(
         name="attempt_changed",

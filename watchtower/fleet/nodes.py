@@ -73,6 +73,7 @@ class NodeRecord(NodeReport):
             silent_from=now + max(silence_s, SILENT_INTERVALS * report.interval_s),
         )
         node = cls(reporter, report.limits, report.release)
+        node.configuration = report.configuration
         known = previous.observations if previous is not None else NodeObservations()
         node.observations = known.updated(report.observations, reporter)
         if previous is not None:

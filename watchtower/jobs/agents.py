@@ -82,6 +82,8 @@ class NodeReport:
     unwatched: tuple[UnwatchedRanks, ...] = ()
     """Processes of its last report that are not watched."""
     observations: NodeObservations = field(default_factory=NodeObservations)
+    configuration: str = ""
+    """Digest of the configuration of the node; empty if it is not known."""
 
     @property
     def seen_at(self) -> float:

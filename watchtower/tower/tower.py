@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.fleet import CASES, STEPS, Fleet
 from watchtower.fleet.report_interval import report_interval_s
 from watchtower.incidents.incident import NO_SHADOW, Incident, ShadowMode
@@ -85,6 +86,7 @@ class Tower:
         self.shadow = shadow
         self.notes: list[str] = list(filter(None, [shadow.describe()]))
         """Sentences for operators about the alerts of this tower; `/readyz` shows them."""
+        self.configurations = Configurations()
         self.advisories_off = frozenset[str]()
         """Names of advisories that the operator does not want to see."""
         self.policy = policy
@@ -159,6 +161,7 @@ class Tower:
             nodes=self.fleet.nodes,
             detector=self.detector,
             silence_of=self.silences.find,
+            configurations=self.configurations,
             advisories_off=self.advisories_off,
         )
 
@@ -184,6 +187,7 @@ class Tower:
             report_interval_s=report_interval_s(len(self.fleet.nodes)),
             missing=node.missing,
             series=self.effects.orders.collect_series(agent),
+            wanted=self.configurations.take(report),
         )
 
     def _begin_to_monitor(self, name: str, error: Exception | None) -> None:

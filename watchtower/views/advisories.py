@@ -100,7 +100,7 @@ def count_advisories(moment: Moment) -> dict[str, int]:
 def _find(
     moment: Moment, job: str = "", node: str = "", *, jobs: bool = True, drills: bool = False
 ) -> Iterator[Advisory]:
-    scene, off = _make_scene(moment), moment.advisories_off
+    scene, off = make_scene(moment), moment.advisories_off
     if job:
         keeper = moment.find(job)
         found = [advise_job(scene, keeper)] if keeper is not None else []
@@ -113,10 +113,12 @@ def _find(
     return (each for each in chain(*found) if each.row.name not in off)
 
 
-def _make_scene(moment: Moment) -> Scene:
+def make_scene(moment: Moment) -> Scene:
+    """Return what the rows of advisories may ask for."""
     return Scene(
         now=moment.now,
         nodes=moment.nodes,
+        configurations=moment.configurations,
         silent=lambda node: moment.detector.is_silent(node.reporter, moment.now),
         observations=cache(
             lambda name: (

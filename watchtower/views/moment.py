@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.incidents.incident import Silence
 from watchtower.jobs.detector import Detector
@@ -32,6 +33,8 @@ class Moment:
     detector: Detector
     silence_of: Callable[[Subject], Silence | None]
     """Returns the silence of a job, node or user that lasts longest."""
+    configurations: Configurations = field(default_factory=Configurations)
+    """The configurations of ranks and nodes, by digest."""
     advisories_off: frozenset[str] = frozenset()
     """Names of advisories that the operator has switched off."""
 

@@ -96,3 +96,5 @@ class ReportReply:
     next report says which of them do not exist any more."""
     series: tuple[SeriesOrder, ...] = ()
     """Orders for series of incidents."""
+    wanted: tuple[str, ...] = ()
+    """Digests of configurations that the tower does not know. The next report has their bodies."""

@@ -31,6 +31,7 @@ from watchtower.wire.bounds import (
     named,
     optional,
 )
+from watchtower.wire.configuration import MAX_WANTED, Configuration
 from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 
 EXIT_PHASE = "exit"
@@ -178,6 +179,7 @@ class Ending:
     start_time=INTEGER,
     local_rank=optional(INTEGER),
     restart_count=optional(INTEGER),
+    configuration=NAME,
 )
 class RankVitals:
     """One process that is (or was) a rank. (pid, start_time) identifies the process."""
@@ -217,6 +219,8 @@ class RankVitals:
     """Seconds in which the main thread did not run at all, while the rank has made no step. 0 if
     it ran since the last report, or if that is not known."""
     ended: Ending | None = None
+    configuration: str = ""
+    """Digest of its configuration; empty if the agent has not read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,6 +431,8 @@ MAX_INTERVAL_S = 3600
     launches=entries(MAX_RANKS_PER_NODE),
     unwatched=entries(MAX_UNWATCHED),
     waiting=entries(MAX_WAITING),
+    configuration=NAME,
+    bodies=entries(MAX_WANTED),
 )
 class Report:
     """The state of one node now. Posted to `/ingest/v1/report` every `interval_s` seconds."""
@@ -461,3 +467,7 @@ class Report:
     """The processes that seem to be ranks and are not in `ranks`, by reason, owner and job."""
     waiting: tuple[WaitingLauncher, ...] = ()
     """Launchers on this node that have no ranks."""
+    configuration: str = ""
+    """Digest of the configuration of the node."""
+    bodies: tuple[Configuration, ...] = ()
+    """The configurations that the tower asked for (`ReportReply.wanted`)."""

@@ -1,0 +1,254 @@
+"""`watchtower doctor JOB`: what is wrong with a job and its nodes, and the first moves.
+
+Each move has a mark if it is known to be right, else the command that answers it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from watchtower.commands.asking import find_job
+from watchtower.commands.client import DONE, TROUBLE, TowerClient
+from watchtower.commands.printing import as_json, clean, clean_lines
+from watchtower.commands.texts import write_advisories
+
+RIGHT, WRONG, UNKNOWN = "[x]", "[!]", "[?]"
+
+MAX_GROUPS = 4
+"""Values of one difference that are shown. `--json` has sixteen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the tower says of one job."""
+
+    job: Mapping[str, Any]
+    advisories: Mapping[str, Any]
+    configuration: Mapping[str, Any]
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of one name of the configuration; empty if it is not known."""
+        found = (each for each in self.configuration["items"] if each["name"] == name)
+        return [group["value"] for each in found for group in each["value_groups"]]
+
+    def has(self, *names: str) -> bool:
+        """Return whether one of these advisories is there."""
+        return any(each["advisory"] in names for each in self.advisories["items"])
+
+    @property
+    def knows_configuration(self) -> bool:
+        """Whether the configuration of every live rank is known."""
+        known, count = self.configuration["known_ranks"], self.configuration["rank_count"]
+        return bool(count) and known == count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One of the first moves."""
+
+    asks: str
+    check: Callable[[Answers], bool | None]
+    """Whether it is as it should be; None if that is not known."""
+    command: str
+    """What answers it, or shows more."""
+
+
+def _are_all_reported(answers: Answers) -> bool | None:
+    states = answers.job["rank_states"]
+    live = [each for each in states if each["ended"] is None]
+    return len(live) == int(answers.job["world_size"])
+
+
+def _reports_every_node(answers: Answers) -> bool | None:
+    return not any(each["limits"] for each in answers.job["nodes"])
+
+
+def _is_equal(*names: str) -> Callable[[Answers], bool | None]:
+    def check(answers: Answers) -> bool | None:
+        found = [values for name in names if (values := answers.values(name))]
+        if not found or not answers.knows_configuration:
+            return None
+        return all(len(values) == 1 for values in found)
+
+    return check
+
+
+def _has_equal(beginning: str) -> Callable[[Answers], bool | None]:
+    def check(answers: Answers) -> bool | None:
+        if not answers.knows_configuration:
+            return None
+        of_family = [n for n in answers.configuration["items"] if n["name"].startswith(beginning)]
+        return not any(
+            len(n["value_groups"]) > 1 and n["difference"] != "normal" for n in of_family
+        )
+
+    return check
+
+
+def _is_memlock_free(answers: Answers) -> bool | None:
+    values = answers.values("limit memlock")
+    return set(values) == {"unlimited"} if values else None
+
+
+def _is_free_of(*advisories: str) -> Callable[[Answers], bool | None]:
+    """Return a check of what only the collectors of GPUs see: without a driver it is not known."""
+
+    def check(answers: Answers) -> bool | None:
+        if answers.has(*advisories):
+            return False
+        return True if answers.values("nvidia driver") else None
+
+    return check
+
+
+def _is_free_with_steps(*advisories: str) -> Callable[[Answers], bool | None]:
+    def check(answers: Answers) -> bool | None:
+        if answers.has(*advisories):
+            return False
+        return True if answers.job["step"] is not None else None
+
+    return check
+
+
+def _has_recorder(answers: Answers) -> bool | None:
+    """Return whether torch's recorder is on. If nothing is set, its release decides."""
+    names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    values = [value for name in names for value in answers.values(name)]
+    if "0" in values:
+        return False
+    return True if values and "not set" not in values else None
+
+
+MOVES: tuple[Move, ...] = (
+    Move(
+        asks="every rank of the world size lives",
+        check=_are_all_reported,
+        command="watchtower why {job}",
+    ),
+    Move(
+        asks="the agents see all they can on every node",
+        check=_reports_every_node,
+        command="watchtower-agent doctor --about agent   (on the node)",
+    ),
+    Move(
+        asks="all ranks meet at one address, with one world size",
+        check=_is_equal("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
+        command="tr '\\0' '\\n' < /proc/PID/environ | grep -E 'MASTER_|WORLD_SIZE'",
+    ),
+    Move(
+        asks="all ranks have one NCCL and one torch",
+        check=_is_equal("nccl", "torch"),
+        command='python -c "import torch; print(torch.__version__, torch.cuda.nccl.version())"',
+    ),
+    Move(
+        asks="NCCL is set up alike on all ranks",
+        check=_has_equal("NCCL_"),
+        command="NCCL_DEBUG=INFO, and compare the lines `NCCL_... set by environment`",
+    ),
+    Move(
+        asks="all nodes have one driver",
+        check=_is_equal("nvidia driver"),
+        command="nvidia-smi --query-gpu=driver_version --format=csv   (on each node)",
+    ),
+    Move(
+        asks="each interface has one MTU on all nodes",
+        check=_has_equal("mtu "),
+        command="ip link; ping -M do -s 8972 OTHER_NODE   (on each node)",
+    ),
+    Move(
+        asks="memory may be locked without a limit (InfiniBand, RoCE)",
+        check=_is_memlock_free,
+        command="grep 'Max locked' /proc/PID/limits; LimitMEMLOCK=infinity in the unit of slurmd",
+    ),
+    Move(
+        asks="each rank has its own GPU",
+        check=_is_free_of("shared_gpu"),
+        command="nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv",
+    ),
+    Move(
+        asks="the fabric manager runs, and every GPU answers",
+        check=_is_free_of("fabric_down", "gpu_lost"),
+        command="watchtower-agent doctor --about node   (on each node)",
+    ),
+    Move(
+        asks="no GPU and no link has errors",
+        check=_is_free_of("gpu_memory", "gpu_memory_wears", "gpu_links", "network_link"),
+        command="nvidia-smi -q -d ECC,ROW_REMAPPER; ibstat",
+    ),
+    Move(
+        asks="the loss is a number, and no steps are lost",
+        check=_is_free_with_steps("nan_loss", "lost_steps"),
+        command="beat(step, loss=...) in the loop: docs/heartbeat.md",
+    ),
+    Move(
+        asks="torch records its collectives, so that a hang names the call (a few MB a rank)",
+        check=_has_recorder,
+        command="export TORCH_FR_BUFFER_SIZE=2000; before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE",
+    ),
+    Move(
+        asks="no firewall drops what the ranks send",
+        check=lambda _: None,
+        command="nft list ruleset; nstat -az | grep -i drop   (on each node)",
+    ),
+)
+"""In the order in which people make them."""
+
+
+def write_moves(answers: Answers) -> str:
+    """Return the first moves with their marks; a move that is not right has its command."""
+    lines = []
+    for move in MOVES:
+        result = move.check(answers)
+        mark = UNKNOWN if result is None else RIGHT if result else WRONG
+        lines.append(f"{mark} {move.asks}")
+        if mark != RIGHT:
+            lines.append(f"      {move.command.replace('{job}', clean(str(answers.job['job'])))}")
+    return "\n".join(lines)
+
+
+def write_differences(configuration: Mapping[str, Any]) -> str:
+    """Return the values that are not the same everywhere, except those that may differ."""
+    lines = []
+    for each in configuration["items"]:
+        if len(each["value_groups"]) == 1 or each["difference"] == "normal":
+            continue
+        who = "nodes" if each["is_of_nodes"] else "ranks"
+        lines.append(f"{each['name']} ({each['difference']})")
+        lines += [f"    {group['value']}: {who} {group['members']}" for group in _few(each)]
+    known, count = configuration["known_ranks"], configuration["rank_count"]
+    head = f"Configuration of {known} of {count} ranks is known"
+    return "\n".join([f"{head}: {'differences' if lines else 'no difference'}", *lines])
+
+
+def _few(each: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    groups: Sequence[Mapping[str, Any]] = each["value_groups"]
+    return groups[:MAX_GROUPS]
+
+
+def show_doctor(client: TowerClient, args: argparse.Namespace) -> int:
+    """Print what is wrong with a job, in what its ranks differ, and the first moves.
+
+    Returns 1 if there is an advisory or a move that is known to be wrong.
+    """
+    job = find_job(client, args.job)
+    answers = Answers(
+        job=client.job(job),
+        advisories=client.list_advisories(job),
+        configuration=client.configuration(job),
+    )
+    moves = write_moves(answers)
+    parts = [
+        write_advisories(dict(answers.advisories), time.time()),
+        write_differences(answers.configuration),
+        f"First moves ({RIGHT} known to be right, {WRONG} wrong, {UNKNOWN} not known):\n{moves}",
+    ]
+    if args.json:
+        advised, configured = answers.advisories, answers.configuration
+        print(as_json({"advisories": advised, "configuration": configured}))
+    else:
+        print("\n\n".join(map(clean_lines, parts)))
+    return TROUBLE if answers.advisories["items"] or WRONG in moves else DONE
