@@ -78,9 +78,9 @@ def patient_stores() -> None:
     later test, in which the garbage collector finds it. No write waits for others: tests save row
     by row, far more often than a tower.
     """
-    from watchtower.store import grouped_writes, sqlite
+    from watchtower.store import grouped_writes, sql_store
 
-    sqlite.CLOSE_S = 60.0
+    sql_store.CLOSE_S = 60.0
     grouped_writes.COMMITS = float("inf")
 
 

@@ -52,7 +52,7 @@ from watchtower.diagnoser.process import DiagnoserProcess
 from watchtower.incidents.incident import ShadowMode
 from watchtower.service.daemon import Notifier, put_off_full_collections
 from watchtower.service.settings import Attempts
-from watchtower.store.sqlite import SqliteStore
+from watchtower.store.opening import open_store
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
@@ -203,7 +203,9 @@ def serve(config: TowerConfig) -> None:
     connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
-    store = SqliteStore(Path(config.data_dir) / "watchtower.db", config.retention)
+    password = read_secret("database_password_file", config.database_password_file)
+    where = config.database or str(Path(config.data_dir) / "watchtower.db")
+    store = open_store(where, config.retention, password)
     tower: Tower | None = None
     recorder: Recorder | None = None
     try:
@@ -234,7 +236,7 @@ def serve(config: TowerConfig) -> None:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
-        log.info("watchtower %s, data in %s", __version__, config.data_dir)
+        log.info("watchtower %s, data in %s", __version__, config.database or config.data_dir)
         if destinations:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
             if not config.public_url:

@@ -149,6 +149,9 @@ def _add_serve(parser: Parser) -> None:
     )
     parser.add_argument("--data-dir", metavar="DIR", help="folder of the incidents")
     parser.add_argument(
+        "--database", metavar="URL", help="PostgreSQL to keep them in: postgresql://USER@HOST/NAME"
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         default=None,

@@ -50,6 +50,9 @@ Advisories = Annotated[
     tuple[str, ...],
     Meta(description='a list of names of docs/advisories.md, such as ["shm"]'),
 ]
+Database = Annotated[
+    str, Meta(description="an address such as postgresql://watchtower@db.example/watchtower")
+]
 Url = Annotated[str, Meta(description="a URL such as https://tower:19660")]
 
 
@@ -60,6 +63,9 @@ class TowerConfig:
     host: str = "127.0.0.1"
     port: Port = DEFAULT_PORT
     data_dir: Folder = "watchtower-data"
+    database: Database = ""
+    """Address of a PostgreSQL database; empty: a file of SQLite in `data_dir`."""
+    database_password_file: File = ""
     insecure: bool = False
     """Allow an address other than loopback without tokens."""
     agent_token_file: File = ""
@@ -88,6 +94,7 @@ class TowerConfig:
         if unknown := [each for each in self.advisories_off if each not in BY_NAME]:
             known = ", ".join(BY_NAME)
             raise ConfigError(f"`advisories_off` contains {unknown[0]!r}, allowed are: {known}")
+        _check_database(self.database)
         object.__setattr__(self, "public_url", _check_url("public_url", self.public_url))
 
     @property
@@ -108,6 +115,17 @@ class TowerConfig:
             f"`host` is {self.host!r}, which is not a loopback address: every machine that "
             "reaches it could read stacks and post reports; add --agent-token-file and "
             "--reader-token-file (docs/security.md), or allow it with --insecure"
+        )
+
+
+def _check_database(address: str) -> None:
+    """Refuse another kind of database, and a password in its address. Raises ConfigError."""
+    if address and not address.startswith(("postgresql://", "postgres://")):
+        raise ConfigError("`database` must start with postgresql://")
+    if re.search(r"//[^/@]*:[^/@]*@|[?&]password=", address):
+        raise ConfigError(
+            "`database` contains a password, which `ps` shows: put it in a file "
+            "(`database_password_file`) or into WATCHTOWER_DATABASE_PASSWORD"
         )
 
 

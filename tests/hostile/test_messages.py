@@ -313,7 +313,7 @@ def test_reports_without_end_from_nodes_that_do_not_exist_cost_little(client, to
 
 @pytest.mark.long
 def test_dumps_for_unknown_jobs_without_end_are_bounded_on_disk(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 3_000_000)
+    monkeypatch.setattr("watchtower.store.sql_store.PRUNE_AFTER_BYTES", 3_000_000)
     store = SqliteStore(tmp_path / "watchtower.db", Retention(dumps_mb=10))
     with TestClient(make_app(Tower(Policy(), store, store.recall(), Clock(), in_thread))) as client:
         for number in range(60):

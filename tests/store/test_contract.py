@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,25 +13,8 @@ from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
 from watchtower.store.protocol import Store
-from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AlertRow, AttemptRow, PauseRow, SeriesRow, read_case
 from watchtower.wire.verdict import Cause, Status
-
-OpenStore = Callable[[], Store]
-
-
-@pytest.fixture(params=[False, True], ids=["thread", "inline"])
-def open_store(request, tmp_path) -> Iterator[OpenStore]:
-    """Opens the store of a tower, and again what it has kept."""
-    opened: list[Store] = []
-
-    def open_() -> Store:
-        opened.append(SqliteStore(tmp_path / "watchtower.db", inline=request.param))
-        return opened[-1]
-
-    yield open_
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture
@@ -212,6 +194,6 @@ def test_all_pauses_fade(open_store):
 
 def test_checks_and_deletions_change_nothing_that_is_within_the_limits(store):
     store.save_incident(an_incident()).result()
-    for done in (store.probe(), store.check_file(), store.prune(100.0)):
+    for done in (store.probe(), store.check(), store.prune(100.0)):
         done.result()
     assert store.incident("01A").result() == an_incident()

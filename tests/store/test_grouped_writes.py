@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,6 +20,13 @@ from watchtower.store.grouped_writes import (
 )
 
 
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    with db:
+        db.execute("BEGIN")
+        yield db
+
+
 class Writer:
     """A database in memory, whose transactions are counted."""
 
@@ -27,7 +35,7 @@ class Writer:
         self.db = self.thread.submit(self.connect).result()
         self.commits: list[int] = []
         self.fails = False
-        self.writes = GroupedWrites(self.thread, self.find)
+        self.writes = GroupedWrites(self.thread, self.transaction)
         self.thread.submit(lambda: self.db.execute("CREATE TABLE t (n INTEGER UNIQUE)")).result()
 
     def connect(self) -> sqlite3.Connection:
@@ -39,11 +47,13 @@ class Writer:
         self.db.close()
         return is_stopped
 
-    def find(self) -> sqlite3.Connection:
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         if self.fails:
             raise OSError("it was removed")
         self.commits.append(sum(map(len, self.writes._groups)))
-        return self.db
+        with transaction(self.db) as db:
+            yield db
 
     def insert(self, number: int):
         return self.writes.add(
@@ -187,7 +197,7 @@ def test_nobody_sees_a_part_of_a_group(tmp_path):
     path, thread = tmp_path / "file.db", DaemonExecutor("test")
     db = thread.submit(lambda: sqlite3.connect(path)).result()
     thread.submit(lambda: db.execute("CREATE TABLE t (n)")).result()
-    writes, gate, seen = GroupedWrites(thread, lambda: db), threading.Event(), []
+    writes, gate, seen = GroupedWrites(thread, lambda: transaction(db)), threading.Event(), []
     thread.submit(lambda: gate.wait(30))
 
     def look(_: sqlite3.Connection) -> None:

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.store.builders import an_incident
-from watchtower.store import migrations, sqlite
-from watchtower.store.migrations import MIGRATIONS, SCHEMA_VERSION
+from watchtower.store.migrations import MIGRATIONS, schema_version
 from watchtower.store.protocol import StoreError
 from watchtower.store.sqlite import SqliteStore
-
-SCHEMA_1 = (Path(__file__).parent / "files" / "schema-1.sql").read_text("utf-8")
 
 STEP = """
 ALTER TABLE pauses ADD COLUMN note TEXT NOT NULL DEFAULT '';
@@ -28,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "watchtower.db"
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(SCHEMA_1)
+        db.executescript(MIGRATIONS[1])
         db.execute("INSERT INTO pauses VALUES ('llama', 'eval', 'user', 1.0)")
         db.execute("PRAGMA user_version = 1")
     return path
@@ -37,9 +34,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this the release after the present one, whose schema has one more column."""
-    monkeypatch.setitem(MIGRATIONS, SCHEMA_VERSION, STEP)
-    for module in (migrations, sqlite):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    monkeypatch.setitem(MIGRATIONS, schema_version() + 1, STEP)
 
 
 def version_of(path: Path) -> int:
@@ -60,14 +55,14 @@ def read_notes(path: Path) -> list[tuple[str]]:
         return db.execute("SELECT note FROM pauses").fetchall()
 
 
-def test_every_earlier_version_has_a_step():
-    assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION))
+def test_every_version_has_a_step():
+    assert set(MIGRATIONS) == set(range(1, schema_version() + 1))
 
 
 def test_a_file_brought_up_to_date_is_like_a_new_one(path, tmp_path):
     SqliteStore(path).close()
     SqliteStore(tmp_path / "new" / "watchtower.db").close()
-    assert version_of(path) == SCHEMA_VERSION
+    assert version_of(path) == schema_version()
     assert columns_of(path) == columns_of(tmp_path / "new" / "watchtower.db")
 
 
@@ -75,7 +70,7 @@ def test_a_file_brought_up_to_date_is_like_a_new_one(path, tmp_path):
 def test_a_step_changes_tables_and_what_is_in_them(path):
     SqliteStore(path).close()
     assert read_notes(path) == [("of version 1.0",)]
-    assert version_of(path) == SCHEMA_VERSION + 1
+    assert version_of(path) == schema_version()
 
 
 @pytest.mark.usefixtures("next_release")
@@ -92,12 +87,12 @@ def test_the_file_as_it_was_is_kept_beside_it(path):
 @pytest.mark.usefixtures("next_release")
 def test_a_step_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
     before = columns_of(path)
-    monkeypatch.setitem(MIGRATIONS, SCHEMA_VERSION, f"{STEP}UPDATE absent SET a = 1;")
+    monkeypatch.setitem(MIGRATIONS, schema_version(), f"{STEP}UPDATE absent SET a = 1;")
     with pytest.raises(StoreError, match="no such table: absent"):
         SqliteStore(path)
     assert version_of(path) == 1
     assert columns_of(path) == before
-    monkeypatch.setitem(MIGRATIONS, SCHEMA_VERSION, STEP)
+    monkeypatch.setitem(MIGRATIONS, schema_version(), STEP)
     SqliteStore(path).close()
     assert read_notes(path) == [("of version 1.0",)]
 

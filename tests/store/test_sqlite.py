@@ -31,7 +31,7 @@ def store(path):
 
 
 def test_dumps_that_are_being_stored_while_the_tower_stops_are_stored(store, path, monkeypatch):
-    monkeypatch.setattr("watchtower.store.sqlite.PRUNE_AFTER_BYTES", 0)
+    monkeypatch.setattr("watchtower.store.sql_store.PRUNE_AFTER_BYTES", 0)
     gate = threading.Event()
     store._thread.submit(gate.wait)
     saving = store.save_dumps("llama", a_batch("b1"), 5.0)

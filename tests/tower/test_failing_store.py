@@ -160,7 +160,7 @@ def test_a_pause_learned_while_the_store_fails_is_kept_when_it_works_again(tell)
 def test_a_store_that_hangs_is_reported_and_gets_no_more_work(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)
-        await asyncio.wrap_future(sim.store.check_file())  # what was asked for before is written
+        await asyncio.wrap_future(sim.store.check())  # what was asked for before is written
         gate = threading.Event()
         sim.store._thread.submit(gate.wait)
         sim.tower.store_writer._others._patience_s = 0.05

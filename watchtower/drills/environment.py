@@ -45,6 +45,8 @@ class Environment:
         """Null: agents read the GPUs of this machine. Others need `kernel_logs`, too."""
         self.agent_options: Sequence[str] = ()
         """Further options of the agents."""
+        self.tower_options: Sequence[str] = ()
+        """Further options of the tower."""
         self.recordings: Path | None = None
         """The folder in which each tower records its inputs, if any."""
         self.shared = shared
@@ -134,6 +136,7 @@ class Environment:
 
     def _start_tower(self, port: int) -> None:
         command = ["serve", "--port", str(port), "--data-dir", str(self.folder / "data")]
+        command += self.tower_options
         if self._detection or self.alerts:
             command += ["--config", str(self._write_config())]
         self._tower_starts += 1

@@ -10,18 +10,19 @@ table are one statement: after each statement the writer thread waits for the in
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from watchtower.service.calls import Executor
 from watchtower.service.sharing import TokenBucket
+from watchtower.store.database import Database, LostConnectionError, once_more
 
 MAX_GROUP = 256
 """Writes in one transaction. A read waits for one transaction at most."""
@@ -48,7 +49,7 @@ class Insert:
 COMMITS, COMMITS_PER_S = 20.0, 50.0
 """Commits at once and per second. Above that, writes are gathered: each is 20 ms later at most."""
 
-Call = Callable[[sqlite3.Connection], Any]
+Call = Callable[[Database], Any]
 _Write = tuple[Future[Any], Call | Insert]
 _Done = tuple[Future[Any], Any]
 _T = TypeVar("_T")
@@ -60,20 +61,20 @@ class GroupedWrites:
     def __init__(
         self,
         thread: Executor,
-        find_file: Callable[[], sqlite3.Connection],
+        transaction: Callable[[], AbstractContextManager[Database]],
         commits: TokenBucket | None = None,
     ) -> None:
-        """`find_file` returns the database to the writer thread, or raises if it is missing.
+        """`transaction` begins one in the writer thread, and commits it. It raises if it cannot.
 
         `commits`: how many commits may follow each other without a wait for more writes.
         """
-        self._thread, self._find_file = thread, find_file
+        self._thread, self._transaction = thread, transaction
         self._groups: deque[list[_Write]] = deque()
         """Waiting groups. For each of them one `_commit` is queued on the thread."""
         self._lock = threading.RLock()  # a call may be executed at once, by the same thread
         self._commits = commits or TokenBucket(COMMITS, COMMITS_PER_S)
 
-    def add(self, call: Callable[[sqlite3.Connection], _T]) -> Future[_T]:
+    def add(self, call: Callable[[Database], _T]) -> Future[_T]:
         """Queue a write. The future is done when the write is on the disk.
 
         Raises RuntimeError if the writer thread has stopped.
@@ -113,13 +114,8 @@ class GroupedWrites:
         with self._lock:
             queued = self._groups.popleft()
         group = [write for write in queued if write[0].set_running_or_notify_cancel()]
-        results: list[_Done] = []
         try:
-            with self._find_file() as db:
-                db.execute("BEGIN")  # else each savepoint would be a transaction
-                for statement, writes in groupby(group, key=_statement_of):
-                    execute = _insert if statement else _execute
-                    results += execute(db, writes)
+            results = once_more(lambda: self._execute(group))
         except Exception as error:
             for future, _ in group:
                 if not future.done():
@@ -128,29 +124,43 @@ class GroupedWrites:
         for future, result in results:
             future.set_result(result)
 
+    def _execute(self, group: Sequence[_Write]) -> list[_Done]:
+        """Execute the writes that have not failed yet, in one transaction."""
+        results: list[_Done] = []
+        with self._transaction() as db:
+            waiting = (write for write in group if not write[0].done())
+            for statement, writes in groupby(waiting, key=_statement_of):
+                execute = _insert if statement else _execute
+                results += execute(db, writes)
+        return results
+
 
 def _statement_of(write: _Write) -> str:
     return write[1].statement if isinstance(write[1], Insert) else ""
 
 
-def _insert(db: sqlite3.Connection, writes: Iterator[_Write]) -> Iterator[_Done]:
+def _insert(db: Database, writes: Iterator[_Write]) -> Iterator[_Done]:
     """Insert rows together. If that fails, insert them one by one."""
     while some := list(islice(writes, MAX_ROWS)):
         rows = [write for _, write in some if isinstance(write, Insert)]
         try:
             _try(db, _insertion(rows))
+        except LostConnectionError:
+            raise
         except Exception:
             yield from _execute(db, some)
         else:
             yield from ((future, None) for future, _ in some)
 
 
-def _execute(db: sqlite3.Connection, writes: Iterable[_Write]) -> Iterator[_Done]:
+def _execute(db: Database, writes: Iterable[_Write]) -> Iterator[_Done]:
     """Execute writes one by one and yield those that succeed. Set the error of a failed write."""
     for future, write in writes:
         call = _insertion([write]) if isinstance(write, Insert) else write
         try:
             result = _try(db, call)
+        except LostConnectionError:
+            raise
         except Exception as error:
             future.set_exception(error)
         else:
@@ -163,13 +173,13 @@ def _insertion(rows: Sequence[Insert]) -> Call:
     statement = f"{rows[0].into} VALUES {', '.join([row] * len(rows))} {rows[0].on_conflict}"
     values = [value for each in rows for value in each.row]
 
-    def insert(db: sqlite3.Connection) -> None:
+    def insert(db: Database) -> None:
         db.execute(statement, values)
 
     return insert
 
 
-def _try(db: sqlite3.Connection, call: Call) -> Any:
+def _try(db: Database, call: Call) -> Any:
     """Execute one write of a group. If it fails, undo it without effect on the other writes."""
     db.execute("SAVEPOINT one")
     try:

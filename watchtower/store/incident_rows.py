@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ import msgspec
 
 from watchtower.incidents.incident import NO_FACTS, Identity, Incident, JobFacts
 from watchtower.incidents.incident_filter import IncidentFilter, places_of
+from watchtower.store.database import Database
 from watchtower.store.values import Blame, warn_once
 from watchtower.wire.drills import PREFIX, is_drill
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
@@ -84,7 +84,7 @@ SUMMARY = "SELECT body FROM summaries WHERE incident = ?"
 REMOVE_SUMMARY = "DELETE FROM summaries WHERE incident = ?"
 
 
-def save_incident(db: sqlite3.Connection, incident: Incident) -> None:
+def save_incident(db: Database, incident: Incident) -> None:
     """Insert or update an incident. An update without ack or case does not remove a stored one.
 
     A new case also replaces the stored summary.
@@ -184,7 +184,7 @@ def read_blames(found: Iterable[tuple[object, ...]]) -> tuple[Blame, ...]:
     return tuple(reversed(blames))
 
 
-def read_summary(db: sqlite3.Connection, incident: str) -> bytes | None:
+def read_summary(db: Database, incident: str) -> bytes | None:
     """Return the stored summary of an incident's case; None if there is none."""
     row = db.execute(SUMMARY, (incident,)).fetchone()
     return str(row[0]).encode() if row else None
@@ -256,7 +256,7 @@ def filter_columns(incident: Incident) -> tuple[str, str, str]:
     return cause, domain, incident.identity.user
 
 
-def save_places(db: sqlite3.Connection, incident: Incident) -> None:
+def save_places(db: Database, incident: Incident) -> None:
     """Store the nodes and lines by which an incident is found, in place of earlier ones."""
     db.execute("DELETE FROM suspects WHERE incident = ?", (incident.id,))
     db.executemany(

@@ -34,7 +34,9 @@ class Store(Protocol):
     failure: Exception | None
     """The error if the store could not be opened at the start, else None."""
     set_aside: Path | None
-    """New path of the last run's data if they were damaged, else None."""
+    """New path of the last run's file if it was damaged, else None."""
+    advice: str
+    """What an operator can do while it fails."""
 
     def recall(self) -> StartupState:
         """Read the state of the last run that a starting tower needs. Raises StoreError."""
@@ -117,5 +119,5 @@ class Store(Protocol):
     def probe(self) -> Future[None]:
         """Write something that changes nothing, to check that writes succeed."""
 
-    def check_file(self) -> Future[None]:
+    def check(self) -> Future[None]:
         """Check, without a write, that what is written will be found again."""

@@ -3,7 +3,7 @@
 Over a limit of amount, the owner with the most loses its oldest first: the many incidents of one
 owner do not push out those of another one.
 
-The file does not shrink: SQLite uses the space of deleted rows again. Open incidents and their
+SQLite's file does not shrink: it uses the space of deleted rows again. Open incidents and their
 cases are never deleted. Dumps are deleted by age and amount only: dumps of an open incident are
 deleted if other jobs of its owner send too many.
 """
@@ -11,12 +11,12 @@ deleted if other jobs of its owner send too many.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from watchtower.jobs.pace import MAX_PAUSES
 from watchtower.service.settings import check_ranges, setting
+from watchtower.store.database import Database
 
 BITE = 32
 """Rows deleted between two other writes. This takes a few milliseconds, so that dumps are
@@ -97,27 +97,27 @@ class Retention:
         check_ranges(self)
 
 
-def prune(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def prune(db: Database, keep: Retention, wall: float) -> bool:
     """Delete one batch of the first kind of data over its limit. Return False if there is none."""
     return any(step(db, keep, wall) for step in _STEPS)
 
 
-def _old_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _old_dumps(db: Database, keep: Retention, wall: float) -> bool:
     oldest = "SELECT id, size_bytes FROM dumps WHERE received_at < ? ORDER BY received_at LIMIT ?"
     rows = db.execute(oldest, (wall - keep.dump_days * DAY_S, BITE)).fetchall()
     return _remove(db, "dumps", "id", _until(BITE_BYTES, rows))
 
 
-def _too_many_dumps(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_dumps(db: Database, keep: Retention, wall: float) -> bool:
     excess, sharer = _find_excess(db, "dumps", "SUM(size_bytes)", keep.dumps_mb * MB)
     oldest = "SELECT id, size_bytes FROM dumps WHERE sharer = ? ORDER BY received_at LIMIT ?"
     rows = db.execute(oldest, (sharer, BITE)).fetchall()
     return _remove(db, "dumps", "id", _until(excess, rows))
 
 
-def _too_many_dumps_of_a_job(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_dumps_of_a_job(db: Database, keep: Retention, wall: float) -> bool:
     limit = keep.dumps_per_job_mb * MB
-    sums = "SELECT job, SUM(size_bytes) AS total FROM dumps GROUP BY job HAVING total > ? LIMIT 1"
+    sums = "SELECT job, SUM(size_bytes) FROM dumps GROUP BY job HAVING SUM(size_bytes) > ? LIMIT 1"
     for job, total in db.execute(sums, (limit,)).fetchall():
         oldest = "SELECT id, size_bytes FROM dumps WHERE job = ? ORDER BY taken_at LIMIT ?"
         rows = db.execute(oldest, (job, BITE)).fetchall()
@@ -125,7 +125,7 @@ def _too_many_dumps_of_a_job(db: sqlite3.Connection, keep: Retention, wall: floa
     return False
 
 
-def _old_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _old_incidents(db: Database, keep: Retention, wall: float) -> bool:
     oldest = (
         "SELECT id, evidence_bytes FROM incidents WHERE opened_at < ? AND closed_at < ?"
         " ORDER BY opened_at LIMIT ?"
@@ -135,7 +135,7 @@ def _old_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool
     return _remove_incidents(db, _until(BITE_BYTES, rows))
 
 
-def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_incidents(db: Database, keep: Retention, wall: float) -> bool:
     excess, sharer = _find_excess(db, "incidents", "COUNT(*)", keep.incidents, "COUNT(closed_at)")
     oldest = (
         "SELECT id, evidence_bytes FROM incidents WHERE sharer = ? AND closed_at IS NOT NULL"
@@ -145,15 +145,15 @@ def _too_many_incidents(db: sqlite3.Connection, keep: Retention, wall: float) ->
     return _remove_incidents(db, _until(BITE_BYTES, rows))
 
 
-def _too_much_evidence(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_much_evidence(db: Database, keep: Retention, wall: float) -> bool:
     return _remove_parts(db, "evidence", "evidence_bytes", keep.evidence_mb * MB)
 
 
-def _too_many_summaries(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_summaries(db: Database, keep: Retention, wall: float) -> bool:
     return _remove_parts(db, "summaries", "summary_bytes", keep.summaries_mb * MB)
 
 
-def _remove_parts(db: sqlite3.Connection, table: str, size: str, limit: float) -> bool:
+def _remove_parts(db: Database, table: str, size: str, limit: float) -> bool:
     """Delete rows of a table of parts of incidents. `size` is the column with their bytes."""
     deletable = f"SUM(CASE WHEN closed_at IS NULL THEN 0 ELSE {size} END)"
     excess, sharer = _find_excess(db, "incidents", f"SUM({size})", limit, deletable)
@@ -167,38 +167,38 @@ def _remove_parts(db: sqlite3.Connection, table: str, size: str, limit: float) -
     return _remove(db, table, "incident", ids)
 
 
-def _too_many_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_series(db: Database, keep: Retention, wall: float) -> bool:
     excess, sharer = _find_excess(db, "series", "SUM(size_bytes)", keep.series_mb * MB)
     oldest = "SELECT incident, size_bytes FROM series WHERE sharer = ? ORDER BY taken_at LIMIT ?"
     rows = db.execute(oldest, (sharer, BITE)).fetchall()
     return _remove(db, "series", "incident", _until(excess, rows))
 
 
-def _old_series(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _old_series(db: Database, keep: Retention, wall: float) -> bool:
     """Delete series whose incident was never stored."""
     oldest = "SELECT incident, size_bytes FROM series WHERE taken_at < ? LIMIT ?"
     rows = db.execute(oldest, (wall - keep.incident_days * DAY_S, BITE)).fetchall()
     return _remove(db, "series", "incident", _until(BITE_BYTES, rows))
 
 
-def _old_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _old_jobs(db: Database, keep: Retention, wall: float) -> bool:
     oldest = "SELECT job FROM attempts WHERE seen_at < ? ORDER BY seen_at LIMIT ?"
     return _remove_jobs(db, oldest, (wall - keep.job_days * DAY_S, BITE))
 
 
-def _too_many_jobs(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_jobs(db: Database, keep: Retention, wall: float) -> bool:
     excess, owner = _find_excess(db, "attempts", "COUNT(*)", keep.jobs, sharer="owner")
     oldest = "SELECT job FROM attempts WHERE owner = ? ORDER BY seen_at LIMIT ?"
     return _remove_jobs(db, oldest, (owner, min(math.ceil(excess), BITE)))
 
 
-def _remove_jobs(db: sqlite3.Connection, query: str, values: tuple[object, ...]) -> bool:
+def _remove_jobs(db: Database, query: str, values: tuple[object, ...]) -> bool:
     jobs = [job for (job,) in db.execute(query, values).fetchall()]
     db.executemany("DELETE FROM pauses WHERE job = ?", [(job,) for job in jobs])
     return _remove(db, "attempts", "job", jobs)
 
 
-def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _too_many_pauses(db: Database, keep: Retention, wall: float) -> bool:
     many = "SELECT job, COUNT(*) FROM pauses GROUP BY job HAVING COUNT(*) > ? LIMIT 1"
     for job, number in db.execute(many, (MAX_PAUSES,)).fetchall():
         shortest = (
@@ -211,13 +211,13 @@ def _too_many_pauses(db: sqlite3.Connection, keep: Retention, wall: float) -> bo
     return False
 
 
-def _past_silences(db: sqlite3.Connection, keep: Retention, wall: float) -> bool:
+def _past_silences(db: Database, keep: Retention, wall: float) -> bool:
     past = db.execute("SELECT id FROM silences WHERE until <= ? LIMIT ?", (wall, BITE)).fetchall()
     return _remove(db, "silences", "id", [ident for (ident,) in past])
 
 
 def _find_excess(
-    db: sqlite3.Connection,
+    db: Database,
     table: str,
     amount: str,
     limit: float,
@@ -252,20 +252,20 @@ def _until(excess: float, rows: list[tuple[str, int]]) -> Iterator[str]:
         yield ident
 
 
-def _remove_incidents(db: sqlite3.Connection, idents: Iterable[str]) -> bool:
+def _remove_incidents(db: Database, idents: Iterable[str]) -> bool:
     idents = list(idents)
     for table in ("evidence", "summaries", "series", "suspects", "feedback", "deliveries"):
         _remove(db, table, "incident", idents)
     return _remove(db, "incidents", "id", idents)
 
 
-def _remove(db: sqlite3.Connection, table: str, key: str, values: Iterable[str]) -> bool:
+def _remove(db: Database, table: str, key: str, values: Iterable[str]) -> bool:
     rows = [(value,) for value in values]
     db.executemany(f"DELETE FROM {table} WHERE {key} = ?", rows)
     return bool(rows)
 
 
-_STEPS: tuple[Callable[[sqlite3.Connection, Retention, float], bool], ...] = (
+_STEPS: tuple[Callable[[Database, Retention, float], bool], ...] = (
     _old_dumps,
     _too_many_dumps,
     _too_many_dumps_of_a_job,

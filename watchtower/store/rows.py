@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple, fields
 
@@ -12,6 +11,7 @@ from watchtower.incidents.incident import Delivery, Feedback, Silence, SilenceKi
 from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
+from watchtower.store.database import Database
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.incident_rows import (
     BLAMES,
@@ -74,7 +74,7 @@ SAVE_FEEDBACK = save_sql("feedback", "incident", FEEDBACK)
 REMOVE_ALERT = "DELETE FROM alerts WHERE destination = ? AND incident = ?"
 
 
-def save_silence(db: sqlite3.Connection, silence: Silence) -> None:
+def save_silence(db: Database, silence: Silence) -> None:
     """Insert a silence, in place of an earlier one of the same job, node or user."""
     at = (silence.since, silence.until)
     row = (silence.id, silence.kind.value, silence.name, *at, silence.reason, silence.by)
@@ -95,16 +95,14 @@ def read_silence(row: tuple[str, str, str, float, float, str, str]) -> Silence:
     )
 
 
-def save_alert(db: sqlite3.Connection, row: AlertRow) -> None:
+def save_alert(db: Database, row: AlertRow) -> None:
     """Insert or update what a destination must show about an incident."""
     db.execute(SAVE_ALERT, astuple(row))
     if row.delivered:
         note_delivery(db, row.incident, row.destination, row.updated_at)
 
 
-def remove_alert(
-    db: sqlite3.Connection, destination: str, incident: str, delivered_at: float | None
-) -> None:
+def remove_alert(db: Database, destination: str, incident: str, delivered_at: float | None) -> None:
     """Remove an alert. If its end was delivered, this may have been the first delivery."""
     db.execute(REMOVE_ALERT, (destination, incident))
     if delivered_at is not None:
@@ -120,7 +118,7 @@ def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> 
     return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
 
 
-def save_learned(db: sqlite3.Connection, learned: Iterable[AttemptRow | PauseRow]) -> None:
+def save_learned(db: Database, learned: Iterable[AttemptRow | PauseRow]) -> None:
     """Insert or update the last attempts and the pauses of jobs."""
     for row in learned:
         if isinstance(row, PauseRow):
@@ -150,19 +148,19 @@ ON CONFLICT (incident, destination) DO NOTHING
 """
 
 
-def note_delivery(db: sqlite3.Connection, incident: str, destination: str, at: float) -> None:
+def note_delivery(db: Database, incident: str, destination: str, at: float) -> None:
     """Store a delivery, unless the destination has received an earlier message."""
     db.execute(SAVE_DELIVERY, (incident, destination, at))
 
 
-def read_deliveries(db: sqlite3.Connection, incident: str) -> tuple[Delivery, ...]:
+def read_deliveries(db: Database, incident: str) -> tuple[Delivery, ...]:
     """Return the first message to each destination, earliest first."""
     query = "SELECT destination, at FROM deliveries WHERE incident = ? ORDER BY at"
     rows: Iterable[tuple[str, float]] = db.execute(query, (incident,)).fetchall()
     return tuple(Delivery(destination=destination, at=at) for destination, at in rows)
 
 
-def save_feedback(db: sqlite3.Connection, given: Feedback) -> None:
+def save_feedback(db: Database, given: Feedback) -> None:
     """Insert an answer, in place of an earlier one about the same incident."""
     row = (
         given.incident,
@@ -179,7 +177,7 @@ def save_feedback(db: sqlite3.Connection, given: Feedback) -> None:
     db.execute(SAVE_FEEDBACK, row)
 
 
-def read_feedback(db: sqlite3.Connection) -> tuple[Feedback, ...]:
+def read_feedback(db: Database) -> tuple[Feedback, ...]:
     """Return the newest answers, oldest first."""
     newest = f"SELECT {FEEDBACK} FROM feedback ORDER BY answered_at DESC LIMIT {MAX_RECALLED}"
     return tuple(reversed([_read_feedback(row) for row in db.execute(newest)]))
@@ -225,14 +223,14 @@ ORDER BY node, launch
 """
 
 
-def save_series(db: sqlite3.Connection, row: SeriesRow) -> None:
+def save_series(db: Database, row: SeriesRow) -> None:
     """Insert the series of a launch, or replace its earlier ones."""
     text = row.body.decode("utf-8", "replace")
     values = (row.incident, row.node, row.launch, row.sharer, row.taken_at, len(row.body), text)
     db.execute(SAVE_SERIES, (*values, row.incident, row.node, row.launch, MAX_MESSAGES))
 
 
-def read_series(db: sqlite3.Connection, incident: str) -> list[SeriesRow]:
+def read_series(db: Database, incident: str) -> list[SeriesRow]:
     """Return the series of an incident, by node."""
     return [
         SeriesRow(
@@ -254,8 +252,8 @@ AS newest ON newest.id = suspects.incident ORDER BY newest.opened_at, id
 """
 
 
-def recall_state(db: sqlite3.Connection) -> StartupState:
-    """Return the stored state that a starting tower needs. Raises sqlite3.Error."""
+def recall_state(db: Database) -> StartupState:
+    """Return the stored state that a starting tower needs. Raises the errors of the database."""
     pauses: dict[str, tuple[Pause, ...]] = {}
     for job, phase, frame_class, length_s in db.execute(f"SELECT {PAUSE} FROM pauses"):
         pause = Pause(phase=phase, frame_class=frame_class, length_s=length_s)

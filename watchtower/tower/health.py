@@ -102,7 +102,7 @@ def _describe_store(store_writer: StoreWriter) -> str:
         )
     return (
         f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents "
-        "stay in memory, dumps are refused; free disk space in the data folder, or check its owner"
+        f"stay in memory, dumps are refused; {store_writer.store.advice}"
     )
 
 

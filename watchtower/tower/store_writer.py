@@ -49,8 +49,8 @@ MAX_LISTED = 20
 AGAIN_S = 5.0
 """Seconds between two retries while the store fails."""
 
-CHECK_FILE_S = 5.0
-"""Seconds between two checks that the file exists. Writes to a removed file are lost."""
+CHECK_S = 5.0
+"""Seconds between two checks of the store. Writes to a removed file are lost."""
 
 SETTLED_S = 15.0
 """Seconds without a failure after which the store counts as working again: three retries."""
@@ -283,9 +283,9 @@ class StoreWriter:
             self._tried_at = now
             self._begin_write(self.store.probe)
             self._retry()
-        elif self.failing_since is None and now - self._checked_at >= CHECK_FILE_S:
+        elif self.failing_since is None and now - self._checked_at >= CHECK_S:
             self._checked_at = now
-            self._begin_write(self.store.check_file)
+            self._begin_write(self.store.check)
         self._save_rows()
         if now - self._pruned_at >= PRUNE_EVERY_S:
             self._pruned_at = now

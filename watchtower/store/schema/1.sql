@@ -1,24 +1,25 @@
--- Portable SQL: no SQLite type tricks, so that a second database can take it.
--- Times are UNIX seconds. A change here needs a step in migrations.py and the next version number.
+-- Both SQLite and PostgreSQL execute this: PostgreSQL orders each TEXT by its bytes, as SQLite does.
+-- Times are UNIX seconds. A change of the schema is the next file, with the next number. It must
+-- suit the towers of the release before, which may run beside it: what it adds has a default.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,
-    generation INTEGER NOT NULL,
+    generation BIGINT NOT NULL,
     status TEXT NOT NULL,
     opened_at DOUBLE PRECISION NOT NULL,
     updated_at DOUBLE PRECISION NOT NULL,
     closed_at DOUBLE PRECISION,
     verdict TEXT NOT NULL,
-    evidence_bytes INTEGER NOT NULL DEFAULT 0,
+    evidence_bytes BIGINT NOT NULL DEFAULT 0,
     acked_at DOUBLE PRECISION,
     acked_by TEXT NOT NULL DEFAULT '',
     ack_note TEXT NOT NULL DEFAULT '',
     verdicts TEXT NOT NULL DEFAULT '[]',
     identity TEXT NOT NULL DEFAULT '{}',
     only_node TEXT NOT NULL DEFAULT '',
-    shadow INTEGER NOT NULL DEFAULT 0,
+    shadow BIGINT NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT '',
-    summary_bytes INTEGER NOT NULL DEFAULT 0,
+    summary_bytes BIGINT NOT NULL DEFAULT 0,
     facts TEXT NOT NULL DEFAULT '{}',
     cause TEXT NOT NULL DEFAULT '',
     domain TEXT NOT NULL DEFAULT '',
@@ -48,8 +49,8 @@ CREATE TABLE IF NOT EXISTS feedback (
     incident TEXT PRIMARY KEY,
     job TEXT NOT NULL,
     answered_at DOUBLE PRECISION NOT NULL,
-    is_right INTEGER NOT NULL,
-    true_rank INTEGER,
+    is_right BIGINT NOT NULL,
+    true_rank BIGINT,
     true_cause TEXT NOT NULL,
     answered_by TEXT NOT NULL,
     note TEXT NOT NULL,
@@ -74,7 +75,7 @@ CREATE TABLE IF NOT EXISTS dumps (
     received_at DOUBLE PRECISION NOT NULL,
     batch TEXT NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL DEFAULT 0,
-    size_bytes INTEGER NOT NULL DEFAULT 0,
+    size_bytes BIGINT NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS dumps_by_job ON dumps (job, taken_at, size_bytes);
@@ -87,7 +88,7 @@ CREATE TABLE IF NOT EXISTS series (
     launch TEXT NOT NULL DEFAULT '',
     sharer TEXT NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL,
-    size_bytes INTEGER NOT NULL,
+    size_bytes BIGINT NOT NULL,
     body TEXT NOT NULL,
     PRIMARY KEY (incident, node, launch)
 );
@@ -101,7 +102,7 @@ CREATE TABLE IF NOT EXISTS pauses (
 );
 CREATE TABLE IF NOT EXISTS attempts (
     job TEXT PRIMARY KEY,
-    number INTEGER NOT NULL,
+    number BIGINT NOT NULL,
     typical_step_s DOUBLE PRECISION NOT NULL,
     processes TEXT NOT NULL,
     seen_at DOUBLE PRECISION NOT NULL DEFAULT 0,
@@ -128,9 +129,17 @@ CREATE TABLE IF NOT EXISTS alerts (
     destination TEXT NOT NULL,
     incident TEXT NOT NULL,
     alert TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    delivered INTEGER NOT NULL,
+    version BIGINT NOT NULL,
+    delivered BIGINT NOT NULL,
     receipt TEXT NOT NULL,
     updated_at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (destination, incident)
+);
+-- Who may write for a partition. A write with an earlier epoch is refused (postgres.py). `until` is
+-- of the database's clock. SQLite's file has a lock instead, and no rows here.
+CREATE TABLE IF NOT EXISTS leases (
+    partition BIGINT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    until DOUBLE PRECISION NOT NULL
 );
