@@ -188,6 +188,7 @@ def check(config: TowerConfig) -> list[str]:
         lambda: make_destinations(alerts),
         lambda: make_links(alerts, config.public_url),
         lambda: read_secret("slack_signing_secret_file", alerts.slack_signing_secret_file),
+        lambda: read_secret("database_password_file", config.database_password_file),
     )
     for other in others:
         attempts.make(other, None)

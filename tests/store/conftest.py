@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -12,16 +13,21 @@ from watchtower.store.sqlite import SqliteStore
 OpenStore = Callable[..., Store]
 
 
-@pytest.fixture(params=[False, True], ids=["thread", "inline"])
-def open_store(request, tmp_path) -> Iterator[OpenStore]:
+@pytest.fixture
+def make_store(tmp_path) -> Iterator[OpenStore]:
     """Opens the store of a tower, and again what it has kept."""
     opened: list[Store] = []
 
-    def open_(**limits) -> Store:
-        path = tmp_path / "watchtower.db"
-        opened.append(SqliteStore(path, inline=request.param, **limits))
+    def make(*values, inline: bool = False) -> Store:
+        opened.append(SqliteStore(tmp_path / "watchtower.db", *values, inline=inline))
         return opened[-1]
 
-    yield open_
+    yield make
     for store in opened:
         store.close()
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "inline"])
+def open_store(request, make_store: OpenStore) -> OpenStore:
+    """The same with a thread and without."""
+    return partial(make_store, inline=request.param)

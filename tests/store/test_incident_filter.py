@@ -73,8 +73,8 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("chosen", FILTERS, ids=repr)
-def test_store_and_memory_agree_on_what_a_list_contains(tmp_path, chosen):
-    store, incidents = SqliteStore(tmp_path / "watchtower.db"), some_incidents()
+def test_store_and_memory_agree_on_what_a_list_contains(make_store, chosen):
+    store, incidents = make_store(), some_incidents()
     for each in incidents:
         store.save_incident(each).result()
     expected = sorted((i for i in incidents if accepts(chosen, i)), key=position_of, reverse=True)
@@ -82,8 +82,8 @@ def test_store_and_memory_agree_on_what_a_list_contains(tmp_path, chosen):
     store.close()
 
 
-def test_a_corrected_verdict_is_found_by_its_new_node_only(tmp_path):
-    store = SqliteStore(tmp_path / "watchtower.db")
+def test_a_corrected_verdict_is_found_by_its_new_node_only(make_store):
+    store = make_store()
     store.save_incident(naming(("a", None), cause=Cause.GPU_FAULT)).result()
     store.save_incident(naming(("b", None), ("b", None), cause=Cause.NODE_LOST)).result()
     for chosen, count in (

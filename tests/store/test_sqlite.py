@@ -11,9 +11,11 @@ from dataclasses import replace
 import pytest
 
 from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
+from tests.store.test_retention import MB, NOW, a_large_batch, closed, prune_all, replace_unchecked
 from watchtower.incidents.incident import JobFacts
 from watchtower.jobs.attempt import PastAttempt
 from watchtower.store.protocol import StoreError
+from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
 from watchtower.store.values import AttemptRow, read_case
 
@@ -206,4 +208,22 @@ def test_the_facts_of_a_job_stay_with_its_incident(tmp_path):
     store.save_incident(an_incident(facts=known)).result()
     store.save_incident(an_incident(facts=replace(known, dumps_in=8))).result()
     assert store.incident(an_incident().id).result().facts == replace(known, dumps_in=8)
+    store.close()
+
+
+@pytest.mark.long
+def test_the_file_does_not_grow_without_bound(tmp_path):
+    limits = {"dumps_mb": 2.0, "dumps_per_job_mb": 1.0, "evidence_mb": 0.05, "incidents": 20}
+    store = SqliteStore(tmp_path / "watchtower.db", replace_unchecked(Retention(), limits))
+    sizes = []
+    for wave in range(6):
+        for number in range(60):
+            ident = f"{wave}-{number:03}"
+            store.save_dumps(f"j{number % 5}", a_large_batch(ident, 50_000), NOW)
+            store.save_incident(closed(number + 60 * wave, evidence=EVIDENCE))
+        store.prune(NOW).result()
+        prune_all(store)
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+    assert max(sizes[2:]) <= 1.2 * max(sizes[:2])
+    assert sizes[-1] < 16 * MB
     store.close()

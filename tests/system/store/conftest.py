@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for each process of tests, and a database for each test."""
+"""A PostgreSQL server of its own for each process of tests, and an empty store for each test."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from itertools import count
 
 import pytest
 
-from tests.store.conftest import OpenStore
+from tests.store.conftest import OpenStore, open_store
 from tests.system.store.server import PostgresServer, find_programs
 from watchtower.store.postgres import PostgresStore
+
+__all__ = ["open_store"]
 
 _NUMBERS = count()
 
@@ -30,14 +32,14 @@ def url(server: PostgresServer) -> str:
     return server.make_space(f"test_{next(_NUMBERS)}")
 
 
-@pytest.fixture(params=[False, True], ids=["thread", "inline"])
-def open_store(request, url: str) -> Iterator[OpenStore]:
+@pytest.fixture
+def make_store(url: str) -> Iterator[OpenStore]:
     opened: list[PostgresStore] = []
 
-    def open_(**limits) -> PostgresStore:
-        opened.append(PostgresStore(url, inline=request.param, **limits))
+    def make(*values, **options) -> PostgresStore:
+        opened.append(PostgresStore(url, *values, **options))
         return opened[-1]
 
-    yield open_
+    yield make
     for store in opened:
         store.close()

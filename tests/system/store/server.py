@@ -18,7 +18,7 @@ import psycopg
 USER = "nobody"
 """The server refuses to run as root."""
 
-FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=16MB")
+FAST = ("fsync=off", "full_page_writes=off", "shared_buffers=16MB")
 
 
 def find_programs() -> Path | None:
@@ -88,5 +88,11 @@ class PostgresServer:
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.stop()
+            self.stop(signal.SIGQUIT)
         self._folder.cleanup()
+
+    def children(self) -> list[int]:
+        """The pids of its processes besides the first."""
+        assert self.process is not None
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in listed.split()]
