@@ -122,7 +122,9 @@ def _check_database(address: str) -> None:
     """Refuse another kind of database, and a password in its address. Raises ConfigError."""
     if address and not address.startswith(("postgresql://", "postgres://")):
         raise ConfigError("`database` must start with postgresql://")
-    if re.search(r"//[^/@]*:[^/@]*@|[?&]password=", address):
+    start, _, words = address.partition("?")
+    before, _, _ = start.partition("//")[2].rpartition("@")
+    if ":" in before or "password=" in words:
         raise ConfigError(
             "`database` contains a password, which `ps` shows: put it in a file "
             "(`database_password_file`) or into WATCHTOWER_DATABASE_PASSWORD"
