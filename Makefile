@@ -49,7 +49,7 @@ quick: $(VENV)/.ready-dev ## run the tests of what you changed since the last co
 
 # Each interpreter has an environment of its own below $(VENV). Contracts are left out: they read the documents
 # and the code.
-test-pythons: $(VENV)/.ready-dev ## the same on other minor versions: the oldest, the newest and the system's
+test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest and the newest found
 	@set -e; for python in $$($(BIN)/python tests/interpreters.py); do \
 		version=$$($$python -c 'import platform; print(platform.python_version())'); \
 		echo "the quick tests on Python $$version ($$python)"; \

@@ -1,7 +1,7 @@
 """Prints the interpreters on which `make test-pythons` runs the quick tests, one a line.
 
 These are the system's own Python, the oldest and the newest one that is found, in /usr or in pyenv.
-One with the minor version of that which runs this program is left out: `make test` uses it.
+The version that runs this program is left out: `make test` uses it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ def read_version(path: str) -> tuple[int, ...]:
 
 
 def choose(found: dict[tuple[int, ...], str], used: tuple[int, ...]) -> list[str]:
-    """Return the system's Python, the oldest and the newest one, each minor version once, without
-    the one in use."""
+    """Return the system's Python, the oldest and the newest one, without the one in use."""
     own = [version for version, path in found.items() if path == SYSTEM]
-    wanted = [*own, *([min(found), max(found)] if found else [])]
-    by_minor = {version[:2]: found[version] for version in wanted if version[:2] != used[:2]}
-    return list(by_minor.values())
+    wanted = dict.fromkeys([*own, *([min(found), max(found)] if found else [])])
+    return [found[version] for version in wanted if version != used]
 
 
 if __name__ == "__main__":
