@@ -28,9 +28,11 @@ DIST := dist
 
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+# What make test-system runs beside each other.
+SYSTEM := (system or long or hypothesis or thorough) and not (torch or packages or alone)
 # A test with real deadlines may fail while others use the machine. Then it must pass alone.
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
-	$(PYTEST) --last-failed --last-failed-no-failures none --hypothesis-profile thorough; }
+	$(PYTEST) --last-failed --last-failed-no-failures none -m '$(1)' --hypothesis-profile thorough; }
 
 .PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist packages bench accuracy clean
 .DEFAULT_GOAL := help
@@ -63,8 +65,7 @@ test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest 
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 8 -m '(system or long or hypothesis or thorough) and not (torch or packages or alone)' \
-		--hypothesis-profile thorough || $(AGAIN)
+	@$(PYTEST) -n 8 -m '$(SYSTEM)' --hypothesis-profile thorough || $(call AGAIN,$(SYSTEM))
 	@$(PYTEST) tests/system -m alone
 
 browser: $(VENV)/.ready-browser $(VENV)/axe/.ready ## install what tests of the pages need, with npm; not Chromium itself
@@ -73,7 +74,7 @@ screenshots: $(VENV)/.ready-browser ## write the pictures of the pages in docs/p
 	@$(BIN)/python -m tests.system.ui.screenshots docs/pages
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
-	@$(PYTEST) -n 3 -m torch tests/system || $(AGAIN)
+	@$(PYTEST) -n 3 -m torch tests/system || $(call AGAIN,torch)
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
