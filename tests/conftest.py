@@ -33,6 +33,7 @@ TOGETHER = {
     "tests/system/heartbeat/test_torch_hook.py",
     "tests/system/heartbeat/test_transformers_hook.py",
     "tests/system/snapshots/test_single_file.py",
+    "tests/system/store/test_postgres_contract.py",
     "tests/system/test_dashboards.py",
     "tests/system/ui/test_hung_job.py",
     "tests/system/ui/test_login.py",
