@@ -23,6 +23,7 @@ from watchtower.commands import (
     handing_over,
     one_box,
     options,
+    requeueing,
     running,
 )
 from watchtower.commands.client import (
@@ -129,6 +130,7 @@ def make_parser() -> Parser:
     _add_silences(add("silences", "list the jobs, nodes and users that are silenced"))
     _add_ack(add("ack", "acknowledge an incident, which ends its alert"))
     running.add_run(add("run", "run a training command, and write the verdict into its log"))
+    requeueing.add_requeue(add("requeue", "start a hung job of Slurm again without its suspect"))
     handing_over.add_condition(
         add("condition", "whether an incident asks for a node to be drained")
     )

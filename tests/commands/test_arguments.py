@@ -86,7 +86,7 @@ def test_commands_that_ask_a_tower_take_the_same_options():
     commands = {each.name: each for each in list_commands(make_parser())}
     asking = {"jobs", "why", "incidents", "outages", "incident", "export", "silence", "silences"}
     asking |= {"ack", "stacks", "calibration", "feedback"}
-    asking |= {"postmortem", "mcp", "advisories", "condition", "run", "doctor"}
+    asking |= {"postmortem", "mcp", "advisories", "condition", "run", "doctor", "requeue"}
     for name, command in commands.items():
         names = {option for each in command.options for option in each.names}
         assert ({"--tower", "--token-file", "--ca-file", "--insecure"} <= names) == (name in asking)

@@ -159,10 +159,10 @@ def test_the_page_has_the_options_that_commands_have():
     assert {name for name, known in options.items() if "--drills" in known} == set(
         re.findall(r"`(\w+)`", listing[1])
     )
-    # `export` and `postmortem` write documents, `condition` and `run` lines. `replay` and `drill`
-    # print JSON of their own.
+    # `export` and `postmortem` write documents, `condition`, `run` and `requeue` lines. `replay`
+    # and `drill` print JSON of their own.
     assert {name for name, known in options.items() if "--json" in known} == (
-        asking - {"export", "postmortem", "mcp", "condition", "run"}
+        asking - {"export", "postmortem", "mcp", "condition", "run", "requeue"}
         | {"replay", "diagnose", "drill"}
     )
 

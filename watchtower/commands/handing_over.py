@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from watchtower.access.tls import TlsError
@@ -32,20 +33,36 @@ TIMEOUT_S = 10.0
 
 def add_condition(parser: Parser) -> None:
     """Add the options of `condition`."""
-    usual, add = Guards(), parser.add_argument
+    add = parser.add_argument
     add(
         "--node",
         type=name_or_id,
         default=os.uname().nodename,
         help="name of the node, as its agent has it (default: the host's name)",
     )
+    add_guards(parser, "gpu and node")
+    add(
+        "--max-nodes",
+        type=_percent,
+        default=Guards().max_nodes_percent,
+        metavar="PERCENT",
+        help="act on no more nodes than this share, but on one (default %(default)g)",
+    )
+    add("--observe", action="store_true", help="only print what would be done; exit with 0")
+    add_tower(parser)
+    parser.set_defaults(run=show_condition)
+
+
+def add_guards(parser: Parser, domains: str) -> None:
+    """Add the options about the verdict. `domains`: those that count by default, in words."""
+    usual, add = Guards(), parser.add_argument
     add(
         "--domain",
         action="append",
         dest="domains",
         choices=[each.value for each in Domain],
         metavar="DOMAIN",
-        help="act on verdicts of this domain; can be repeated (default: gpu and node)",
+        help=f"act on verdicts of this domain; can be repeated (default: {domains})",
     )
     add(
         "--min-confidence",
@@ -68,16 +85,16 @@ def add_condition(parser: Parser) -> None:
         metavar="TIME",
         help="wait so long after the opening, until all evidence is stored (default 60s)",
     )
-    add(
-        "--max-nodes",
-        type=_percent,
-        default=usual.max_nodes_percent,
-        metavar="PERCENT",
-        help="act on no more nodes than this share, but on one (default %(default)g)",
+
+
+def read_guards(args: argparse.Namespace, domains: frozenset[Domain]) -> Guards:
+    """Return the guards that the options describe. `domains`: those that count by default."""
+    return Guards(
+        domains=frozenset(map(Domain, args.domains)) if args.domains else domains,
+        min_confidence=args.min_confidence,
+        max_age_s=args.max_age,
+        settled_s=args.settled,
     )
-    add("--observe", action="store_true", help="only print what would be done; exit with 0")
-    add_tower(parser)
-    parser.set_defaults(run=show_condition)
 
 
 def show_condition(args: argparse.Namespace) -> int:
@@ -101,11 +118,8 @@ def find_handover(client: TowerClient, args: argparse.Namespace) -> Handover:
 
     Nearly every time, one request for each domain shows that no incident blames the node.
     """
-    guards = Guards(
-        domains=frozenset(map(Domain, args.domains)) if args.domains else Guards().domains,
-        min_confidence=args.min_confidence,
-        max_age_s=args.max_age,
-        settled_s=args.settled,
+    guards = replace(
+        read_guards(args, Guards().domains),
         max_nodes_percent=args.max_nodes,
         observes=args.observe,
     )

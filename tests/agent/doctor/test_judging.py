@@ -195,6 +195,10 @@ def test_a_file_system_that_does_not_answer_fails_and_a_full_one_warns() -> None
     assert states(judge_mounts(None)) == [OK]
 
 
+def name_gpus(model: str) -> list[Sample]:
+    return [Sample(INFO, (f"g{n}", str(n), "", model, "1"), 1) for n in range(8)]
+
+
 def test_tests_to_run_are_those_of_the_hardware() -> None:
     gpus = [Sample(INFO, (f"g{n}", str(n), "", "NVIDIA H100 80GB HBM3", "1"), 1) for n in range(8)]
     links = [Sample(NVLINKS, ("g0", "up"), 18)]
@@ -208,6 +212,9 @@ def test_tests_to_run_are_those_of_the_hardware() -> None:
     (alone,) = list_tests(Seen(samples=tuple(gpus)))
     assert "no NVLink was seen" in alone.expect
     assert list(list_tests(Seen())) == []
+    for other in ("NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA B200"):
+        (test,) = list_tests(Seen(samples=(*name_gpus(other), *links)))
+        assert test.expect == "busbw of about the same as on other nodes of this kind"
 
 
 def result(state: CheckState, text: str = "x") -> CheckResult:

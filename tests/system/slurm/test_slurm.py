@@ -48,7 +48,7 @@ hung_floor_s = 6
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.ptrace,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
 
@@ -157,6 +157,8 @@ def test_a_job_hangs_its_node_is_drained_and_the_commands_of_its_page_are_run(
     slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene)
     commands_of_the_page_do_what_they_say(scene)
     each_task_of_an_array_is_a_job(scene)
+    a_job_is_requeued_without_its_suspect_once(scene)
+    a_hung_job_writes_its_verdict_ends_itself_and_starts_again(scene)
 
 
 def hung_job_has_the_names_of_slurm_and_its_node_is_named(scene: Scene) -> None:
@@ -252,3 +254,57 @@ def jobs_of(client: TowerClient, array: str) -> set[str]:
     wanted = {f"slurm-{int(array) + more}.0" for more in range(3)}
     stepping = (each for each in client.jobs() if (each["step"] or 0) > 2)
     return {each["job"] for each in stepping} & wanted
+
+
+def a_job_is_requeued_without_its_suspect_once(scene: Scene) -> None:
+    slurm = scene.cluster
+    job = submit(scene, "again")
+    name = f"slurm-{job}.0"
+    found = hang_on(scene, name, "n2")
+    asked = ("requeue", name, "--without-suspect", "--settled", "1s", "--min-confidence", "0.1")
+    code, text = run_watchtower(scene, *asked)
+    assert (code, "nothing was done" in text) == (2, True), text  # the program is to blame
+    asked = (*asked, "--domain", found["domain"])
+    code, text = run_watchtower(scene, *asked)
+    assert (code, "scontrol requeuehold" in text, "add --yes" in text) == (0, True, True), text
+    assert slurm.job_state(job) == "RUNNING"
+    code, text = run_watchtower(scene, *asked, "--yes")
+    assert code == 0, text
+    assert slurm.job_state(job) == "PENDING"
+    shown = slurm.show(job)
+    assert "ExcNodeList=n2" in shown
+    assert f"Comment=watchtower: {found['cause']} incident {found['incident']}" in shown
+    code, text = run_watchtower(scene, *asked, "--yes")
+    assert code != 0, text
+    slurm.run("scancel", job)
+
+
+def a_hung_job_writes_its_verdict_ends_itself_and_starts_again(scene: Scene) -> None:
+    slurm = scene.cluster
+    program = shlex.join([sys.executable, str(PROGRAM), str(free_port())])
+    guard = f"{slurm.folder}/watchtower run --tower {scene.client.url} --every 1s"
+    script = (
+        f"srun {guard} --end-when-hung 3s -- {program}; code=$?\n"
+        'echo "ended with $code"; [ $code -eq 86 ] && scontrol requeue $SLURM_JOB_ID'
+    )
+    layout = ("--nodes=2", "--ntasks=2", "--requeue", "--open-mode=append")
+    job = slurm.submit(script, "--job-name=guarded", *layout)
+    hang_on(scene, f"slurm-{job}.0", "n2")
+    wait_until(lambda: "Restarts=1" in slurm.show(job), "it is requeued", PATIENCE_S)
+    log = (slurm.folder / "job.out").read_text()
+    assert f"[watchtower] slurm-{job}.0: hung" in log
+    assert "ended with 86" in log
+    slurm.run("scancel", job)
+
+
+def run_watchtower(scene: Scene, *words: str) -> tuple[int, str]:
+    """Run a command as a user of Slurm would; returns its exit code and its output."""
+    done = subprocess.run(
+        [str(scene.cluster.folder / "watchtower"), *words, "--tower", scene.client.url],
+        env=scene.cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
