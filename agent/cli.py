@@ -87,7 +87,8 @@ def parse(arguments: Sequence[str]) -> config.ServiceSettings:
         is_credential = given.token_file.startswith(CREDENTIALS)
         parser.error(f"{error}{CREDENTIAL_HINT if is_credential else ''}")
     if is_doctor:
-        return make(config.DoctorSettings, given, token=token, settings_file=file)
+        checks = tuple(given.checks or ())
+        return make(config.DoctorSettings, given, token=token, settings_file=file, checks=checks)
     return make(config.Settings, given, token=token)
 
 
@@ -159,6 +160,13 @@ def add_doctor(commands: argparse._SubParsersAction[Parser]) -> Parser:
         default="",
         choices=("node", "agent"),
         help="check only whether jobs can run here, or only what the agent can do (default: both)",
+    )
+    add(
+        "--check",
+        dest="checks",
+        action="append",
+        metavar="NAME",
+        help="run only this check, such as mounts; can be repeated",
     )
     add(
         "--output",

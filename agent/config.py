@@ -78,6 +78,8 @@ class DoctorSettings(ServiceSettings):
 
     about: str = ""
     """"node" or "agent"; empty: both."""
+    checks: tuple[str, ...] = ()
+    """Names of the checks that are run; empty: all."""
     output: str = "text"
     """A value of `agent.doctor.command.Output`."""
     strict: bool = False

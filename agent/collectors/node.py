@@ -14,6 +14,7 @@ from agent.collectors.infiniband import Infiniband
 from agent.collectors.kernel_log import KernelLog
 from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
+from agent.collectors.node_checks import NodeChecks
 from agent.collectors.pressure import Pressure
 from agent.collectors.shared_memory import SharedMemory
 
@@ -37,4 +38,5 @@ def make_collectors(
         SharedMemory(root, find_ranks),
         Pressure(root),
         Clock(),
+        NodeChecks(root),
     )

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -96,16 +96,20 @@ class Node:
         self._lock = threading.Lock()
         self._seen: Seen | None = None
 
-    def left(self, most_s: float) -> float:
+    def left(self, most_s: float = float("inf")) -> float:
         """Return how many seconds a read may still take, of at most so many."""
-        return min(most_s, self.deadline - JUDGE_S - time.monotonic())
+        return max(0.0, min(most_s, self.deadline - JUDGE_S - time.monotonic()))
 
     def collected(self) -> Seen:
         """Return what the collectors see. The first caller reads, the others wait for it."""
         with self._lock:
             if self._seen is None:
-                self._seen = collect(self.root, self.deadline - JUDGE_S)
+                self._seen = self.collect(make_collectors(self.root))
             return self._seen
+
+    def collect(self, collectors: tuple[Collector, ...]) -> Seen:
+        """Return what these collectors see."""
+        return replace(collect(collectors, self.left()), uptime_s=read_uptime(self.root))
 
 
 JUDGE_S = 0.7
@@ -115,9 +119,9 @@ POLL_S = 0.05
 """Seconds between two reads of collectors that have not read yet: of a child or a thread."""
 
 
-def collect(root: str, deadline: float) -> Seen:
-    """Return what all collectors see, as soon as each of them has read once."""
-    collectors = make_collectors(root)
+def collect(collectors: tuple[Collector, ...], most_s: float) -> Seen:
+    """Return what the collectors see, as soon as each of them has read once."""
+    deadline = time.monotonic() + most_s
     while True:
         now = time.monotonic()
         observations = [each for collector in collectors for each in collector.collect(now)]
@@ -130,7 +134,6 @@ def collect(root: str, deadline: float) -> Seen:
         samples=tuple(each for collector in collectors for each in collector.samples(wall_now)),
         gaps={collector.name: collector.gap() for collector in collectors},
         absent=frozenset(each.name for each in collectors if each.is_absent),
-        uptime_s=read_uptime(root),
     )
     for collector in collectors:
         collector.stop()

@@ -29,7 +29,16 @@ class Output(Enum):
 def doctor(settings: config.DoctorSettings) -> int:
     """Examine the node, print the results, and return the exit code."""
     about = About(settings.about) if settings.about else None
-    wanted = [each for each in CHECKS if about in (None, each.about)]
+    names = {each.lower() for each in settings.checks}
+    wanted = [
+        each
+        for each in CHECKS
+        if about in (None, each.about) and (not names or each.name.lower() in names)
+    ]
+    if unknown := names - {each.name.lower() for each in CHECKS}:
+        known = ", ".join(each.name for each in CHECKS)
+        print(f"watchtower-agent: no check is called {min(unknown)!r}: {known}", file=sys.stderr)
+        return UNKNOWN
     found = examine(settings, wanted)
     sys.stdout.write(WRITERS[Output(settings.output)](settings, found))
     worst = find_worst(found.results)

@@ -157,7 +157,8 @@ def _work(node: Node, checks: Sequence[Check[Any]], fd: int) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        _write(fd, _Line(tests=list(list_tests(node.collected()))))
+        if not node.settings.checks:
+            _write(fd, _Line(tests=list(list_tests(node.collected()))))
     finally:
         os._exit(0)
 

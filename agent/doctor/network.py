@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.collectors.infiniband import FOLDER, LINK_DOWNED, Port, find_bursts, read_ports
-from agent.collectors.network import MTU, UP
+from agent.collectors.network import MTU, UP, Network
 from agent.doctor.check import About, Check, Finding, Node, Seen, fail, ok, warn
 from agent.procfs import read_text
 
@@ -55,7 +55,7 @@ def read_rdma(node: Node) -> Ports:
     before = dict(read_ports(folder))
     if not before:
         return Ports()
-    time.sleep(max(0.0, node.left(SAMPLE_S)))
+    time.sleep(node.left(SAMPLE_S))
     files = _read_files(node.root)
     ports = {
         name: _read_rdma(node.root, name, before.get(name, port), port, files)
@@ -120,7 +120,7 @@ def judge_rdma(found: Ports) -> Iterator[Finding]:
     troubles: list[Finding] = []
     for name, each in ports.items():
         troubles += _judge_port(name, each, usual, 2 * len(active) > len(ports))
-    if ports and not active:
+    if ports and not active and not troubles:
         troubles.append(fail("no port is active", "check cables, switch and subnet manager"))
     if found.has_gpus and active and not found.has_peermem:
         text = "nvidia-peermem is not loaded: GPUDirect works only if NCCL can use dma-buf"
@@ -194,7 +194,7 @@ RDMA = Check(
 
 
 def _read_both(node: Node) -> tuple[Seen, Ports]:
-    return node.collected(), read_rdma(node)
+    return node.collect((Network(node.root),)), read_rdma(node)
 
 
 MTUS = Check(name="MTU", about=About.NODE, read=_read_both, judge=judge_mtu)

@@ -417,6 +417,20 @@ ROWS: tuple[Row, ...] = (
         advice="on {node}: `timedatectl` shows whether its clock is synchronised",
         observed=("clock_step",),
     ),
+    Row(
+        name="node_unfit",
+        level=_FATAL,
+        why="a job that uses this fails or hangs on this node",
+        advice="on {node}: `watchtower-agent doctor --about node` has the fix",
+        observed=("node_unfit",),
+    ),
+    Row(
+        name="node_limited",
+        level=_SUSPICIOUS,
+        why="a job that uses this is slow on this node",
+        advice="on {node}: `watchtower-agent doctor --about node` has the fix",
+        observed=("node_limited",),
+    ),
 )
 """In the order in which they are shown, those that are fatal first."""
 

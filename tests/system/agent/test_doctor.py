@@ -148,6 +148,16 @@ def test_a_py_spy_that_gives_nothing_is_said_although_it_has_a_version(
     )
 
 
+def test_single_checks_are_run_by_their_names() -> None:
+    done = run("--about", "node", "--check", "Clock", "--check", "limits", "--output", "json")
+    found = json.loads(done.stdout)
+    assert [each["check"] for each in found["results"]] == ["limits", "clock"]
+    assert found["tests"] == []
+    unknown = run("--about", "node", "--check", "spoon")
+    assert unknown.returncode == 2
+    assert "no check is called 'spoon': GPUs, " in unknown.stderr
+
+
 OF_THIS_MACHINE = {"limits", "clock", "mounts"}
 """Checks that read the machine of the test, whatever the root."""
 

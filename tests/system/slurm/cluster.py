@@ -135,6 +135,7 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
+            print(cluster.run("sinfo", "-R"), cluster.run("squeue"))  # shown if a test fails
             cluster.run("scancel", f"--partition={PARTITION}")
             wait_until(lambda: not cluster.run("squeue", "-h"), "no job is left")
 
