@@ -77,7 +77,8 @@ class Limits:
 def read_limits(node: Node) -> Limits:
     """Return the limits of this process. Those of a job are the ones of what starts it."""
     return Limits(
-        memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],
+        # RDMA uses the soft limit. Programs with many files raise theirs to the hard one.
+        memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         has_rdma=os.path.isdir(os.path.join(node.root, "sys/class/infiniband")),
     )
