@@ -234,8 +234,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
         type=number("number of lines", MAX_OUTPUT_LINES),
         metavar="N",
         help="send the last N lines (up to "
-        f"{MAX_OUTPUT_LINES}) of a suspect's standard output and error, if these are files "
-        "(default: 0, none)",
+        f"{MAX_OUTPUT_LINES}) of a suspect's standard output and error, if these are files, and "
+        "of all ranks those that show why a job hangs (default: 0, none)",
     )
     add("--log-level", default="info", choices=LOG_LEVELS, help="default %(default)s")
 
@@ -287,6 +287,13 @@ def add_snapshot(command: argparse.ArgumentParser) -> None:
         default="",
         metavar="FILE",
         help="file to write, - for standard output (default: watchtower-snapshot-NODE.json)",
+    )
+    command.add_argument(
+        "--logs",
+        dest="read_logs",
+        action="store_true",
+        help="read standard output and error of the ranks, if these are files, for the lines that "
+        "`watchtower diagnose` knows",
     )
     add_reading(command)
     command.set_defaults(run=run_snapshot)

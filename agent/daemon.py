@@ -19,6 +19,7 @@ from itertools import islice
 from agent import __version__, config
 from agent.children import ChildRunner
 from agent.collectors.node import make_collectors
+from agent.collectors.outputs import Outputs
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool import SpoolThread
@@ -129,6 +130,7 @@ class Agent:
             else None
         )
         self._configurations = Configurations(self._proc, settings.root, self._children)
+        self._outputs = Outputs(self._proc) if settings.output_lines else None
         self._stacks = PythonStacks(self._children, self._py_spy)
         self._dumping = Dumping(
             node=settings.node,
@@ -138,6 +140,7 @@ class Agent:
                 self._stacks,
                 self._metrics.count_dump,
                 read_source=settings.read_source,
+                outputs=self._outputs,
             ),
             deliver=self._dumps.deliver,
             ended=self._on_dump_ended,
@@ -226,6 +229,8 @@ class Agent:
         if now - self._gaps_at >= GAPS_EVERY_S:
             self._find_gaps(now)
         self._watchlist.update(self._discovery.tick(now), now)
+        if self._outputs is not None:
+            self._outputs.note((rank.key for rank in self._watchlist.living()), now)
         report = self._make_report()
         self._reports.offer(report)
         self._metrics.show_limits(report.limits)

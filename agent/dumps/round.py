@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from agent.children import Abandoned, ChildRunner
+from agent.collectors.outputs import Outputs
 from agent.dumpers.collectives import CollectiveLogs
 from agent.dumpers.connections import Connections
 from agent.dumpers.dumper import (
@@ -31,6 +32,7 @@ from agent.dumpers.software import SoftwareVersions
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.watchdogs import Watchdogs
 from agent.dumpers.watched_descriptors import WatchedDescriptors
+from agent.dumpers.written_logs import WrittenLogs
 from agent.dumps.contents import (
     MAX_BATCH_CHILDREN,
     GroupSet,
@@ -261,8 +263,12 @@ def make_taker(
     count: Callable[[str], None],
     *,
     read_source: bool,
+    outputs: Outputs | None = None,
 ) -> RoundTaker:
-    """Return what takes the rounds of an agent or a snapshot, with all dumpers in order."""
+    """Return what takes the rounds of an agent or a snapshot, with all dumpers in order.
+
+    Without `outputs` no log is read.
+    """
     places, watched = NativePlaces(proc, runner), WatchedDescriptors(proc, runner)
     dumpers = (
         CollectiveLogs(proc),
@@ -274,5 +280,6 @@ def make_taker(
         SoftwareVersions(proc, runner),
         Watchdogs(proc, places),
         SetUp(proc),
+        *([WrittenLogs(proc, runner, outputs)] if outputs else ()),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

@@ -20,13 +20,13 @@ import time
 from agent.dumpers.user_files import (
     FileRights,
     NotReadable,
-    check_readable,
+    open_descriptor,
     parse_rights,
     read_table,
-    reopen,
 )
 from watchtower.wire.series import MAX_OUTPUT_LINE
 from watchtower.writing.printable import ELLIPSIS, printable
+from watchtower.writing.secrets import HIDDEN, hide_secrets
 
 MAX_INDENT = 40
 """Spaces at the beginning of a line that remain: tracebacks need them."""
@@ -34,28 +34,11 @@ MAX_INDENT = 40
 MAX_RAW_LINE = 4096
 """Characters of a line that are cleaned. Only its beginning is shown."""
 
-HIDDEN = "[hidden]"
-
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
 """Sequences for a terminal: colours, movements of the cursor, titles and links."""
 
-_NAMED = re.compile(
-    r"(?i)((?:passw(?:or)?d|secret|token(?!s)|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|credential|authorization)[\w-]{0,32}[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
-    r"(?!\d[\d.,]{0,32}(?:\s|$))[^\s\"',;]{3,512}"
-)
-"""A name of a secret and its value. A plain number is not a secret: "token: 4096"."""
-
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s{1,4}[\w.~+/=-]{8,512}")
-_KNOWN = re.compile(
-    r"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|eyJ)[\w.~+/=-]{8,512}"
-)
-"""Tokens that their first letters give away, as services document them."""
-
-_IN_URL = re.compile(r"(://)[^/\s@]{1,256}@")
-_QUERY = re.compile(r"(?i)([?&](?:sig|signature|x-amz-[a-z-]{1,32}|key|code)=)[^\s&]{1,512}")
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")
 _KEY_ENDS = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY-----")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{60,80}")
@@ -78,20 +61,11 @@ def _clean(line: str) -> str:
     versions = [part for part in line.rstrip("\r").split("\r") if part.strip()]
     text = _ESCAPES.sub("", versions[-1][:MAX_RAW_LINE]) if versions else ""
     indent = min(MAX_INDENT, len(text) - len(text.lstrip(" \t")))
-    text = _hide(printable(text, MAX_RAW_LINE))
+    text = hide_secrets(printable(text, MAX_RAW_LINE))
     if not text:
         return ""
     text = " " * indent + text
     return text if len(text) <= MAX_OUTPUT_LINE else text[: MAX_OUTPUT_LINE - 1] + ELLIPSIS
-
-
-def _hide(text: str) -> str:
-    """Return a line without what looks like a secret."""
-    text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-    text = _KNOWN.sub(HIDDEN, text)
-    text = _NAMED.sub(rf"\1{HIDDEN}", text)
-    text = _QUERY.sub(rf"\1{HIDDEN}", text)
-    return _IN_URL.sub(rf"\1{HIDDEN}@", text)
 
 
 def _hide_keys(lines: list[str]) -> list[str]:
@@ -127,7 +101,7 @@ def read_output(process: str, count: int) -> list[dict[str, object]]:
         return []
     for number, stream in STREAMS.items():
         try:
-            file, entry = _read_tail(f"{process}/fd/{number}", process, rights, count)
+            file, entry = _read_tail(number, process, rights, count)
         except (OSError, ValueError, NotReadable):
             continue
         known = found.setdefault(file, {**entry, "stream": stream})
@@ -137,20 +111,10 @@ def read_output(process: str, count: int) -> list[dict[str, object]]:
 
 
 def _read_tail(
-    path: str, process: str, rights: FileRights, count: int
+    number: int, process: str, rights: FileRights, count: int
 ) -> tuple[tuple[int, int], dict[str, object]]:
-    """Return device and inode of an open file of a process, and its last lines.
-
-    A process can open its own file by this path, too: whatever the folders above it allow.
-    """
-    if not os.readlink(path).startswith("/"):
-        raise NotReadable  # a pipe or a socket, which is not even opened
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        status = check_readable(descriptor, process, rights)
-        file = reopen(descriptor)
-    finally:
-        os.close(descriptor)
+    """Return device and inode of an open file of a process, and its last lines."""
+    file, status = open_descriptor(process, str(number), rights)
     try:
         size = os.fstat(file).st_size
         raw = os.pread(file, TAIL_BYTES, max(0, size - TAIL_BYTES))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from agent import __version__
 from agent.children import ChildRunner
 from agent.clocks import Moment, age_s, read_moment
+from agent.collectors.outputs import Outputs
 from agent.config import NodeSettings
 from agent.dumpers.dumper import ROUND_GRACE_S
 from agent.dumpers.native_places import RUNS_GRACE_S, PythonRuns
@@ -53,6 +54,8 @@ class SnapshotOptions(NodeSettings):
     output: str = ""
     """Path of the file, "-" for standard output. Empty: a name with the node, in this folder."""
     gap_s: float = ROUND_GAP_S
+    read_logs: bool = False
+    """Add what readers know of the output of ranks."""
 
 
 MAX_USERS = 4
@@ -199,6 +202,7 @@ class SnapshotTaker:
         self._gaps = find_limits(self._proc, py_spy)
         self._children = ChildRunner()
         self._stacks = PythonStacks(self._children, py_spy)
+        self._outputs = Outputs(self._proc) if options.read_logs else None
         self._agent_id = uuid.uuid4().hex
         self._batches: list[tuple[DumpBatch, Moment]] = []
         self._places = threading.Semaphore(JOBS_AT_ONCE)
@@ -221,6 +225,8 @@ class SnapshotTaker:
     def take(self) -> Snapshot:
         """Dump the ranks twice between two reports, and return everything as one message."""
         self._watchlist.vitals(time.monotonic())  # movement is measured from here
+        if self._outputs is not None:
+            self._outputs.note(self._watchlist.keys(), time.monotonic())
         began = time.monotonic()
         first = self._report()
         gaps = self._dump()
@@ -269,6 +275,7 @@ class SnapshotTaker:
                 self._stacks,
                 lambda _: None,
                 read_source=self._options.read_source,
+                outputs=self._outputs,
             ),
             runs=PythonRuns(self._proc, self._children),
             deliver=lambda batch, taken: self._batches.append((batch, taken)),

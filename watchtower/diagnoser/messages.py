@@ -13,6 +13,7 @@ from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.diagnosis import diagnose_picture
 from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case, CaseParts, join_case
+from watchtower.fleet.found_live import add_written
 from watchtower.views.summary import summarize
 from watchtower.wire.dumps import DumpBatch
 
@@ -109,7 +110,7 @@ def decode_case(frames: Sequence[bytes]) -> Case:
     """Return the case of a request. Raises ValueError if it cannot be decoded."""
     _, parts, earlier, *bodies = frames
     batches = [_batches.decode(body) for body in bodies]
-    return join_case(_parts.decode(parts), batches, _read_earlier(earlier))
+    return add_written(join_case(_parts.decode(parts), batches, _read_earlier(earlier)))
 
 
 def _read_earlier(earlier: bytes) -> Case | None:

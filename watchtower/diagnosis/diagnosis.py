@@ -33,6 +33,7 @@ from watchtower.diagnosis.nothing_found import (
 from watchtower.diagnosis.observed import (
     show_bad_losses,
     show_observations,
+    show_written,
 )
 from watchtower.diagnosis.picture import Picture, take_picture
 from watchtower.diagnosis.position import Place, Position
@@ -235,6 +236,7 @@ def _make_diagnosis(
     shown = (
         *show_bad_losses(picture),
         *show_observations(picture, accused, written.quoted),
+        *show_written(picture, accused),
     )
     bugs = find_known_bugs(picture, accused if written.suspects else ())
     evidence = dict.fromkeys([*written.evidence, *shown, *show_known_bugs(bugs)])

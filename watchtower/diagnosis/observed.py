@@ -10,6 +10,8 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.reasons import ranks_of
 from watchtower.evidence.observed import GPU_SUBJECTS
+from watchtower.evidence.written import names_ranks, recent_lines, write_line
+from watchtower.wire.dumps import WrittenLines
 from watchtower.wire.observations import Observation
 from watchtower.wire.verdict import Evidence
 from watchtower.writing.ranksets import format_ranks, name_ranks
@@ -97,6 +99,36 @@ def _name_gpu(observation: Observation) -> str:
     device = clean(observation.subject.partition(":")[2], 32)
     is_gpu = observation.source == NVML and observation.subject.startswith(GPU_SUBJECTS)
     return f"GPU {device}: " if is_gpu and device not in observation.text else ""
+
+
+MAX_LINES_SHOWN = 3
+"""Lines of output of one verdict: one that decides, and what a suspect wrote."""
+
+NAMES_WEIGHT = 0.7
+"""That a line of output names a suspect. It is shown beside the log that it became."""
+
+
+def show_written(picture: Picture, accused: Sequence[Position]) -> tuple[Evidence, ...]:
+    """Return what ranks have written of the stall: lines that name a suspect first, then those of
+    suspects. What follows from them is a collective log or an ending with reasons of its own."""
+    suspects = {item.rank for item in accused}
+    lines = [
+        (item.rank, each)
+        for item in picture.case.ranks
+        for each in recent_lines(item, picture.case.stalled_for_s)
+    ]
+    lines.sort(key=lambda each: (not names_ranks(each[1].text, suspects), each[0] not in suspects))
+    shown = {write_line(each.text): (rank, each) for rank, each in reversed(lines)}
+    return tuple(
+        _quote(rank, each, line, NAMES_WEIGHT if names_ranks(line, suspects) else 0.0)
+        for line, (rank, each) in list(reversed(shown.items()))[:MAX_LINES_SHOWN]
+    )
+
+
+def _quote(rank: int, written: WrittenLines, line: str, weight: float) -> Evidence:
+    whose = f"rank {rank} wrote" if written.own else "the output of several ranks has"
+    text = f"{whose}, at least {format_duration(written.age_s)} ago: {line}"
+    return Evidence(source="log", text=text, ranks=format_ranks([rank]), weight=weight)
 
 
 def show_bad_losses(picture: Picture) -> tuple[Evidence, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from watchtower.evidence.case import Case, Presence, join_case
 from watchtower.evidence.movement import read_movement
 from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.found_live import add_written
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand, split_case
 from watchtower.jobs.detector import Detector
@@ -138,7 +139,7 @@ def _make_case(
 ) -> Case:
     inputs = collect_on_demand(job.attempt, fleet.nodes, detector, float("-inf"), now)
     parts, numbers = split_case(inputs)
-    case = join_case(parts, [batches[int(number)] for number in numbers])
+    case = add_written(join_case(parts, [batches[int(number)] for number in numbers]))
     # A rank in no snapshot may run on a node of which no file was given.
     ranks = tuple(
         replace(rank, presence=Presence.UNREPORTED) if rank.presence is Presence.MISSING else rank

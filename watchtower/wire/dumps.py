@@ -24,6 +24,7 @@ from watchtower.wire.bounds import (
     TEXT,
     both,
     bounded,
+    characters,
     entries,
     every,
     integer,
@@ -232,6 +233,30 @@ class Setting:
     value: str
 
 
+MAX_WRITTEN = 32
+"""Places in the output of one rank that readers know: a watchdog writes five lines, and NCCL warns
+of one fault in eight."""
+
+MAX_WRITTEN_TEXT = 16_384
+"""Characters of the lines of one place: RAS lists the ranks of a communicator in a line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@bounded(file=TEXT, text=characters(MAX_WRITTEN_TEXT), age_s=AGE)
+class WrittenLines:
+    """Lines of a file to which a rank writes that a reader knows as evidence. No others are sent,
+    and the reader reads them again where the case is made."""
+
+    file: str
+    """Path in the mount namespace of the process."""
+    text: str
+    """The lines without colours and prefixes of progress bars, joined by newlines."""
+    age_s: float = 0.0
+    """Seconds since they were written, at least."""
+    own: bool = True
+    """The rank alone writes to this file. Else only the lines themselves show their rank."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(
     rank=RANK,
@@ -242,6 +267,7 @@ class Setting:
     threads=entries(MAX_THREADS),
     children=entries(MAX_CHILDREN),
     software=entries(MAX_SOFTWARE),
+    written=entries(MAX_WRITTEN),
 )
 class RankDump:
     """Evidence from one rank's process at one moment."""
@@ -269,6 +295,8 @@ class RankDump:
     """Null if its sockets were not read, as for a stack sample."""
     watchdog: NativePlace | None = None
     """Where a watchdog thread of torch is blocked in a library of the device; null if none is."""
+    written: tuple[WrittenLines, ...] = ()
+    """What readers know of its output, oldest first. Empty unless the agent may read output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,9 @@ import os
 import pytest
 
 from agent.dumpers.user_files import FileRights, NotReadable
-from agent.series.output_child import HIDDEN, TAIL_BYTES, _read_tail, clean_lines
+from agent.series.output_child import TAIL_BYTES, _read_tail, clean_lines
 from watchtower.wire.series import MAX_OUTPUT_LINE
+from watchtower.writing.secrets import HIDDEN
 
 PROCESS = f"/proc/{os.getpid()}"
 ROOT = FileRights(user=0, groups=frozenset(), is_root=True)
@@ -20,7 +21,7 @@ def clean(text: str, count: int = 20) -> tuple[str, ...]:
 
 
 def read(descriptor: int, rights: FileRights = ROOT, count: int = 20):
-    return _read_tail(f"{PROCESS}/fd/{descriptor}", PROCESS, rights, count)[1]["lines"]
+    return _read_tail(descriptor, PROCESS, rights, count)[1]["lines"]
 
 
 def test_the_last_lines_that_are_not_empty():

@@ -1,0 +1,182 @@
+"""Dumper: what readers know in the output of ranks, if the agent may read output.
+
+Only lines that a reader turns into a finding leave the node, with as few of the lines after them as
+the finding needs. The readers are those of `watchtower diagnose`, and they read the same lines
+again where the case is made.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import dropwhile, takewhile
+
+import msgspec
+
+from agent.children import ChildRunner, Program
+from agent.collectors.outputs import Output, Outputs
+from agent.dumpers.dumper import RanksOfRound, Step, Tree
+from agent.procfs import Proc
+from watchtower.readers import logs
+from watchtower.readers.findings import FileFound, Finding, Place
+from watchtower.readers.text_lines import decode
+from watchtower.wire.bounds import MAX_TEXT
+from watchtower.wire.dumps import MAX_WRITTEN, MAX_WRITTEN_TEXT, WrittenLines
+from watchtower.writing.printable import printable
+from watchtower.writing.secrets import hide_secrets
+
+READ_S = 3.0
+"""Seconds for the files of a round. Reading takes 50 ms; a hanging file system never answers."""
+
+MAX_READ_BYTES = 4 << 20
+"""Bytes of all files of one round, which their ranks share."""
+
+MAX_FILE_BYTES = 1 << 18
+"""Bytes at the end of one file: 2000 lines. Those of a watchdog and of a traceback are the last."""
+
+MAX_BLOCK = 400
+"""Lines of one finding, as of a traceback and of the text of RAS."""
+
+MAX_BATCH_TEXT = 1 << 20
+"""Characters that one round sends. Watchdogs of 16 ranks write 40 kB."""
+
+
+class ReadFile(msgspec.Struct):
+    """The end of one file, as the child has read it."""
+
+    descriptor: str
+    file: str
+    first: int
+    raw: str
+
+
+LOG_CHILD = Program(
+    name="agent.dumpers.log_child",
+    answers=msgspec.json.Decoder(list[ReadFile]),
+    purpose="the logs of ranks cannot be read",
+    max_output_bytes=2 * MAX_READ_BYTES,
+)
+
+
+class WrittenLogs:
+    """Reads the output of the ranks of a round."""
+
+    name, at_once, needs_stacks = "logs", 1, False
+
+    def __init__(self, proc: Proc, runner: ChildRunner, outputs: Outputs) -> None:
+        self._proc, self._runner, self._outputs = proc, runner, outputs
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return one step for all ranks. A sample is not diagnosed, and has none."""
+        return [] if ranks.is_sample else [partial(self._fill, ranks)]
+
+    def _fill(self, ranks: RanksOfRound) -> None:
+        trees: dict[int, tuple[Tree, dict[str, Output]]] = {}
+        for tree in ranks.trees:
+            if outputs := self._outputs.of((tree.target.pid, tree.target.start_time)):
+                trees[tree.target.pid] = tree, {each.descriptor: each for each in outputs}
+        left_s = min(READ_S, ranks.deadline - time.monotonic())
+        if not trees or left_s <= 0:
+            return
+        count = min(MAX_FILE_BYTES, MAX_READ_BYTES // sum(len(own) for _, own in trees.values()))
+        questions = [
+            json.dumps(
+                {"process": f"{self._proc.path}/{pid}", "descriptors": [*own], "bytes": count}
+            )
+            for pid, (_, own) in trees.items()
+        ]
+        answers = self._runner.ask(LOG_CHILD, questions, left_s, ranks.owner).found
+        left = MAX_BATCH_TEXT
+        users = Counter(file for files in answers for file in {each.file for each in files})
+        seen: set[str] = set()
+        for (tree, own), files in zip(trees.values(), answers, strict=False):
+            written: list[WrittenLines] = []
+            for file in files:
+                if file.file not in seen and file.descriptor in own:
+                    seen.add(file.file)
+                    is_own = users[file.file] == 1
+                    written += _find_known(file, own[file.descriptor], is_own=is_own)
+            left = _keep(tree, written, left)
+
+
+def _keep(tree: Tree, written: Sequence[WrittenLines], left: int) -> int:
+    """Add the newest lines to a rank, while they fit; return the characters that are left."""
+    kept: list[WrittenLines] = []
+    for each in sorted(written, key=lambda each: each.age_s)[:MAX_WRITTEN]:
+        if len(each.text) > left:
+            break
+        left -= len(each.text)
+        kept.insert(0, each)
+    if kept:
+        tree.evidence["written"] = tuple(kept)
+    return left
+
+
+def _find_known(file: ReadFile, output: Output, *, is_own: bool) -> Iterator[WrittenLines]:
+    """Yield the lines of the end of a file that a reader knows."""
+    now = time.monotonic()
+    raw = base64.b64decode(file.raw)
+    skipped = max(0, output.first - file.first)
+    lines = raw[skipped:].split(b"\n")
+    found = logs.read("", io.BytesIO(raw[skipped:] + b"\n"))
+    places = sorted(_by_line(found))[-MAX_WRITTEN:]
+    offsets = _offsets_of(lines, file.first + skipped)
+    for line in places:
+        block = [decode(each) for each in lines[line - 1 : line - 1 + MAX_BLOCK]]
+        text = "\n".join(hide_secrets(printable(each, 4 * MAX_TEXT)) for each in _shorten(block))
+        if len(text) <= MAX_WRITTEN_TEXT:
+            yield WrittenLines(
+                file=printable(output.path, MAX_TEXT),
+                text=text,
+                age_s=output.age_s(offsets[line - 1], now),
+                own=is_own,
+            )
+
+
+def _offsets_of(lines: Sequence[bytes], first: int) -> list[int]:
+    offsets = [first]
+    for line in lines:
+        offsets.append(offsets[-1] + len(line) + 1)
+    return offsets
+
+
+def _by_line(found: FileFound) -> dict[int, list[Finding]]:
+    by_line: dict[int, list[Finding]] = defaultdict(list)
+    for each in found.findings:
+        by_line[each.place.line].append(replace(each, place=Place("")))
+    return by_line
+
+
+def _read(lines: Sequence[str]) -> list[Finding]:
+    """Return what readers find at the first of these lines."""
+    raw = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+    return _by_line(logs.read("", io.BytesIO(raw))).get(1, [])
+
+
+def _shorten(block: Sequence[str]) -> Sequence[str]:
+    """Return the fewest of these lines that show the same: none after the last one that is needed,
+    and no source of a traceback."""
+    wanted = _read(block)
+    short, long = 1, len(block)
+    while short < long:
+        middle = (short + long) // 2
+        if _read(block[:middle]) == wanted:
+            long = middle
+        else:
+            short = middle + 1
+    needed = block[:long]
+    # The source lines of a traceback stand in front of what it says.
+    plain = [needed[0], *dropwhile(partial(_is_indented, needed[0]), needed[1:])]
+    return plain if _read(plain) == wanted else needed
+
+
+def _is_indented(first: str, line: str) -> bool:
+    """Return whether a line goes on with spaces after the prefix that it shares with the first."""
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, line, strict=False))
+    return line[sum(1 for _ in shared) :].startswith(" ")

@@ -1,0 +1,142 @@
+"""The output of real processes: only lines that a reader knows leave the node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from agent.children import ChildRunner
+from agent.collectors.outputs import Outputs
+from agent.dumpers.dumper import Target
+from agent.dumpers.written_logs import WrittenLogs
+from agent.dumps.round import RoundTaker
+from agent.procfs import Proc
+from watchtower.wire.dumps import WrittenLines
+
+BARRIER = "[rank0]:[E1128 15:59:17] [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
+SECRET = "user data of step 1: hunter2"
+TRACEBACK = (
+    f'Traceback (most recent call last):\n  File "main.py", line 8, in <module>\n    {SECRET}\n'
+    "RuntimeError: NCCL error: unhandled system error\n\n"
+)
+
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start processes that sleep, with this standard output and error."""
+    with ExitStack() as stack:
+
+        def begin(output: Path | int, error: Path | int = subprocess.DEVNULL) -> int:
+            files = [
+                stack.enter_context(open(each, "ab")) if isinstance(each, Path) else each
+                for each in (output, error)
+            ]
+            words = [sys.executable, "-c", "import time; time.sleep(600)"]
+            child = stack.enter_context(subprocess.Popen(words, stdout=files[0], stderr=files[1]))
+            stack.callback(child.kill)
+            return child.pid
+
+        yield begin
+
+
+class Node:
+    """The ranks of one job on this machine, in the order of their pids."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self.proc, self.outputs = Proc(), Outputs(Proc())
+        self.keys = [(pid, self.started(pid)) for pid in pids]
+
+    def started(self, pid: int) -> int:
+        stat = self.proc.stat(pid)
+        assert stat is not None
+        return stat.start_time
+
+    def note(self, ago_s: float = 0.0) -> None:
+        """Mark the files, as the agent did some time ago."""
+        self.outputs.note(self.keys, time.monotonic() - ago_s)
+
+    def dump(self, **values: bool) -> list[tuple[WrittenLines, ...]]:
+        """Return what one round sends of each rank."""
+        targets = [
+            Target(rank=rank, pid=pid, start_time=born, read_page=lambda: None)
+            for rank, (pid, born) in enumerate(self.keys)
+        ]
+        dumper = WrittenLogs(self.proc, ChildRunner(), self.outputs)
+        taker = RoundTaker(self.proc, [dumper], lambda _: None)
+        taken = taker.take(targets, deadline=time.monotonic() + 20, **values)
+        return [dump.written for dump in taken.ranks]
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_only_known_lines_leave_the_node(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "rank.log"
+    node = Node([start(log)])
+    node.note(20)
+    append(log, f"{SECRET}\n{BARRIER}\n{SECRET}\n{TRACEBACK}{SECRET}\n" * 2)
+    (written,) = node.dump()
+    assert {each.text for each in written} == {
+        BARRIER,
+        "Traceback (most recent call last):\nRuntimeError: NCCL error: unhandled system error",
+    }
+    assert {(each.file, each.own) for each in written} == {(str(log), True)}
+    assert node.dump(is_sample=True) == [()]
+
+
+def test_a_file_of_two_ranks_is_sent_once(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "all.log"
+    node = Node([start(log), start(log, log)])
+    node.note()
+    append(log, f"{BARRIER}\n")
+    first, second = node.dump()
+    assert ([each.own for each in first], second) == ([False], ())
+
+
+def test_pipes_and_files_of_other_users_are_not_read(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "other.log"
+    append(log, f"{BARRIER}\n")
+    node = Node([start(subprocess.PIPE), start(subprocess.DEVNULL), start(log)])
+    node.note()
+    if os.geteuid() == 0:
+        os.chown(log, 4242, 4242)
+        assert node.dump() == [(), (), ()]
+    os.chown(log, os.geteuid(), os.getegid())
+    assert [len(each) for each in node.dump()] == [0, 0, 0], "it was there before the rank"
+
+
+def test_each_line_has_the_age_of_its_place(tmp_path: Path, start: Start) -> None:
+    log = tmp_path / "rank.log"
+    read, write = os.pipe()
+    program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    with log.open("wb") as output:
+        child = subprocess.Popen([sys.executable, "-c", program], stdin=read, stdout=output)
+    try:
+        node = Node([child.pid])
+        for ago_s, line in ((3000, "began\n"), (2000, BARRIER + "\n"), (1000, "step\n")):
+            before = log.stat().st_size
+            os.write(write, line.encode())
+            while log.stat().st_size == before:
+                time.sleep(0.01)
+            node.note(ago_s)
+        (written,) = node.dump()
+        assert [round(each.age_s, -2) for each in written] == [2000]
+        os.truncate(log, 0)
+        node.note()
+        assert node.dump() == [()]
+    finally:
+        child.kill()
+        child.wait()
+        os.close(read)
+        os.close(write)
