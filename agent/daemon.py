@@ -231,6 +231,7 @@ class Agent:
         self._watchlist.update(self._discovery.tick(now), now)
         if self._outputs is not None:
             self._outputs.note((rank.key for rank in self._watchlist.living()), now)
+            self._starter.read_ends()
         report = self._make_report()
         self._reports.offer(report)
         self._metrics.show_limits(report.limits)

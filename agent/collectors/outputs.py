@@ -7,10 +7,13 @@ an hour ago is known to be old, and no file is opened before a job stalls.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
+from agent.dumpers.user_files import NotReadable, check_readable, parse_rights, read_table
 from agent.procfs import CLOCK_TICKS_PER_S, Proc, parse_fields
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.owners import Owners
@@ -31,13 +34,34 @@ STREAMS = ("1", "2")
 Key = tuple[int, int]
 
 
+KEPT_S = 60.0
+"""Seconds for which the files of a process that has ended are kept: they are read at its end."""
+
+ERROR = "2"
+"""The descriptor of standard error, to which watchdogs write."""
+
+
+class Held:
+    """A descriptor of ours for the file that a process has open. It cannot be read by itself
+    (O_PATH), and waits for no file system."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
 @dataclass(slots=True)
 class Output:
     """A regular file to which a rank writes."""
 
     path: str
     """As the process sees it."""
-    descriptor: str
+    held: Held
+    file: tuple[int, int]
+    """Device and inode."""
+    is_error: bool
     first: int = 0
     """Bytes that an earlier run has left in it."""
     marks: list[tuple[float, int]] = field(default_factory=list)
@@ -57,47 +81,83 @@ class Output:
         return next((max(0.0, now - at) for at, length in self.marks if length > offset), 0.0)
 
 
+@dataclass(slots=True)
+class _Files:
+    seen_at: float
+    outputs: dict[str, Output] = field(default_factory=dict)
+    """By the descriptor of the process."""
+
+
 class Outputs:
     """Marks the outputs of all ranks of the node."""
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
         self._reads = GuardedReads(Owners(proc).find_quietly)
-        self._known: dict[Key, dict[str, Output]] = {}
+        self._known: dict[Key, _Files] = {}
         self._next_at = 0.0
 
     def note(self, keys: Iterable[Key], now: float) -> None:
-        """Mark the outputs of these processes, if it is time; forget all others."""
+        """Mark the outputs of these processes, if it is time. Others are forgotten soon."""
         if now < self._next_at:
             return
         self._next_at = now + EVERY_S
-        self._known = {key: self._mark(key, now) for key in keys}
+        known = dict(self._known)
+        for key in keys:
+            files = known.setdefault(key, _Files(now))
+            files.seen_at = now
+            self._mark(key, files, now)
+        self._known = {key: each for key, each in known.items() if now - each.seen_at < KEPT_S}
 
     def of(self, key: Key) -> tuple[Output, ...]:
-        """Return the outputs of a process that are regular files."""
-        return tuple(self._known.get(key, {}).values())
+        """Return the outputs of a process that are regular files, each file once."""
+        files = self._known.get(key)
+        found = {each.file: each for each in (files.outputs.values() if files else ())}
+        return tuple(found.values())
 
-    def _mark(self, key: Key, now: float) -> dict[str, Output]:
-        known = self._known.get(key, {})
+    def _mark(self, key: Key, files: _Files, now: float) -> None:
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - key[1] / CLOCK_TICKS_PER_S
         for descriptor in STREAMS:
-            length, path = self._read(key[0], descriptor)
-            if length < 0:
-                continue  # it has ended, or its output is none of its files
-            output = known.get(descriptor)
-            if output is None or output.path != path:
-                first = length if age_s < YOUNG_S else 0
-                output = known[descriptor] = Output(path, descriptor, first)
+            path = self._proc.link(key[0], f"fd/{descriptor}")
+            if not path.startswith("/") or path.startswith("/dev/"):
+                continue  # a pipe or a terminal; or the process has ended
+            output = files.outputs.get(descriptor)
+            if output is not None and output.path == path:
+                length = self._reads.run(key[0], partial(self._position, key[0], descriptor))
+            else:
+                output, length = self._open(key[0], descriptor, path)
+            if output is None or length is None:
+                continue
+            if not output.marks and age_s < YOUNG_S:
+                output.first = length
             output.note(now, length)
-        return known
+            files.outputs[descriptor] = output
 
-    def _read(self, pid: int, descriptor: str) -> tuple[int, str]:
-        """Return position and path of an open file; -1 if it is a pipe or cannot be read."""
-        path = self._proc.link(pid, f"fd/{descriptor}")
-        if not path.startswith("/") or path.startswith("/dev/"):
-            return -1, ""
-        name = f"fdinfo/{descriptor}"
-        # A process may exchange the file for an epoll, whose text may hang.
-        raw = self._reads.run(pid, lambda: self._proc.try_read(pid, name, 4096)) or b""
+    def _open(self, pid: int, descriptor: str, path: str) -> tuple[Output | None, int | None]:
+        """Return a file that is opened for the first time, and its length. A file that may not be
+        read is asked for again: an owner can change."""
+        found = self._reads.run(pid, partial(self._hold, pid, descriptor))
+        if found is None:
+            return None, None
+        held, status, length = found
+        file = (status.st_dev, status.st_ino)
+        return Output(path, held, file, descriptor == ERROR), length
+
+    def _hold(self, pid: int, descriptor: str) -> tuple[Held, os.stat_result, int | None] | None:
+        """Hold a file of a process, if the process may read it and its user owns it."""
+        process = self._proc.file(pid, "").rstrip("/")
+        try:
+            rights = parse_rights(read_table(f"{process}/status"))
+            held = Held(os.open(f"{process}/fd/{descriptor}", os.O_PATH | os.O_CLOEXEC))
+            status = check_readable(held.number, process, rights)
+        except (OSError, ValueError, NotReadable):
+            return None
+        is_own = status.st_uid == rights.user
+        return (held, status, self._position(pid, descriptor)) if is_own else None
+
+    def _position(self, pid: int, descriptor: str) -> int | None:
+        """Return the position of an open file. A process may exchange the file for an epoll, whose
+        text may hang."""
+        raw = self._proc.try_read(pid, f"fdinfo/{descriptor}", 4096)
         position = parse_fields(raw).get("pos", "")
-        return (int(position), path) if position.isdigit() else (-1, "")
+        return int(position) if position.isdigit() else None

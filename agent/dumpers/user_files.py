@@ -173,23 +173,6 @@ def check_readable(found: int, process: str, rights: FileRights) -> os.stat_resu
     return status
 
 
-def open_descriptor(process: str, number: str, rights: FileRights) -> tuple[int, os.stat_result]:
-    """Return a descriptor to read a file that a process has open, and its status.
-
-    The process can open its own file by this path, too: whatever the folders above it allow. Raises
-    NotReadable, OSError.
-    """
-    path = f"{process}/fd/{number}"
-    if not os.readlink(path).startswith("/"):
-        raise NotReadable  # a pipe or a socket, which is not even opened
-    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        status = check_readable(found, process, rights)
-        return reopen(found), status
-    finally:
-        os.close(found)
-
-
 def reopen(found: int) -> int:
     """Return a descriptor to read the file of an O_PATH descriptor. Raises OSError."""
     return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

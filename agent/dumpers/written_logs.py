@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import io
-import json
+import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,6 @@ import msgspec
 from agent.children import ChildRunner, Program
 from agent.collectors.outputs import Output, Outputs
 from agent.dumpers.dumper import RanksOfRound, Step, Tree
-from agent.procfs import Proc
 from watchtower.readers import logs
 from watchtower.readers.findings import FileFound, Finding, Place
 from watchtower.readers.text_lines import decode
@@ -50,15 +49,13 @@ MAX_BATCH_TEXT = 1 << 20
 class ReadFile(msgspec.Struct):
     """The end of one file, as the child has read it."""
 
-    descriptor: str
-    file: str
     first: int
     raw: str
 
 
 LOG_CHILD = Program(
     name="agent.dumpers.log_child",
-    answers=msgspec.json.Decoder(list[ReadFile]),
+    answers=msgspec.json.Decoder(ReadFile),
     purpose="the logs of ranks cannot be read",
     max_output_bytes=2 * MAX_READ_BYTES,
 )
@@ -69,40 +66,32 @@ class WrittenLogs:
 
     name, at_once, needs_stacks = "logs", 1, False
 
-    def __init__(self, proc: Proc, runner: ChildRunner, outputs: Outputs) -> None:
-        self._proc, self._runner, self._outputs = proc, runner, outputs
+    def __init__(self, runner: ChildRunner, outputs: Outputs) -> None:
+        self._runner, self._outputs = runner, outputs
 
     def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
         """Return one step for all ranks. A sample is not diagnosed, and has none."""
         return [] if ranks.is_sample else [partial(self._fill, ranks)]
 
     def _fill(self, ranks: RanksOfRound) -> None:
-        trees: dict[int, tuple[Tree, dict[str, Output]]] = {}
+        files: dict[tuple[int, int], tuple[Output, list[Tree]]] = {}
         for tree in ranks.trees:
-            if outputs := self._outputs.of((tree.target.pid, tree.target.start_time)):
-                trees[tree.target.pid] = tree, {each.descriptor: each for each in outputs}
+            for output in self._outputs.of((tree.target.pid, tree.target.start_time)):
+                files.setdefault(output.file, (output, []))[1].append(tree)
         left_s = min(READ_S, ranks.deadline - time.monotonic())
-        if not trees or left_s <= 0:
+        if not files or left_s <= 0:
             return
-        count = min(MAX_FILE_BYTES, MAX_READ_BYTES // sum(len(own) for _, own in trees.values()))
-        questions = [
-            json.dumps(
-                {"process": f"{self._proc.path}/{pid}", "descriptors": [*own], "bytes": count}
-            )
-            for pid, (_, own) in trees.items()
-        ]
-        answers = self._runner.ask(LOG_CHILD, questions, left_s, ranks.owner).found
+        count = min(MAX_FILE_BYTES, MAX_READ_BYTES // len(files))
+        numbers = [str(output.held.number) for output, _ in files.values()]
+        words = [f"/proc/{os.getpid()}/fd", str(count), *numbers]
+        answers = self._runner.ask(LOG_CHILD, words, left_s, ranks.owner).found
+        written: dict[int, list[WrittenLines]] = {}
+        for (output, trees), read in zip(files.values(), answers, strict=False):
+            lines = written.setdefault(trees[0].target.pid, [])
+            lines += _find_known(read, output, is_own=len(trees) == 1)
         left = MAX_BATCH_TEXT
-        users = Counter(file for files in answers for file in {each.file for each in files})
-        seen: set[str] = set()
-        for (tree, own), files in zip(trees.values(), answers, strict=False):
-            written: list[WrittenLines] = []
-            for file in files:
-                if file.file not in seen and file.descriptor in own:
-                    seen.add(file.file)
-                    is_own = users[file.file] == 1
-                    written += _find_known(file, own[file.descriptor], is_own=is_own)
-            left = _keep(tree, written, left)
+        for tree in ranks.trees:
+            left = _keep(tree, written.get(tree.target.pid, ()), left)
 
 
 def _keep(tree: Tree, written: Sequence[WrittenLines], left: int) -> int:
@@ -124,15 +113,18 @@ def _find_known(file: ReadFile, output: Output, *, is_own: bool) -> Iterator[Wri
     raw = base64.b64decode(file.raw)
     skipped = max(0, output.first - file.first)
     lines = raw[skipped:].split(b"\n")
+    path = printable(output.path, MAX_TEXT)
     found = logs.read("", io.BytesIO(raw[skipped:] + b"\n"))
     places = sorted(_by_line(found))[-MAX_WRITTEN:]
     offsets = _offsets_of(lines, file.first + skipped)
+    if output.is_error and is_own and not places:
+        yield WrittenLines(file=path, text="")  # silence is evidence
     for line in places:
         block = [decode(each) for each in lines[line - 1 : line - 1 + MAX_BLOCK]]
         text = "\n".join(hide_secrets(printable(each, 4 * MAX_TEXT)) for each in _shorten(block))
         if len(text) <= MAX_WRITTEN_TEXT:
             yield WrittenLines(
-                file=printable(output.path, MAX_TEXT),
+                file=path,
                 text=text,
                 age_s=output.age_s(offsets[line - 1], now),
                 own=is_own,

@@ -48,6 +48,8 @@ class DumpRequest:
     """Seconds between the beginnings of the two rounds."""
     sample: bool = False
     """One round only, without child processes."""
+    ends: bool = False
+    """The processes have just ended: one round, sent if they wrote anything known."""
 
 
 class Dumping:
@@ -82,7 +84,7 @@ class Dumping:
         try:
             began = time.monotonic()
             self._take(request, 1)
-            if request.sample:
+            if request.sample or request.ends:
                 return
             ran_python = self._find_runs(request, began + request.gap_s)
             if not self._stopping.wait(max(0.0, began + request.gap_s - time.monotonic())):
@@ -127,7 +129,8 @@ class Dumping:
             group_logs=found.group_logs,
             sample=request.sample,
         )
-        if not self._stopping.is_set():
+        is_empty = request.ends and not any(dump.written for dump in batch.ranks)
+        if not self._stopping.is_set() and not is_empty:
             self._deliver(batch, taken)
 
 

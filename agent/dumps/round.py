@@ -280,6 +280,6 @@ def make_taker(
         SoftwareVersions(proc, runner),
         Watchdogs(proc, places),
         SetUp(proc),
-        *([WrittenLogs(proc, runner, outputs)] if outputs else ()),
+        *([WrittenLogs(runner, outputs)] if outputs else ()),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

@@ -21,7 +21,7 @@ from watchtower.wire.orders import Deadline, Order
 
 log = logging.getLogger(__name__)
 
-BY_DEADLINE = "deadline"
+BY_DEADLINE, BY_END = "deadline", "end"
 UNKNOWN = "no rank of job {job!r} was found on this node"
 EXHAUSTED = "its job was dumped several times in the last minute"
 
@@ -33,6 +33,8 @@ class DumpStarter:
         self._watchlist, self._start = watchlist, start
         self._dumps = DumpLedger()
         self._samples = DumpLedger(MAX_SAMPLES_PER_MINUTE)
+        self._read: set[tuple[int, int]] = set()
+        """Ended processes whose output was read."""
 
     def slots(self) -> DumpSlots:
         """Return the dump slots at this moment."""
@@ -42,7 +44,20 @@ class DumpStarter:
 
     def end(self, request: DumpRequest, now: float) -> None:
         """Record that a dump has ended."""
-        self._ledger_of(request).end(request.job, now)
+        if not request.ends:
+            self._ledger_of(request).end(request.job, now)
+
+    def read_ends(self) -> None:
+        """Read once what each rank had written that has just ended. Their files are held open."""
+        ended = self._watchlist.ended()
+        new: dict[JobKey, list[WatchedRank]] = {}
+        for rank in ended:
+            if rank.key not in self._read:
+                new.setdefault(rank.found.job, []).append(rank)
+        self._read = {rank.key for rank in ended}
+        for job, ranks in new.items():
+            targets = tuple(map(target_of, ranks))
+            self._start(DumpRequest(job=job, reason=BY_END, targets=targets, gap_s=0.0, ends=True))
 
     def dump_overdue(self, job: JobKey, rank: int, deadline: Deadline | None, now: float) -> None:
         """Dump a job, a rank of which is overdue."""

@@ -20,9 +20,10 @@ import time
 from agent.dumpers.user_files import (
     FileRights,
     NotReadable,
-    open_descriptor,
+    check_readable,
     parse_rights,
     read_table,
+    reopen,
 )
 from watchtower.wire.series import MAX_OUTPUT_LINE
 from watchtower.writing.printable import ELLIPSIS, printable
@@ -101,7 +102,7 @@ def read_output(process: str, count: int) -> list[dict[str, object]]:
         return []
     for number, stream in STREAMS.items():
         try:
-            file, entry = _read_tail(number, process, rights, count)
+            file, entry = _read_tail(f"{process}/fd/{number}", process, rights, count)
         except (OSError, ValueError, NotReadable):
             continue
         known = found.setdefault(file, {**entry, "stream": stream})
@@ -111,10 +112,20 @@ def read_output(process: str, count: int) -> list[dict[str, object]]:
 
 
 def _read_tail(
-    number: int, process: str, rights: FileRights, count: int
+    path: str, process: str, rights: FileRights, count: int
 ) -> tuple[tuple[int, int], dict[str, object]]:
-    """Return device and inode of an open file of a process, and its last lines."""
-    file, status = open_descriptor(process, str(number), rights)
+    """Return device and inode of an open file of a process, and its last lines.
+
+    A process can open its own file by this path, too: whatever the folders above it allow.
+    """
+    if not os.readlink(path).startswith("/"):
+        raise NotReadable  # a pipe or a socket, which is not even opened
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = check_readable(descriptor, process, rights)
+        file = reopen(descriptor)
+    finally:
+        os.close(descriptor)
     try:
         size = os.fstat(file).st_size
         raw = os.pread(file, TAIL_BYTES, max(0, size - TAIL_BYTES))

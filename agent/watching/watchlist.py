@@ -72,6 +72,10 @@ class Watchlist:
         """Return the ranks that have not ended."""
         return [rank for rank in self._ranks.values() if rank.ended_at is None]
 
+    def ended(self) -> list[WatchedRank]:
+        """Return the ranks that have ended and are not forgotten yet."""
+        return [rank for rank in self._ranks.values() if rank.ended_at is not None]
+
     def found(self) -> list[FoundRank]:
         """Return how the ranks were found, also those that have ended."""
         return [rank.found for rank in self._ranks.values()]

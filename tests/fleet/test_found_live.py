@@ -7,12 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.diagnosis.builders import a_case, a_rank
+from tests.diagnosis.builders import a_case, a_dead_rank, a_rank
 from watchtower.diagnosis.diagnosed import Diagnosis
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.evidence.case import Case
 from watchtower.fleet.found_live import add_written
-from watchtower.wire.dumps import WrittenLines
+from watchtower.jobs.incidents import is_reported_at_the_end
+from watchtower.wire.dumps import KernelWait, RankDump, WrittenLines
 
 HELD = "hold /home/ann/job/main.py:12 < <module> /home/ann/job/main.py:13"
 BARRIER = "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
@@ -89,3 +90,47 @@ def test_a_case_is_stored_with_what_lines_showed() -> None:
     stored = msgspec.json.decode(msgspec.json.encode(case), type=Case)
     assert add_written(stored).group_logs == case.group_logs
     assert diagnose(stored) == diagnose(case)
+
+
+def an_ended_job(lines: dict[int, str], signal: int = 6) -> Case:
+    """Four ranks that have ended within a second, and what some of them have written."""
+    case = a_case(
+        [a_dead_rank(rank, signal=signal, age_s=2.0, step=None) for rank in range(4)],
+        stalled_for_s=0.0,
+    )
+
+    def write(rank: int) -> tuple[RankDump, ...]:
+        written = WrittenLines(file=f"/logs/{rank}.err", text=lines[rank], age_s=40.0)
+        bare = RankDump(rank=rank, pid=4000 + rank, start_time=1, kernel=KernelWait())
+        return (replace(bare, written=(written,)),)
+
+    ranks = (
+        each.with_dumps(write(each.rank)) if each.rank in lines else each for each in case.ranks
+    )
+    return replace(case, ranks=tuple(ranks))
+
+
+def test_a_job_that_gave_up_waiting_names_the_rank_that_was_awaited() -> None:
+    lines = {rank: WATCHDOG.format(rank=rank, number=6 if rank == 2 else 7) for rank in range(4)}
+    found = diagnose(add_written(an_ended_job(lines)))
+    assert (named(found), found.stalled_for_s) == ([2], 60.01)
+    assert is_reported_at_the_end(found)
+    assert named(diagnose(an_ended_job(lines))) == []
+
+
+def test_the_rank_whose_standard_error_has_nothing_is_named() -> None:
+    lines = {rank: WATCHDOG.format(rank=rank, number=7) for rank in range(4)}
+    found = diagnose(add_written(an_ended_job({**lines, 2: ""})))
+    assert (named(found), found.confidence <= 0.8) == ([2], True)
+    unread = {rank: text for rank, text in lines.items() if rank != 2}
+    assert named(diagnose(add_written(an_ended_job(unread)))) == []
+
+
+def test_the_exception_of_an_ended_rank_is_in_its_output() -> None:
+    text = "Traceback (most recent call last):\nKeyError: 'shard 17'"
+    case = an_ended_job({2: text}, signal=15)
+    ranks = (*case.ranks[:2], a_dead_rank(2, code=1, step=None).evidence, case.ranks[3])
+    ranks = tuple(r.with_dumps(case.ranks[r.rank].dumps) for r in ranks)
+    found = diagnose(add_written(replace(case, ranks=ranks)))
+    assert named(found) == [2]
+    assert "KeyError: 'shard 17'" in found.suspects[0].why

@@ -69,6 +69,9 @@ class Diagnosis:
     suspect_wait_s: float | None = None
     """Seconds after which that wait ends by itself, by the latest dump; None if it is not known, or
     if it does not end."""
+    has_given_up: bool = False
+    """The job has ended, and what its ranks wrote shows for which suspects they waited until they
+    gave up."""
     domain: Domain = Domain.UNKNOWN
     """Whom to call, from the cause and the evidence."""
     shared_cause: SharedCause | None = None

@@ -256,6 +256,7 @@ def _make_diagnosis(
         suspects_work=bool(timed_by) and all(item.works for item in timed_by),
         suspects_transfer=any(item.transfers for item in timed_by),
         suspects_rest=bool(timed_by) and all(map(_rests, timed_by)),
+        has_given_up=picture.case.of_files and bool(written.suspects),
         peers_waiting=any(_is_waiting(item, suspect_is_still=is_still) for item in waiting),
         waiting_text=write_waiting(waiting, accused if written.suspects else ()),
         suspect_class=_name_class(cause, timed_by),

@@ -10,17 +10,24 @@ from watchtower.readers.tracebacks import START as TRACEBACK
 from watchtower.wire.dumps import WrittenLines
 from watchtower.writing.text import clean
 
+END_S = 120.0
+"""Seconds before the end of a process in which what it wrote is about its end: torch's watchdog
+waits for a minute after its first line before it ends the process."""
+
 
 def recent_lines(item: RankEvidence, stalled_for_s: float) -> tuple[WrittenLines, ...]:
     """Return what a rank has written since the stall began, by its dumps; each line once.
 
     A job may survive an error. What it wrote before its last step is not why it stopped.
     """
+    since_s = stalled_for_s
+    if item.ended is not None:
+        since_s = max(since_s, item.beat.age_s if item.beat else item.ended.age_s + END_S)
     found = {
         (each.file, each.text): each
         for dump in item.dumps
         for each in dump.written
-        if each.age_s <= stalled_for_s
+        if each.age_s <= since_s
     }
     return tuple(found.values())
 

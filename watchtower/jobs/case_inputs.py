@@ -106,7 +106,7 @@ def split_case(inputs: CaseInputs) -> tuple[CaseParts, list[bytes]]:
         )
         for record in inputs.records
         for taken_at, body in record.dumps
-        if taken_at >= inputs.evidence_since
+        if taken_at >= inputs.evidence_since or is_of_its_end(record, taken_at)
     ]
     parts = CaseParts(case=_case_without_dumps(inputs), dumps=tuple(places))
     return parts, [body.body for body in bodies]
@@ -147,6 +147,11 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
 def is_dumped_since(record: RankRecord, since: float) -> bool:
     """Return whether the rank was dumped at or after `since`, the beginning of the stall."""
     return bool(record.dumps) and record.dumps[-1][0] >= since
+
+
+def is_of_its_end(record: RankRecord, taken_at: float) -> bool:
+    """Return whether a dump has what a rank wrote before it ended: it was taken afterwards."""
+    return record.ended_at is not None and taken_at >= record.ended_at
 
 
 def _rank_evidence(

@@ -460,8 +460,9 @@ def _open(diagnosis: Diagnosis, at: float) -> Opening:
 
 
 def is_reported_at_the_end(diagnosis: Diagnosis) -> bool:
-    """Return whether to report the cause of a job's end: ranks died and ended the job.
+    """Return whether to report the cause of a job's end: ranks died and ended the job, or what they
+    wrote shows for which rank they waited until they gave up.
 
     It is reported also if no rank is to blame, because all of them ended in the same way.
     """
-    return entry_of(diagnosis.cause).ends_job
+    return entry_of(diagnosis.cause).ends_job or diagnosis.has_given_up

@@ -250,7 +250,8 @@ class WrittenLines:
     file: str
     """Path in the mount namespace of the process."""
     text: str
-    """The lines without colours and prefixes of progress bars, joined by newlines."""
+    """The lines without colours and prefixes of progress bars, joined by newlines. Empty if the end
+    of its standard error was read, and no reader knows a line of it."""
     age_s: float = 0.0
     """Seconds since they were written, at least."""
     own: bool = True
@@ -325,7 +326,8 @@ class DumpBatch:
     round: int
     """1 or 2. Two rounds, a second or more apart, distinguish a stuck rank from a slow one."""
     reason: str
-    """"deadline" if a deadline passed on the agent, else the id of the order."""
+    """"deadline" if a deadline passed on the agent, "end" if its processes have just ended, else
+    the id of the order."""
     held_s: float
     """Seconds between taking the dumps and sending this message."""
     ranks: tuple[RankDump, ...]

@@ -21,7 +21,7 @@ def clean(text: str, count: int = 20) -> tuple[str, ...]:
 
 
 def read(descriptor: int, rights: FileRights = ROOT, count: int = 20):
-    return _read_tail(descriptor, PROCESS, rights, count)[1]["lines"]
+    return _read_tail(f"{PROCESS}/fd/{descriptor}", PROCESS, rights, count)[1]["lines"]
 
 
 def test_the_last_lines_that_are_not_empty():

@@ -70,7 +70,7 @@ class Node:
             Target(rank=rank, pid=pid, start_time=born, read_page=lambda: None)
             for rank, (pid, born) in enumerate(self.keys)
         ]
-        dumper = WrittenLogs(self.proc, ChildRunner(), self.outputs)
+        dumper = WrittenLogs(ChildRunner(), self.outputs)
         taker = RoundTaker(self.proc, [dumper], lambda _: None)
         taken = taker.take(targets, deadline=time.monotonic() + 20, **values)
         return [dump.written for dump in taken.ranks]
@@ -121,7 +121,8 @@ def test_each_line_has_the_age_of_its_place(tmp_path: Path, start: Start) -> Non
     read, write = os.pipe()
     program = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
     with log.open("wb") as output:
-        child = subprocess.Popen([sys.executable, "-c", program], stdin=read, stdout=output)
+        words = [sys.executable, "-c", program]
+        child = subprocess.Popen(words, stdin=read, stdout=output, stderr=subprocess.DEVNULL)
     try:
         node = Node([child.pid])
         for ago_s, line in ((3000, "began\n"), (2000, BARRIER + "\n"), (1000, "step\n")):
