@@ -19,10 +19,10 @@ from itertools import islice
 from agent import __version__, config
 from agent.children import ChildRunner
 from agent.collectors.node import make_collectors
-from agent.collectors.outputs import Outputs
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
 from agent.delivery.spool import SpoolThread
+from agent.dumpers.outputs import Outputs
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumps.dump import Dumping, DumpRequest
 from agent.dumps.round import make_taker

@@ -20,8 +20,8 @@ from itertools import dropwhile, takewhile
 import msgspec
 
 from agent.children import ChildRunner, Program
-from agent.collectors.outputs import Output, Outputs
 from agent.dumpers.dumper import RanksOfRound, Step, Tree
+from agent.dumpers.outputs import Output, Outputs
 from watchtower.readers import logs
 from watchtower.readers.findings import FileFound, Finding, Place
 from watchtower.readers.text_lines import decode

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from agent.children import Abandoned, ChildRunner
-from agent.collectors.outputs import Outputs
 from agent.dumpers.collectives import CollectiveLogs
 from agent.dumpers.connections import Connections
 from agent.dumpers.dumper import (
@@ -26,6 +25,7 @@ from agent.dumpers.dumper import (
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.native_places import NativePlaces
 from agent.dumpers.other_threads import OtherThreads
+from agent.dumpers.outputs import Outputs
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
 from agent.dumpers.set_up import SetUp
 from agent.dumpers.software import SoftwareVersions

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from agent import __version__
 from agent.children import ChildRunner
 from agent.clocks import Moment, age_s, read_moment
-from agent.collectors.outputs import Outputs
 from agent.config import NodeSettings
 from agent.dumpers.dumper import ROUND_GRACE_S
 from agent.dumpers.native_places import RUNS_GRACE_S, PythonRuns
+from agent.dumpers.outputs import Outputs
 from agent.dumpers.python_stacks import PythonStacks, find_py_spy
 from agent.dumps.dump import LEAST_RUNS_S, ROUND_DEADLINE_S, Dumping, DumpRequest
 from agent.dumps.round import make_taker

@@ -14,6 +14,7 @@ from watchtower.evidence.case import Case
 from watchtower.fleet.found_live import add_written
 from watchtower.jobs.incidents import is_reported_at_the_end
 from watchtower.wire.dumps import KernelWait, RankDump, WrittenLines
+from watchtower.wire.report import ProcessState
 
 HELD = "hold /home/ann/job/main.py:12 < <module> /home/ann/job/main.py:13"
 BARRIER = "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
@@ -107,7 +108,8 @@ def an_ended_job(lines: dict[int, str], signal: int = 6) -> Case:
     ranks = (
         each.with_dumps(write(each.rank)) if each.rank in lines else each for each in case.ranks
     )
-    return replace(case, ranks=tuple(ranks))
+    zombies = (replace(each, state=ProcessState.ZOMBIE) for each in ranks)
+    return replace(case, ranks=tuple(zombies))
 
 
 def test_a_job_that_gave_up_waiting_names_the_rank_that_was_awaited() -> None:

@@ -84,7 +84,15 @@ def _join(
     if is_over and (made.presence is Presence.WROTE or classify_ending(item.ended) in GAVE_UP):
         written = tuple(line for each in item.dumps for line in each.written)[-MAX_WRITTEN:]
         dumps = (replace(dump, pid=item.pid or 0, written=written) for dump in made.dumps)
-        return replace(item, presence=made.presence, ended=None, dumps=tuple(dumps))
+        return replace(
+            made,
+            node=item.node,
+            pid=item.pid,
+            local_rank=item.local_rank,
+            role=item.role,
+            beat=item.beat,
+            dumps=tuple(dumps),
+        )
     last = item.dumps[-1] if item.dumps else None
     digests = tuple(d for dump in made.dumps[-1:] for d in logs_of(dump) if d in added)
     if last is None or not digests or logs_of(last):

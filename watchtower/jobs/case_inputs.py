@@ -149,9 +149,14 @@ def is_dumped_since(record: RankRecord, since: float) -> bool:
     return bool(record.dumps) and record.dumps[-1][0] >= since
 
 
+END_SLACK_S = 5.0
+"""Seconds by which the end of a rank may seem to be later than the dump of what it had written: the
+report about it has come later."""
+
+
 def is_of_its_end(record: RankRecord, taken_at: float) -> bool:
     """Return whether a dump has what a rank wrote before it ended: it was taken afterwards."""
-    return record.ended_at is not None and taken_at >= record.ended_at
+    return record.ended_at is not None and taken_at >= record.ended_at - END_SLACK_S
 
 
 def _rank_evidence(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
-from agent.collectors.outputs import Outputs
 from agent.dumpers.dumper import Target
+from agent.dumpers.outputs import Outputs
 from agent.dumpers.written_logs import WrittenLogs
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
@@ -141,3 +141,14 @@ def test_each_line_has_the_age_of_its_place(tmp_path: Path, start: Start) -> Non
         child.wait()
         os.close(read)
         os.close(write)
+
+
+def test_a_rank_that_is_new_is_marked_at_once(start: Start, tmp_path: Path) -> None:
+    first, second = tmp_path / "0.log", tmp_path / "1.log"
+    node = Node([start(first)])
+    node.note()
+    pid = start(second)
+    node.keys.append((pid, node.started(pid)))
+    node.note()
+    append(second, f"{BARRIER}\n")
+    assert [len(each) for each in node.dump()] == [0, 1]

@@ -103,7 +103,7 @@ def verdict_of(client: TowerClient) -> dict[str, Any]:
             found.update(json.loads(json.dumps(client.verdict(JOB))))
         return bool(found.get("incident"))
 
-    wait_until(has_incident, "the job has an incident", 120)
+    wait_until(has_incident, "the job has an incident", 60)
     return found
 
 

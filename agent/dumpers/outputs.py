@@ -1,4 +1,4 @@
-"""Collector: how far the standard output and error of each rank had come at which time.
+"""How far the standard output and error of each rank had come at which time.
 
 A log has no times that hold for all programs. But the kernel knows the position of each open file:
 a line behind the position of a minute ago was written since then. So an error that a job survived
@@ -98,15 +98,17 @@ class Outputs:
         self._next_at = 0.0
 
     def note(self, keys: Iterable[Key], now: float) -> None:
-        """Mark the outputs of these processes, if it is time. Others are forgotten soon."""
-        if now < self._next_at:
-            return
-        self._next_at = now + EVERY_S
+        """Mark the outputs of these processes: of new ones now, of others if it is time. Those that
+        are not among them are forgotten soon."""
+        is_time = now >= self._next_at
+        self._next_at = now + EVERY_S if is_time else self._next_at
         known = dict(self._known)
         for key in keys:
+            is_new = key not in known
             files = known.setdefault(key, _Files(now))
             files.seen_at = now
-            self._mark(key, files, now)
+            if is_time or is_new:
+                self._mark(key, files, now)
         self._known = {key: each for key, each in known.items() if now - each.seen_at < KEPT_S}
 
     def of(self, key: Key) -> tuple[Output, ...]:
