@@ -52,7 +52,8 @@ def show_diagnosis(args: argparse.Namespace) -> int:
     """
     with bounded_run("these files", FILES_CPU_S):
         snapshots, others = part_snapshots(find_files(args.files))
-        evidence = list(read_files(others))
+        terminal = sys.stderr if sys.stderr.isatty() else None
+        evidence = list(read_files(others, terminal=terminal))
     with bounded_run("these files"):
         files = read_snapshots(snapshots)
         files.unusable.extend(_name_unusable(args, evidence))

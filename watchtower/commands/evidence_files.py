@@ -6,13 +6,22 @@ bytes that are read have bounds.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import signal
 import stat
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
+from watchtower.commands.client import ClientError
 from watchtower.commands.printing import clean
+from watchtower.commands.snapshot_files import FILES_CPU_S
 from watchtower.readers.files import read_file
 from watchtower.readers.findings import FileFound
 
@@ -21,6 +30,9 @@ MAX_FILES = 65_536
 
 HEAD_BYTES = 4096
 """First bytes of a file in which a snapshot has the name of its format."""
+
+BAR_WIDTH = 24
+"""Characters of the bar of progress: with the words beside it, it fits into a line."""
 
 MAX_DEPTH = 8
 """Folders inside of folders: torchrun makes four, job / run / attempt / rank."""
@@ -74,13 +86,92 @@ def _is_snapshot(path: Path) -> bool:
     return not head.strip() or (head.startswith(b"{") and b'"watchtower-snapshot-' in head)
 
 
-def read_files(paths: Iterable[Path], root: Path | None = None) -> Iterator[FileFound]:
-    """Yield what was found in each file. `root`: the folder that is not part of their names."""
-    for path in paths:
-        name = clean(str(path.relative_to(root) if root else path))
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-            with open(descriptor, "rb") as file:
-                yield replace(read_file(name, file), name=name)
-        except OSError as error:
-            yield FileFound(name=name, form="", trouble=f"cannot be read: {error.strerror}")
+# --- reading --------------------------------------------------------------------------------------
+
+LEAST_SHARED_BYTES = 64 << 20
+"""Bytes from which on files are shared among processes: starting them takes as long as reading
+this."""
+
+MAX_WORKERS = 8
+"""Processes that read: more wait for the disk."""
+
+
+def read_files(
+    paths: Iterable[Path], root: Path | None = None, terminal: TextIO | None = None
+) -> Iterator[FileFound]:
+    """Yield what was found in each file. `root`: the folder that is not part of their names;
+    `terminal`: where the progress is written."""
+    paths = list(paths)
+    sizes = [_size_of(path) for path in paths]
+    workers = min(_count_cpus(), MAX_WORKERS, len(paths))
+    read = partial(_read_one, root)
+    total = sum(sizes)
+    with contextlib.ExitStack() as stack:
+        found: Iterable[FileFound] = map(read, paths)
+        if workers > 1 and total >= LEAST_SHARED_BYTES:
+            pool = stack.enter_context(_start_workers(workers))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            found = pool.map(read, paths)
+        stack.enter_context(_explained())
+        done = 0
+        for number, (each, size) in enumerate(zip(found, sizes, strict=True), start=1):
+            done += size
+            if terminal is not None and total >= LEAST_SHARED_BYTES:
+                _show_progress(terminal, number, len(paths), done, total)
+            yield each
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool:
+        raise ClientError(
+            "a process that read these files was ended by the system: it needed more than "
+            f"{FILES_CPU_S:g} s of CPU time, or too much memory"
+        ) from None
+
+
+def _show_progress(terminal: TextIO, number: int, count: int, done: int, total: int) -> None:
+    """Write over the last line how much is read; at the end, remove it."""
+    filled = BAR_WIDTH * done // total
+    bar = "#" * filled + "." * (BAR_WIDTH - filled)
+    text = f"reading [{bar}] {number} of {count} files, {done >> 20} of {total >> 20} MB"
+    terminal.write("\r\x1b[K" + (text if number < count else ""))
+    terminal.flush()
+
+
+def _start_workers(count: int) -> ProcessPoolExecutor:
+    """Return processes that are started anew: a copy of this one would have its signal handlers."""
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _limit_worker)
+
+
+def _limit_worker() -> None:
+    """Let the system end a worker that needs too long, or that the user interrupts. Its limit of
+    memory is inherited."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, FILES_CPU_S)
+
+
+def _count_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _read_one(root: Path | None, path: Path) -> FileFound:
+    name = clean(str(path.relative_to(root) if root else path))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            return replace(read_file(name, file), name=name)
+    except OSError as error:
+        return FileFound(name=name, form="", trouble=f"cannot be read: {error.strerror}")

@@ -12,10 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from watchtower.readers import nccl_lines, ras, torch_texts, tracebacks, watchdog
-from watchtower.readers.findings import NO_OWNER, FileFound, Finding, Known, Owner, Place
+from watchtower.readers.findings import (
+    NO_OWNER,
+    FileFound,
+    Finding,
+    Known,
+    Owner,
+    Place,
+    WorldFound,
+)
 from watchtower.readers.text_lines import (
     Chunk,
     Line,
+    WordFilter,
     blocks_with,
     chunks,
     last_line,
@@ -28,7 +37,15 @@ MAX_FINDINGS = 16_384
 """Findings of one file, the last ones. A log of one rank has some tens, one of 512 ranks some of
 each; a loop that prints its errors has any number."""
 
-_PREFIXES = re.compile(rb"\[rank(\d{1,7})\]:")
+MAX_SIZES = 64
+"""Numbers of ranks of one file that are kept: programs write one when they start, some in each
+step."""
+
+MAX_SIZE_LINES = 100_000
+"""Lines in which a number of ranks is searched if one was found: ranks write it as they start."""
+
+_ANY = rb"\[rank(\d{1,7})\]:"
+_PREFIXES = re.compile(_ANY)
 
 
 class LineReader(NamedTuple):
@@ -65,37 +82,59 @@ def read(name: str, stream: BinaryIO) -> FileFound:
     named = rank_in_name(name)
     findings: deque[Finding] = deque(maxlen=MAX_FINDINGS)
     ranks: set[int] = set()
-    lines, last, missed = 0, "", 0
+    known = WordFilter(word for reader in LINE_READERS for word in reader.words)
+    sizes: set[tuple[Owner, int]] = set()
+    chunk, last, missed = Chunk(b"", 1), "", 0
     for chunk in chunks(stream):
-        ranks |= _ranks_in_prefixes(chunk)
-        for found in _read_chunk(name, chunk, named):
-            findings += found
+        ranks |= _ranks_in_prefixes(chunk.data, ranks)
+        words = known.words_in(chunk.data)
+        if len(sizes) >= MAX_SIZES or (sizes and chunk.first > MAX_SIZE_LINES):
+            words -= set(torch_texts.WORLD_WORDS)
+        for found in _read_chunk(name, chunk, named, words):
+            findings += (each for each in found if _is_news(each, sizes))
             missed += not found
-        lines = chunk.first - 1 + chunk.data.count(b"\n") + (not chunk.data.endswith(b"\n"))
         last = last_line(chunk.data) or last
+    ends_open = bool(chunk.data) and not chunk.data.endswith(b"\n")
     return FileFound(
         name=name,
         form="log",
         owner=_owner_of_file(named, ranks, findings),
         ranks=tuple(sorted(ranks)),
         findings=tuple(findings),
-        lines=lines,
+        lines=chunk.first - 1 + chunk.data.count(b"\n") + ends_open,
         last_line=last[:MAX_TEXT],
         not_understood=missed,
     )
 
 
-def _read_chunk(name: str, chunk: Chunk, named: Owner) -> Iterator[list[Finding]]:
-    """Yield what each line with known words shows, or an empty list."""
+def _read_chunk(
+    name: str, chunk: Chunk, named: Owner, words: set[bytes]
+) -> Iterator[list[Finding]]:
+    """Yield what each line with one of these words shows, or an empty list."""
     for reader in LINE_READERS:
-        for lines in blocks_with(chunk, reader.words, reader.most):
+        for lines in blocks_with(chunk, [w for w in reader.words if w in words], reader.most):
             prefix = rank_in_prefix(lines[0].text)
             owner = named if prefix is NO_OWNER else prefix
             yield list(reader.read(lines, Place(name, lines[0].number), owner))
 
 
-def _ranks_in_prefixes(chunk: Chunk) -> set[int]:
-    return {rank for each in set(_PREFIXES.findall(chunk.data)) if (rank := int(each)) <= MAX_RANK}
+def _ranks_in_prefixes(data: bytes, known: set[int]) -> set[int]:
+    """Return the ranks in prefixes of lines. If one is known, its lines are skipped: they are all
+    lines of most files."""
+    pattern = _PREFIXES
+    if len(known) == 1:
+        pattern = re.compile(_ANY.replace(b"(", b"(?!%d\\]:)(" % next(iter(known))))
+    return {rank for each in set(pattern.findall(data)) if (rank := int(each)) <= MAX_RANK}
+
+
+def _is_news(finding: Finding, sizes: set[tuple[Owner, int]]) -> bool:
+    """Return whether no line before had the same number of ranks."""
+    if not isinstance(finding, WorldFound):
+        return True
+    before = len(sizes)
+    if before < MAX_SIZES:
+        sizes.add((finding.owner, finding.size))
+    return len(sizes) > before
 
 
 def _owner_of_file(named: Owner, ranks: set[int], findings: Iterable[Finding]) -> Owner:

@@ -36,7 +36,7 @@ from watchtower.wire.bounds import MAX_RANK, MAX_WORLD_SIZE
 MISMATCH_WORDS = (b"Detected mismatch between collectives",)
 BARRIER_WORDS = (b"onitoredBarrier", b"onitored_barrier")
 TABLE_WORDS = (b"  time      : ",)
-WORLD_WORDS = (b"world_size", b"WORLD_SIZE", b"world size", b"World size")
+WORLD_WORDS = (b"world_size", b"WORLD_SIZE", b"orld size")
 START_WORDS = (
     b"Setting OMP_NUM_THREADS environment variable",
     b"will restart worker group",

@@ -31,6 +31,7 @@ TINY = {
     "harm": "--rounds 1 --steps 10 --only watched",
     "interpreter_start": "--rounds 3",
     "latency": "--runs 1 --ranks 2 --drills exception",
+    "log_search": "--ranks 4 --megabytes 0.2",
     "loop": "--sizes 64",
     "native_places": "--rounds 1 --steps 40 --ranks 1",
     "pages": "--ranks 8 --seconds 2 --times 1",
