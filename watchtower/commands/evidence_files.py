@@ -22,7 +22,7 @@ from typing import TextIO
 from watchtower.commands.client import ClientError
 from watchtower.commands.printing import clean
 from watchtower.commands.snapshot_files import FILES_CPU_S
-from watchtower.readers.files import read_file
+from watchtower.readers.archives import read_all
 from watchtower.readers.findings import FileFound
 
 MAX_FILES = 65_536
@@ -107,7 +107,7 @@ def read_files(
     read = partial(_read_one, root)
     total = sum(sizes)
     with contextlib.ExitStack() as stack:
-        found: Iterable[FileFound] = map(read, paths)
+        found: Iterable[list[FileFound]] = map(read, paths)
         if workers > 1 and total >= LEAST_SHARED_BYTES:
             pool = stack.enter_context(_start_workers(workers))
             stack.callback(pool.shutdown, cancel_futures=True)
@@ -118,7 +118,7 @@ def read_files(
             done += size
             if terminal is not None and total >= LEAST_SHARED_BYTES:
                 _show_progress(terminal, number, len(paths), done, total)
-            yield each
+            yield from each
 
 
 @contextlib.contextmanager
@@ -167,11 +167,12 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _read_one(root: Path | None, path: Path) -> FileFound:
+def _read_one(root: Path | None, path: Path) -> list[FileFound]:
+    """Return what was found in a file; in an archive, for each of its files."""
     name = clean(str(path.relative_to(root) if root else path))
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         with open(descriptor, "rb") as file:
-            return replace(read_file(name, file), name=name)
+            return [replace(each, name=clean(each.name)) for each in read_all(name, file)]
     except OSError as error:
-        return FileFound(name=name, form="", trouble=f"cannot be read: {error.strerror}")
+        return [FileFound(name=name, form="", trouble=f"cannot be read: {error.strerror}")]
