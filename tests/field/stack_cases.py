@@ -58,7 +58,119 @@ def faulthandler(frames: tuple[tuple[str, str, int], ...]) -> str:
     )
 
 
+def pystack(pid: int, frames: tuple[tuple[str, str, int], ...], *, native: bool = False) -> str:
+    """Return what `pystack remote` prints of a process: the outermost frame first."""
+    beside = '    (C) File "Python/ceval.c", line 5, in eval (/usr/lib/libpython3.11.so)\n'
+    lines = "".join(
+        f'{beside * native}    (Python) File "{_path(file)}", line {line}, in {name}\n'
+        "        call()\n"
+        for name, file, line in reversed(frames)
+    )
+    return (
+        f"Traceback for thread {pid + 1} (python) [] (most recent call last):\n"
+        '    (Python) File "/usr/lib/python3.11/threading.py", line 331, in wait\n'
+        f"        waiter.acquire()\n\n"
+        f"Traceback for thread {pid} (python) [Has the GIL] (most recent call last):\n{lines}"
+    )
+
+
+def gdb(pid: int, frames: tuple[tuple[str, str, int], ...] = ()) -> str:
+    """Return what gdb prints of a process: `thread apply all bt`, then `py-bt`, if it has it."""
+    native = (
+        "#0  0x00007f12d81fff7b in __futex_abstimed_wait (sem=0x29baad90) at ./nptl/futex.c:57\n"
+        "#1  0x000000000052b9e0 in _PyEval_EvalFrameDefault ()\n#2  0x00007 in ?? ()\n\n"
+    )
+    lines = "".join(
+        f'  File "{_path(file)}", line {line}, in {name}\n    call()\n'
+        for name, file, line in frames
+    )
+    python = (
+        "Traceback (most recent call first):\n"
+        f"  <built-in method acquire of _thread.lock object at remote 0x7f01>\n{lines}"
+        if frames
+        else 'Undefined command: "py-bt".  Try "help".\n'
+    )
+    return (
+        f"[New LWP {pid + 1}]\n[Thread debugging using libthread_db enabled]\n\n"
+        f'Thread 2 (Thread 0x7f12d7ebe6c0 (LWP {pid + 1}) "python3"):\n{native}'
+        f'Thread 1 (Thread 0x7f12d81792c0 (LWP {pid}) "python3"):\n{native}'
+        f"{python}[Inferior 1 (process {pid}) detached]\n"
+    )
+
+
+def _path(file: str) -> str:
+    return f"/opt/lib/python3.11/site-packages/{file}" if "/" in file else f"/home/ann/{file}"
+
+
+IN_PARSE = (("parse", "data.py", 8), ("<module>", "t.py", 9))
+
 STACK_CASES = (
+    FieldCase(
+        name="pystack_texts",
+        report="pystack remote of each rank; the outermost frame comes first",
+        files={
+            f"rank{rank}.txt": pystack(100 + rank, IN_ALL_REDUCE if rank != 2 else IN_PARSE)
+            for rank in range(4)
+        },
+        suspects=frozenset({2}),
+    ),
+    FieldCase(
+        name="pystack_texts_with_native_frames",
+        report="pystack remote --native",
+        files={
+            f"rank{rank}.txt": pystack(
+                100 + rank, IN_ALL_REDUCE if rank != 2 else IN_PARSE, native=True
+            )
+            for rank in range(4)
+        },
+        suspects=frozenset({2}),
+    ),
+    FieldCase(
+        name="gdb_py_bt",
+        report="gdb with python3-dbg: thread apply all bt, and py-bt of each rank",
+        files={
+            f"gdb_rank{rank}.txt": gdb(100 + rank, IN_ALL_REDUCE if rank != 3 else IN_PARSE)
+            for rank in range(4)
+        },
+        suspects=frozenset({3}),
+    ),
+    FieldCase(
+        name="gdb_of_a_node_in_one_text",
+        report="a loop of gdb over all processes of a node, into one file",
+        files={
+            "gdb.txt": "".join(
+                gdb(100 + rank, IN_ALL_REDUCE if rank != 1 else IN_PARSE) for rank in range(4)
+            )
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="gdb_without_py_bt",
+        report="native stacks show the interpreter: no rank may be named",
+        files={f"gdb_rank{rank}.txt": gdb(100 + rank) for rank in range(4)},
+    ),
+    FieldCase(
+        name="faulthandler_in_logs",
+        report="faulthandler.dump_traceback_later writes into the output of each rank",
+        files={
+            f"rank{rank}.log": "step 80\nTimeout (0:05:00)!\n"
+            + faulthandler(IN_ALL_REDUCE if rank != 1 else IN_PARSE)
+            for rank in range(4)
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="faulthandler_in_one_mixed_log",
+        report="the lines of all ranks have a prefix",
+        files={
+            "job.log": "".join(
+                f"[rank{rank}]: {line}\n"
+                for rank in range(4)
+                for line in faulthandler(IN_ALL_REDUCE if rank else IN_PARSE).splitlines()
+            )
+        },
+        suspects=frozenset({0}),
+    ),
     FieldCase(
         name="py_spy_texts",
         report="pytorch#87995: rank 0 waits for its buffered iterator, the others in all_reduce",

@@ -128,6 +128,8 @@ class StacksFound:
     threads: Threads
     is_sampled: bool = False
     """It is known which threads were on a CPU."""
+    lines: int = 0
+    """Lines of a log that it takes: each of its threads begins as a dump does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

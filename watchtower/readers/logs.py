@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import nccl_lines, ras, torch_texts, tracebacks, watchdog
+from watchtower.readers import nccl_lines, ras, stacks, torch_texts, tracebacks, watchdog
 from watchtower.readers.findings import (
     NO_OWNER,
     FileFound,
@@ -19,6 +19,7 @@ from watchtower.readers.findings import (
     Known,
     Owner,
     Place,
+    StacksFound,
     WorldFound,
 )
 from watchtower.readers.text_lines import (
@@ -68,6 +69,7 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(nccl_lines.SET_UP_WORDS, nccl_lines.read_set_up),
     LineReader(nccl_lines.WARN_WORDS, nccl_lines.read_warning),
     LineReader(ras.WORDS, ras.read, ras.MAX_LINES),
+    LineReader(stacks.WORDS, stacks.read_in_log, stacks.MAX_LINES),
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
 )
 
@@ -84,6 +86,7 @@ def read(name: str, stream: BinaryIO) -> FileFound:
     ranks: set[int] = set()
     known = WordFilter(word for reader in LINE_READERS for word in reader.words)
     sizes: set[tuple[Owner, int]] = set()
+    dumps: dict[Owner, int] = {}
     chunk, last, missed = Chunk(b"", 1), "", 0
     for chunk in chunks(stream):
         ranks |= _ranks_in_prefixes(chunk.data, ranks)
@@ -91,7 +94,7 @@ def read(name: str, stream: BinaryIO) -> FileFound:
         if len(sizes) >= MAX_SIZES or (sizes and chunk.first > MAX_SIZE_LINES):
             words -= set(torch_texts.WORLD_WORDS)
         for found in _read_chunk(name, chunk, named, words):
-            findings += (each for each in found if _is_news(each, sizes))
+            findings += (each for each in found if _is_news(each, sizes, dumps))
             missed += not found
         last = last_line(chunk.data) or last
     ends_open = bool(chunk.data) and not chunk.data.endswith(b"\n")
@@ -127,8 +130,16 @@ def _ranks_in_prefixes(data: bytes, known: set[int]) -> set[int]:
     return {rank for each in set(pattern.findall(data)) if (rank := int(each)) <= MAX_RANK}
 
 
-def _is_news(finding: Finding, sizes: set[tuple[Owner, int]]) -> bool:
-    """Return whether no line before had the same number of ranks."""
+def _is_news(finding: Finding, sizes: set[tuple[Owner, int]], dumps: dict[Owner, int]) -> bool:
+    """Return whether no line before had the same number of ranks, and no dump this stack.
+
+    `dumps`: the last line of the last dump of each rank.
+    """
+    if isinstance(finding, StacksFound):
+        line = finding.place.line
+        is_part = line <= dumps.get(finding.owner, 0)
+        dumps[finding.owner] = max(dumps.get(finding.owner, 0), line + finding.lines - 1)
+        return not is_part
     if not isinstance(finding, WorldFound):
         return True
     before = len(sizes)

@@ -1,20 +1,31 @@
-"""Reads Python stacks: the text and the JSON of `py-spy dump`, and faulthandler's text.
+"""Reads Python stacks: texts of py-spy, faulthandler, pystack and gdb's `py-bt`; JSON of py-spy.
 
 py-spy's text has short names of files, innermost frame first. Whether such a file is a library is
-known from its first folder. A file of several processes has none of their ranks.
+known from its first folder. pystack writes the outermost frame first. A file of several processes
+has none of their ranks. gdb's `bt` alone shows the interpreter instead of the program.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import BinaryIO
 
 from watchtower.readers.canonical import BadDump, Threads, canonical_file, parse_dump
-from watchtower.readers.findings import NO_OWNER, FileFound, Known, Owner, Place, StacksFound
+from watchtower.readers.findings import (
+    NO_OWNER,
+    FileFound,
+    Finding,
+    Known,
+    Owner,
+    Place,
+    StacksFound,
+)
 from watchtower.readers.text_lines import (
+    Line,
     chunks,
     owner_in_name,
     split_lines,
@@ -39,6 +50,11 @@ LIBRARIES = frozenset({
 })  # fmt: skip
 """First folders of files that are libraries, where py-spy leaves out what is before."""
 
+WORDS = (b" (most recent call first):",)
+MAX_LINES = 2000
+"""Lines of one dump of faulthandler in a log: it writes at most 100 frames of 100 threads, and
+programs that train have some tens of threads with some tens of frames."""
+
 MAX_DIGITS = 9
 """Digits of the number of a line."""
 
@@ -51,9 +67,21 @@ _FAULT_THREAD = re.compile(
     r"(?P<current>Current thread|Thread) 0x[0-9a-fA-F]{1,16}(?: \[(?P<name>[^\]]{0,256})\])?"
     r" \(most recent call first\):"
 )
-_FAULT_FRAME = re.compile(
-    r'  File "(?P<file>[^"]{0,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,1000})$'
+_PYSTACK_THREAD = re.compile(
+    r"Traceback for thread \d{1,10} \([^)]{0,64}\) \[(?P<marks>[^\]]{0,64})\]"
+    r" \(most recent call last\):"
 )
+_GDB_THREAD = re.compile(
+    r"Thread (?P<number>\d{1,6}) \((?:Thread 0x[0-9a-f]{1,16} \()?LWP (?P<id>\d{1,10})\)?"
+    r'(?: "(?P<name>[^"]{0,64})")?\):?'
+)
+_GDB_PROCESS = re.compile(r"(?P<new>Attaching to|\[Inferior \d{1,4} \()process (?P<pid>\d{1,10})")
+_GDB_STACK = "Traceback (most recent call first):"
+_FILE_FRAME = re.compile(
+    r'(?:    \(Python\)|  ?) ?File "(?P<file>[^"]{0,1000})", line (?P<line>\d{1,9}),?'
+    r" in (?P<function>.{1,1000})$"
+)
+"""Of faulthandler, pystack, and gdb with a comma more."""
 _PID = re.compile(rb'"pid"\s{0,8}:\s{0,8}(\d{1,10})')
 _IN_COMMAND = re.compile(r"(?<![\w-])--(?:global[-_])?rank[= ](\d{1,7})\b")
 
@@ -64,6 +92,7 @@ class _Thread:
     active: bool = False
     owns_gil: bool = False
     current: bool = False
+    is_outermost_first: bool = False
     frames: list[Frame] = field(default_factory=list)
 
 
@@ -78,10 +107,14 @@ class _Process:
 
 
 def recognises_text(head: bytes) -> bool:
-    """Return whether a file begins as a text of py-spy, or as one of faulthandler."""
+    """Return whether a file begins as a text of py-spy, faulthandler, pystack or gdb."""
     text = head[:8192].decode("utf-8", "replace")
     return bool(
-        (_PROCESS.search(text) and "\nPython v" in text) or _FAULT_THREAD.search(text[:512])
+        (_PROCESS.search(text) and "\nPython v" in text)
+        or any(_FAULT_THREAD.match(line) for line in text[:512].splitlines())
+        or _PYSTACK_THREAD.search(text[:512])
+        or _GDB_THREAD.search(text)
+        or text.startswith(_GDB_STACK)
     )
 
 
@@ -109,7 +142,7 @@ def read_text(name: str, stream: BinaryIO) -> FileFound:
     named = owner_in_name(name)
     lines = (line for chunk in chunks(stream) for line in split_lines(chunk))
     read = _read_processes((line.number, line.text) for line in lines)
-    found = [process for process in read if process.threads]
+    found = [process for process in read if any(each.frames for each in process.threads)]
     if len(found) > 1:
         named = NO_OWNER  # the name is that of the whole text
     findings = tuple(
@@ -122,27 +155,53 @@ def read_text(name: str, stream: BinaryIO) -> FileFound:
         )
         for each in found
     )
-    return FileFound(name=name, form="stacks", owner=named, findings=findings)
+    trouble = "" if found else "has no Python stack: `py-spy dump --pid PID` writes one"
+    return FileFound(name=name, form="stacks", owner=named, findings=findings, trouble=trouble)
 
 
-def read_block(lines: Iterable[tuple[int, str]]) -> list[tuple[int, Threads]]:
-    """Return the threads that faulthandler wrote in these lines of a log, with their line."""
-    found = _read_processes(lines)
-    return [(each.line, _finish(each)) for each in found if each.threads]
+def read_in_log(lines: Sequence[Line], place: Place, owner: Owner) -> Iterator[Finding]:
+    """Yield the stacks that faulthandler wrote into a log, from the first of these lines on."""
+    head = _FAULT_THREAD.search(lines[0].text)
+    if head is None:
+        return
+    prefix = lines[0].text[: head.start()]
+    own = [line._replace(text=line.text[len(prefix) :]) for line in lines]
+    block = list(takewhile(_is_of_faulthandler, own))
+    for process in _read_processes((line.number, line.text) for line in block):
+        if any(each.frames for each in process.threads):
+            threads = _finish(process)
+            yield StacksFound(place=place, owner=owner, pid=0, threads=threads, lines=len(block))
+
+
+def _is_of_faulthandler(line: Line) -> bool:
+    text = line.text
+    return bool(not text.strip() or _FAULT_THREAD.match(text) or _FILE_FRAME.match(text))
 
 
 def _read_processes(lines: Iterable[tuple[int, str]]) -> Iterator[_Process]:
     process = _Process(1)
     count = 0
     for number, text in lines:
-        if started := _PROCESS.match(text):
+        if started := _start_process(process, number, text):
             yield process
             if (count := count + 1) > MAX_PROCESSES:
                 return
-            process = _Process(number, int(started[1]), _owner_in_command(started[2]), True)
+            process = started
         else:
             _read_line(process, text)
     yield process
+
+
+def _start_process(process: _Process, number: int, text: str) -> _Process | None:
+    """Return the process that begins with this line, or that gdb detaches from after it."""
+    if started := _PROCESS.match(text):
+        return _Process(number, int(started[1]), _owner_in_command(started[2]), True)
+    if seen := _GDB_PROCESS.match(text):
+        if seen["new"].startswith("Attaching"):
+            return _Process(number, int(seen["pid"]))
+        process.pid = int(seen["pid"])
+        return _Process(number + 1)
+    return None
 
 
 def _read_line(process: _Process, text: str) -> None:
@@ -151,6 +210,8 @@ def _read_line(process: _Process, text: str) -> None:
         if len(process.threads) < MAX_THREADS:
             process.threads.append(made)
         return
+    if text == _GDB_STACK and (not process.threads or process.threads[-1].frames):
+        process.threads = [*process.threads, _Thread(current=True)][:MAX_THREADS]
     if process.threads and len(process.threads[-1].frames) < MAX_FRAMES:
         frame = _read_frame(text)
         process.threads[-1].frames.extend([frame] if frame else [])
@@ -162,13 +223,17 @@ def _read_thread(text: str) -> _Thread | None:
         return _Thread(thread["name"] or "", state.startswith("active"), state.endswith("gil"))
     if fault := _FAULT_THREAD.search(text):
         return _Thread(fault["name"] or "", current=fault["current"] != "Thread")
+    if seen := _PYSTACK_THREAD.match(text):
+        return _Thread(owns_gil="Has the GIL" in seen["marks"], is_outermost_first=True)
+    if native := _GDB_THREAD.match(text):
+        return _Thread(current=native["number"] == "1")
     return None
 
 
 def _read_frame(text: str) -> Frame | None:
-    """Return the frame of "    wait (threading.py:320)", or of a line of faulthandler."""
-    if fault := _FAULT_FRAME.match(text):
-        return _make_frame(fault["function"], fault["file"], fault["line"])
+    """Return the frame of "    wait (threading.py:320)", or of a line with `File`."""
+    if seen := _FILE_FRAME.match(text):
+        return _make_frame(seen["function"], seen["file"], seen["line"])
     if not text.startswith("    ") or not text.endswith(")"):
         return None
     function, _, place = text[4:-1].rpartition(" (")
@@ -196,7 +261,11 @@ def _is_short_library(file: str) -> bool:
 
 
 def _finish(process: _Process) -> Threads:
-    """Return the threads of a process, the main one first."""
+    """Return the threads of a process, the main one first. Without those of gdb in native code."""
+    process.threads = [each for each in process.threads if each.frames or each.name]
+    for each in process.threads:
+        each.frames = each.frames[::-1] if each.is_outermost_first else each.frames
+        each.is_outermost_first = False
     main = _find_main(process.threads)
     ordered = sorted(process.threads, key=lambda each: (each is not main, not each.owns_gil))
     stacks = [make_stack(tuple(thread.frames)) for thread in ordered]
