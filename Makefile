@@ -133,6 +133,7 @@ accuracy: $(VENV)/.ready-peers ## the score: faults 5 times with the peers, 2 jo
 	$(BIN)/python -m benchmarks.accuracy.matrix
 	-$(BIN)/python -m benchmarks.accuracy.healthy
 	$(BIN)/python -m benchmarks.accuracy.live
+	$(BIN)/python -m benchmarks.accuracy.field
 	$(BIN)/python -m benchmarks.accuracy.report
 
 clean: ## remove the environment and caches

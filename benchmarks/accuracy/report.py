@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.accuracy.comparison import (
     name_fault,
     render_comparison,
 )
+from benchmarks.accuracy.field import FIELD, render_field
 from benchmarks.accuracy.healthy import HEALTHY
 from benchmarks.accuracy.healthy_report import render_healthy
 from benchmarks.accuracy.matrix import MATRIX
@@ -39,12 +41,14 @@ def main() -> None:
     rows = read_rows()
     if not rows:
         raise SystemExit(f"{RESULTS} has no runs: python -m benchmarks.accuracy.run makes them")
-    text = render(rows, read_rows(HEALTHY), read_rows(MATRIX))
+    text = render(rows, read_rows(HEALTHY), read_rows(MATRIX), read_rows(FIELD))
     REPORT.write_text(text, encoding="utf-8")
     print(f"wrote {REPORT} from {len(rows)} runs")
 
 
-def render(rows: list[Row], healthy: list[Row], sample: list[Row]) -> str:
+def render(
+    rows: list[Row], healthy: list[Row], sample: list[Row], field: Sequence[Row] = ()
+) -> str:
     """Render the report of these runs."""
     shown = choose_rows(rows)
     own = [row for row in shown if "tool" not in row]
@@ -57,7 +61,8 @@ def render(rows: list[Row], healthy: list[Row], sample: list[Row]) -> str:
         f"## Calibration\n\n{render_calibration(points_of(own))}",
     ]
     parts += [*_since(later, own), render_sample(sample, healthy)]
-    return "\n\n".join([*parts, render_healthy(healthy), _notes(shown)]) + "\n"
+    parts += [render_healthy(healthy), render_field(list(field))]
+    return "\n\n".join([*parts, _notes(shown)]) + "\n"
 
 
 def choose_rows(rows: list[Row]) -> list[Row]:

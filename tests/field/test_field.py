@@ -10,7 +10,13 @@ from tests.field.nccl_cases import NCCL_CASES
 from tests.field.record_cases import RECORD_CASES
 from tests.field.stack_cases import STACK_CASES
 
-CASES = (*LOG_CASES, *NCCL_CASES, *RECORD_CASES, *STACK_CASES)
+FORMS = {
+    "logs": LOG_CASES,
+    "NCCL": NCCL_CASES,
+    "flight recorder": RECORD_CASES,
+    "stacks": STACK_CASES,
+}
+CASES = tuple(case for cases in FORMS.values() for case in cases)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

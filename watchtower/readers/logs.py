@@ -45,8 +45,7 @@ step."""
 MAX_SIZE_LINES = 100_000
 """Lines in which a number of ranks is searched if one was found: ranks write it as they start."""
 
-_ANY = rb"\[rank(\d{1,7})\]:"
-_PREFIXES = re.compile(_ANY)
+_PREFIXES = re.compile(rb"\[rank(\d{1,7})\]:")
 
 
 class LineReader(NamedTuple):
@@ -89,7 +88,7 @@ def read(name: str, stream: BinaryIO) -> FileFound:
     dumps: dict[Owner, int] = {}
     chunk, last, missed = Chunk(b"", 1), "", 0
     for chunk in chunks(stream):
-        ranks |= _ranks_in_prefixes(chunk.data, ranks)
+        ranks |= _ranks_in_prefixes(chunk.data)
         words = known.words_in(chunk.data)
         if len(sizes) >= MAX_SIZES or (sizes and chunk.first > MAX_SIZE_LINES):
             words -= set(torch_texts.WORLD_WORDS)
@@ -121,13 +120,8 @@ def _read_chunk(
             yield list(reader.read(lines, Place(name, lines[0].number), owner))
 
 
-def _ranks_in_prefixes(data: bytes, known: set[int]) -> set[int]:
-    """Return the ranks in prefixes of lines. If one is known, its lines are skipped: they are all
-    lines of most files."""
-    pattern = _PREFIXES
-    if len(known) == 1:
-        pattern = re.compile(_ANY.replace(b"(", b"(?!%d\\]:)(" % next(iter(known))))
-    return {rank for each in set(pattern.findall(data)) if (rank := int(each)) <= MAX_RANK}
+def _ranks_in_prefixes(data: bytes) -> set[int]:
+    return {rank for each in set(_PREFIXES.findall(data)) if (rank := int(each)) <= MAX_RANK}
 
 
 def _is_news(finding: Finding, sizes: set[tuple[Owner, int]], dumps: dict[Owner, int]) -> bool:
