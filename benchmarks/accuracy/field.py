@@ -119,7 +119,7 @@ def render_field(rows: list[Row]) -> str:
             "",
             *wrong,
             *([""] if wrong else []),
-            f"{AS_SHIPPED.name} on the same flight recorder dumps, under the names that it wants, with",
+            f"{AS_SHIPPED.name} on the same flight recorder dumps, named as it wants them, with",
             "`--allow-incomplete-ranks` where a rank has none:",
             "",
             "| case | rank | watchtower | torchfrtrace |",

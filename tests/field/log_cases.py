@@ -355,4 +355,69 @@ LOG_CASES = (
         cause="exception",
         words=("KeyError",),
     ),
+    FieldCase(
+        name="mpirun_with_tags",
+        report="mpirun --tag-output: the second number is the rank; torch 1.13 writes none",
+        files={
+            "job.log": "".join(
+                f"[1,{rank}]<stderr>:" + watchdog(rank, 70, prefix="")
+                if rank != 1
+                else "[1,1]<stdout>:step 69\n"
+                for rank in range(4)
+            )
+        },
+        suspects=frozenset({1}),
+    ),
+    FieldCase(
+        name="vllm_worker_with_an_error",
+        report="vllm#27313: the engine waits for its workers, one of which raised an error",
+        files={
+            "vllm.log": "(EngineCore_DP0 pid=70) INFO 06-26 06:24:44 [shm_broadcast.py:466] No "
+            "available shared memory broadcast block found in 60 seconds.\n"
+            + "".join(
+                "(Worker_TP3 pid=74) ERROR 06-26 06:23:40 " + line + "\n"
+                for line in OUT_OF_DATA.splitlines()
+            )
+            + "".join(
+                f"(Worker_TP{rank} pid={71 + rank}) " + watchdog(rank, 12, prefix="")
+                for rank in range(3)
+            )
+        },
+        suspects=frozenset({3}),
+        cause="exception",
+    ),
+    FieldCase(
+        name="vllm_waits_and_nothing_else",
+        report="vllm#46611: only the engine writes; it may compile, and no worker can be named",
+        files={
+            "vllm.log": "(EngineCore_DP0 pid=70) INFO 06-26 06:24:44 [shm_broadcast.py:466] No "
+            "available shared memory broadcast block found in 60 seconds.\n" * 5
+        },
+    ),
+    FieldCase(
+        name="sglang_scheduler_with_an_error",
+        report="sglang#1693: one scheduler raised an error, and the others wait for it",
+        files={
+            "sglang.log": "".join(
+                "[2026-06-26 06:23:40 TP1] " + line + "\n" for line in OUT_OF_DATA.splitlines()
+            )
+            + "".join(
+                f"[2026-06-26 06:24:44 TP{rank}] " + watchdog(rank, 12, prefix="")
+                for rank in range(4)
+                if rank != 1
+            )
+        },
+        suspects=frozenset({1}),
+        cause="exception",
+    ),
+    FieldCase(
+        name="steps_that_begin_with_a_number",
+        report="a number and a colon after a word is no prefix: it accuses no rank",
+        files={
+            f"rank{rank}.log": "".join(f"step {step}: loss 2.1\n" for step in range(50))
+            + watchdog(rank, 70, prefix="")
+            for rank in range(4)
+        },
+        cause="unknown",
+    ),
 )

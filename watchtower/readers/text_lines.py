@@ -32,8 +32,16 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?]{0,32}[A-Za-z]")
 _TORCH = re.compile(r"\[rank(\d{1,7})\]:")
 """Prefix of torch 2.2 and newer. It has the global rank."""
 
-_TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
-"""Prefix of `srun --label`: the number of the task, which is the global rank."""
+_LAUNCHERS = re.compile(
+    r"\s{0,8}(?P<srun>\d{1,7}): |(?:[^\s(]{1,64} ){0,2}(?:"
+    r"\[\d{1,7},(?P<mpi>\d{1,7})\]<std(?:out|err)>:"
+    r"|\[rank: (?P<lightning>\d{1,7})\] "
+    r"|\((?:VllmWorker rank=|Worker_TP)(?P<vllm>\d{1,7})(?: pid=\d{1,10})?\)"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d TP(?P<sglang>\d{1,7})\] )"
+)
+"""Prefixes of `srun --label`, `mpirun --tag-output`, Lightning, vLLM and SGLang. All but the first
+may stand after the time and the stream of a shipper. A worker of vLLM or SGLang whose prefix has a
+tensor parallel rank only is in the only group, so that this is its rank."""
 
 _IN_NAME = re.compile(
     r"(?<!node)(?<!node[-_.])(?<!local)(?<!local[-_.])(?<!host[-_.])(?<!machine[-_.])(?<![a-z])"
@@ -85,8 +93,11 @@ def owner_in_name(name: str) -> Owner:
 
 def rank_in_prefix(text: str) -> Owner:
     """Return the rank that stands in front of a line."""
-    found = _TORCH.search(text[:256]) or _TASK.match(text)
-    return _owner(found[1], Known.PREFIX) if found else NO_OWNER
+    if found := _TORCH.search(text[:256]):
+        return _owner(found[1], Known.PREFIX)
+    if found := _LAUNCHERS.match(text[:256]):
+        return _owner(found[found.lastgroup or ""], Known.PREFIX)
+    return NO_OWNER
 
 
 def _owner(number: str, known: Known) -> Owner:
