@@ -100,6 +100,20 @@ def choose_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+MAX_DECLARED = 16
+"""Values that a program declares. The client writes no more, and another program may."""
+
+_DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,47})=(.{1,64})")
+
+
+def read_declared(text: str) -> dict[str, str]:
+    """Return what a heartbeat file declares, as lines such as "precision=bf16"."""
+    matches = (_DECLARED.fullmatch(line) for line in text.split("\n")[:MAX_DECLARED])
+    return {
+        f"declared {match[1]}": printable(mask(match[2]), MAX_NAME) for match in matches if match
+    }
+
+
 _LIMITS = {"Max locked memory": "limit memlock", "Max open files": "limit nofile"}
 _STATUS = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "numa nodes"}
 

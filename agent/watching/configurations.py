@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from agent.children import ChildRunner
 from agent.dumpers.software import SoftwareVersions
 from agent.procfs import Proc, parse_environ
-from agent.ranks.configuration import choose_variables, read_limits, read_node
+from agent.ranks.configuration import choose_variables, read_declared, read_limits, read_node
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.owners import Owners
@@ -132,6 +132,8 @@ class Configurations:
             if not raw:
                 continue
             values = choose_variables(parse_environ(raw)) | read_limits(self._proc, pid)
+            view = rank.heartbeat.view if rank.heartbeat is not None else None
+            values |= read_declared(view.declared) if view is not None else {}
             values |= {each.name: each.version for each in versions.get(rank.key, ())}
             self._found[rank.key] = Configuration.of(values)
 

@@ -6,11 +6,11 @@ anything, so it costs the same with or without an agent. It never blocks and nev
 
 import os
 
-from watchtower_heartbeat.beating import Heartbeat, beat, open_page, phase
+from watchtower_heartbeat.beating import Heartbeat, beat, declare, open_page, phase
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.layout import UNKNOWN
 
-__all__ = ["Heartbeat", "beat", "phase"]
+__all__ = ["Heartbeat", "beat", "declare", "phase"]
 __version__ = "0.1.0"
 
 # Make the page before the first step, so that a rank that hangs before it can be named.

@@ -112,6 +112,20 @@ def phase(name: str) -> Phase:
     return Phase(name)
 
 
+def declare(**values: object) -> None:
+    """Say what all ranks must have in common: `declare(global_batch=1024, precision="bf16")`.
+
+    At most 16 numbers or words; of each name the first value stays. A rank that differs becomes an
+    advisory. Give plain numbers: the value of a tensor on a device is not read.
+    """
+    try:
+        named = {name: value for name, value in values.items() if not is_on_device(value)}
+        if not (_page.declare(named) and len(named) == len(values)):
+            warn_once("declare", "declare() takes 16 numbers or words that are not on a device")
+    except Exception as error:
+        warn_once("declare", f"declare() cannot read a value: {error}")
+
+
 class Heartbeat:
     """The heartbeat of this process, for environments that do not contain the rank.
 

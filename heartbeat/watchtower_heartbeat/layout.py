@@ -60,6 +60,7 @@ COLD_TEXTS = {
     "exception_type": (832, 192),
     "exception_message": (1024, 512),
     "record_socket": (1536, 128),
+    "declared": (3456, 576),
 }
 """Field name to (offset, size in bytes including the closing NUL)."""
 

@@ -16,7 +16,7 @@ from watchtower_heartbeat.writer import LOCK_PATIENCE_S, PageWriter, blank_image
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Protocol
 
@@ -53,6 +53,9 @@ def allow_any_tracer() -> None:
     except Exception:
         return
 
+
+MAX_DECLARED, MAX_DECLARED_TEXT = 16, 48
+"""Values that a program may declare, and characters of each name and value."""
 
 MAX_END = 4096
 """Characters of each end of a message in which lines are chosen."""
@@ -204,6 +207,7 @@ class OwnPage:
         """`bind` is called with the words for heartbeats whenever they change."""
         self._bind = bind
         self._named: dict[str, int | str] = {}
+        self._declared: dict[str, str] = {}
         self._hooked = False
         self._forget()
 
@@ -236,7 +240,8 @@ class OwnPage:
             self._swallow()
             return
         image = blank_image()
-        PageWriter(image).write(**self._identity(), **self._phase())
+        declared = self._list_declared()
+        PageWriter(image).write(**self._identity(), **self._phase(), declared=declared)
         memory, self._path = open_memfd(
             bytes(image), os.environ.get("WATCHTOWER_HEARTBEAT_DIR", "")
         )
@@ -276,6 +281,28 @@ class OwnPage:
         """Set job, rank, world_size or local_rank, with priority over the environment."""
         self._named.update(fields)
         self._write(**fields)
+
+    def declare(self, values: Mapping[str, object]) -> bool:
+        """Note what the ranks must have in common. Of each name the first value stays.
+
+        Return whether all of them have room.
+        """
+        for name, value in values.items():
+            if name.isidentifier() and len(self._declared) < MAX_DECLARED:
+                text = " ".join(str(value).split())[:MAX_DECLARED_TEXT]
+                self._declared.setdefault(name[:MAX_DECLARED_TEXT], text)
+        self._write(declared=self._list_declared())
+        return values.keys() <= self._declared.keys()
+
+    def _list_declared(self) -> str:
+        lines, room = list[str](), layout.COLD_TEXTS["declared"][1] - 1
+        for name, value in self._declared.items():
+            line = f"{name}={value}"
+            room -= len(line.encode()) + 1
+            if room < 0:
+                break
+            lines.append(line)
+        return "\n".join(lines)
 
     def connect(self, rank: int, world_size: int) -> None:
         """Note what torch's first process group says, unless the rank is known already."""

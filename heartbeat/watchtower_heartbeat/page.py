@@ -119,6 +119,7 @@ class PageView:
     exception_type: str
     exception_message: str
     record_socket: str
+    declared: str
     groups_descriptor: int
     transfers: tuple[Transfers, ...]
     transfers_left_out: int
@@ -138,6 +139,7 @@ def decode(data: bytes, *, allow_torn: bool = False) -> PageView:
     fields: dict[str, Any] = {name: _word(data, offset) for name, offset in COLD_WORDS.items()}
     fields |= {name: _text(data, *place) for name, place in COLD_TEXTS.items()}
     fields["exception_message"] = _lines(data, *COLD_TEXTS["exception_message"])
+    fields["declared"] = _lines(data, *COLD_TEXTS["declared"])
     fields["ended"] = _ENDED.get(fields["ended"], "other")
     return PageView(
         step=_word(data, STEP_AT),

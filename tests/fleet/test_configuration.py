@@ -28,7 +28,10 @@ def a_report(*digests, bodies=(), node=""):
     )
 
 
-A, B = Configuration.of({"NCCL_ALGO": "Ring"}), Configuration.of({"NCCL_ALGO": "Tree", "x": "1"})
+A, B = (
+    Configuration.of({"NCCL_ALGO": "Ring"}),
+    Configuration.of({"NCCL_ALGO": "Tree", "UCX_X": "1"}),
+)
 
 
 def test_a_body_is_asked_for_until_it_comes_and_then_serves_every_node():
@@ -73,7 +76,7 @@ def test_the_odd_one_out_is_found():
     }
     assert found["NCCL_ALGO"].groups == (("Ring", (0, 1)), ("Tree", (2,)))
     assert found["NCCL_ALGO"].odd == (2,)
-    assert found["x"].groups == ((NOT_SET, (0, 1)), ("1", (2,)))
+    assert found["UCX_X"].groups == ((NOT_SET, (0, 1)), ("1", (2,)))
 
 
 def test_of_two_halves_none_is_odd_and_equal_ones_do_not_differ():
@@ -84,9 +87,9 @@ def test_of_two_halves_none_is_odd_and_equal_ones_do_not_differ():
     assert not only.differs
 
 
-def test_a_node_without_a_device_does_not_differ():
-    one = Configuration.of({"mtu eth0": "9000"})
-    other = Configuration.of({"mtu eth1": "9000"})
+def test_what_is_not_known_of_a_member_does_not_differ():
+    one = Configuration.of({"mtu eth0": "9000", "nccl": "2.27.3"})
+    other = Configuration.of({"mtu eth1": "9000", "declared lr": "1"})
     known = Configurations()
     known.take(a_report(bodies=[one, other]))
     assert not any(

@@ -116,7 +116,7 @@ def test_random_bytes_behind_a_good_head_give_a_view_of_bounded_clean_text(tail:
     for name, (_, size) in layout.COLD_TEXTS.items():
         text = getattr(view, name)
         assert len(text) <= size
-        lines = text.split("\n") if name == "exception_message" else [text]
+        lines = text.split("\n") if name in ("exception_message", "declared") else [text]
         assert all(line.isprintable() for line in lines)
 
 

@@ -103,12 +103,15 @@ def test_a_rank_with_another_setting_is_found_and_secrets_stay_on_the_node(tmp_p
         NCCL_ALGO="Ring",
         HF_TOKEN="hf_abcdefghijklmnop",
         NCCL_NET_PLUGIN="password=hunter22",
+        DECLARED="1",
     ) as job:
-        shown = wait_for(job, "configuration_unfit", 30.0)
+        shown = wait_for(job, "configuration_unfit", 60.0)
         assert "NCCL_ALGO is Tree on rank 1, and Ring on ranks 0,2-3" in shown
         values = configure(job)
         assert values["NCCL_NET_PLUGIN"] == {"***": "0-3"}
         assert "HF_TOKEN" not in values
+        assert values["declared lr"] == {"0.1": "0,2-3", "0.2": "1"}
+        assert "declared lr is 0.2 on rank 1, and 0.1 on ranks 0,2-3" in shown
         assert "limit memlock" in values
         assert "hunter22" not in str(job.client.configuration(job.name))
         command = module_command("watchtower", "doctor", job.name, "--tower", job.place.tower_url)
@@ -121,10 +124,13 @@ def test_a_rank_with_another_setting_is_found_and_secrets_stay_on_the_node(tmp_p
 
 
 def test_ranks_with_one_configuration_have_no_advisory(tmp_path):
-    with launched("advised", tmp_path, FIRST="0", NCCL_ALGO="Ring") as job:
+    with launched("advised", tmp_path, FIRST="0", NCCL_ALGO="Ring", LATE="1") as job:
         job.wait_for(lambda verdict: verdict["status"] == "healthy", 30.0)
         until = time.monotonic() + 30.0
         while job.client.configuration(job.name)["known_ranks"] < 4:
             assert time.monotonic() < until
             time.sleep(0.3)
-        assert "No advisories" in advise(job)
+        until = time.monotonic() + 40.0  # longer than any advisory waits for the last reading
+        while time.monotonic() < until:
+            assert "No advisories" in advise(job)
+            time.sleep(1.0)

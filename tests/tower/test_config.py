@@ -50,7 +50,7 @@ def test_the_command_line_wins_over_the_file(config):
         ("[detection]\nsettle_s = 'x'", r"`settle_s` is 'x', allowed is a number"),
         (
             "[tower]\npolicy = 1",
-            r"unknown setting `policy` in \[tower\], allowed: agent_token_file",
+            r"unknown setting `policy` in \[tower\], allowed: advisories_off, agent_token_file",
         ),
         ("[tower]\ndatabase = 'mysql://db'", r"`database` must start with postgresql://"),
         ("[tower]\ndatabase = 'postgresql://a:b@db/x'", r"`database` contains a password"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.test_launchers import LAUNCHER
 from tests.jobs.scenes import JOB
-from watchtower.fleet.advisories import BY_NAME, ROWS
+from watchtower.fleet.advisories import BY_NAME, READ_S, ROWS
 from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.fleet import Fleet
 from watchtower.incidents.incident import Silence, SilenceKind
@@ -297,6 +297,9 @@ def with_configurations(*values, step=5, nodes=()):
         )
         known.take(sent)
         scene.report(rank, node=f"n{n}", after_s=0.1)
+    scene.now += READ_S
+    for n, rank in enumerate(ranks):
+        scene.report(rank, node=f"n{n}", after_s=0.1)
         if of_nodes:
             scene.fleet.nodes[f"n{n}"].configuration = of_nodes[n].digest
     return replace(scene.moment(), configurations=known)
@@ -328,6 +331,12 @@ def test_ranks_that_cannot_meet_are_found_until_they_have_met():
         (({"NCCL_IB_HCA": "a"}, {"NCCL_IB_HCA": "b"}), []),  # two halves: none is odd
         (({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}, {}), []),
         ((RING, RING, RING), []),
+        (
+            ({"declared lr": "1"}, {"declared lr": "1"}, {"declared lr": "2"}),
+            ["configuration_unfit"],
+        ),
+        (({"declared seed": "1"}, {"declared seed": "1"}, {"declared seed": "2"}), []),
+        (({"nccl": "2.27.3"}, {"nccl": "2.27.3"}, {}), []),  # the third was not read yet
     ],
 )
 def test_only_a_difference_that_matters_is_found(values, names):
@@ -339,3 +348,28 @@ def test_a_node_with_another_mtu_is_found():
     (found,) = list_advisories(with_configurations(RING, RING, RING, nodes=nodes)).items
     assert (found.advisory, found.subject) == ("configuration_differs", "n2")
     assert found.text == "mtu eth0 is 1500 on n2, and 9000 on n0, n1"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "found"),
+    [
+        (
+            {"declared lr": "1"},
+            {"declared lr": "2"},
+            ["declared lr is 2 in attempt 2, 1 in attempt 1"],
+        ),
+        ({"nccl": "2.26"}, {"nccl": "2.27"}, ["nccl is 2.27 in attempt 2, 2.26 in attempt 1"]),
+        ({"nccl": "2.26"}, {}, []),
+        ({"MASTER_PORT": "1"}, {"MASTER_PORT": "2"}, []),
+        (RING, RING, []),
+    ],
+)
+def test_what_changed_between_two_attempts_is_found(then, now, found):
+    scene, known = Scene(), Configurations()
+    for pid, values in ((50, then), (70, now)):
+        body = Configuration.of(values)
+        known.take(Report(version=1, node="n0", agent_id="a", interval_s=1.0, bodies=(body,)))
+        ranks = [replace(a_rank(n, 5, pid + n), configuration=body.digest) for n in (0, 1)]
+        scene.report(*ranks, after_s=30)
+    moment = replace(scene.moment(), configurations=known)
+    assert [each.text for each in list_advisories(moment).items] == found

@@ -29,8 +29,15 @@ MAX_TEXT = 300
 MAX_FOUND = 64
 """Findings of one row about one job or node. A node has 16 GPUs and as many links."""
 
+MAX_VALUE = 48
+"""Characters of one value that are quoted."""
+
 SETTLE_S = 60.0
 """For so many seconds, ranks and launchers of a job may come one after the other."""
+
+READ_S = 30.0
+"""Seconds after which the ranks of a job were read when their programs had begun (20 s, and the
+time until the tower has the bodies). Before, one may have been read earlier than another."""
 
 LEAST_LOST_STEPS = 10
 """Fewer steps that are made again are not worth a sentence: every restart repeats some."""
@@ -143,7 +150,7 @@ def _find_lost_steps(_: Scene, job: Keeper) -> Iterator[Found]:
     yield Found(text=text, since=attempt.began_at)
 
 
-def _find_changes(_: Scene, job: Keeper) -> Iterator[Found]:
+def _find_changes(scene: Scene, job: Keeper) -> Iterator[Found]:
     attempt, before = job.attempt, job.attempt.before
     if before is None or not attempt.ranks:
         return
@@ -153,6 +160,13 @@ def _find_changes(_: Scene, job: Keeper) -> Iterator[Found]:
             f"attempt {before.number} had {before.world_size}"
         )
         yield Found(text=text, since=attempt.began_at)
+    now, then = (f"attempt {each.number}" for each in (attempt, before))
+    digests = [(now, attempt.configuration), (then, before.configuration)]
+    for each in compare(digests, scene.configurations):
+        if each.differs and each.weight not in (Weight.NORMAL, Weight.MEETING):
+            values = ", ".join(f"{clean(v, MAX_VALUE)} in {of[0]}" for v, of in each.groups)
+            name = clean(each.name, MAX_VALUE)
+            yield Found(text=f"{name} is {values}", since=attempt.began_at, subject=name)
 
 
 def _find_waiting_launchers(scene: Scene, job: Keeper) -> Iterator[Found]:
@@ -171,9 +185,13 @@ def _silent_of(scene: Scene, names: Iterable[str]) -> frozenset[str]:
     return frozenset(n for n in names if n not in scene.nodes or scene.silent(scene.nodes[n]))
 
 
+def _find_last_arrival(scene: Scene, job: Keeper) -> float:
+    """Return when the last rank was found."""
+    return max((r.first_seen_at for r in job.attempt.ranks.values()), default=scene.now)
+
+
 def _find_missing_ranks(scene: Scene, job: Keeper) -> Iterator[Found]:
-    attempt = job.attempt
-    came_at = max((r.first_seen_at for r in attempt.ranks.values()), default=scene.now)
+    attempt, came_at = job.attempt, _find_last_arrival(scene, job)
     missing = attempt.missing_ranks() if scene.now - came_at > SETTLE_S else ()
     if missing and any(attempt.live()):
         count = attempt.world_size - len(attempt.ranks)
@@ -215,9 +233,6 @@ Member = TypeVar("Member", bound=Hashable)
 MAX_SHOWN_VALUES = 3
 """Values of one difference that are quoted, those of most members first."""
 
-MAX_VALUE = 48
-"""Characters of one value that are quoted."""
-
 
 def compare_ranks(scene: Scene, job: Keeper) -> Iterator[Compared[int]]:
     """Yield what is known of the configuration of a job's live ranks, by name."""
@@ -232,17 +247,23 @@ def compare_nodes(scene: Scene, job: Keeper) -> Iterator[Compared[str]]:
     return compare(known, scene.configurations)
 
 
+def _compare_read(scene: Scene, job: Keeper) -> Iterator[Compared[int]]:
+    """Yield the same, if every rank was read since its program has set its own variables."""
+    if scene.now - _find_last_arrival(scene, job) > READ_S:
+        yield from compare_ranks(scene, job)
+
+
 def _find_unfit(scene: Scene, job: Keeper) -> Iterator[Found]:
     """Find settings with which the ranks cannot meet, or do not fit together."""
     has_met = job.attempt.step() >= 0
-    for each in compare_ranks(scene, job):
+    for each in _compare_read(scene, job):
         is_bad = each.weight is Weight.FATAL or (each.weight is Weight.MEETING and not has_met)
         if each.differs and is_bad:
             yield _describe_difference(each, name_ranks, job)
 
 
 def _find_different(scene: Scene, job: Keeper) -> Iterator[Found]:
-    for each in compare_ranks(scene, job):
+    for each in _compare_read(scene, job):
         if each.odd and each.weight is Weight.SUSPICIOUS:
             yield _describe_difference(each, name_ranks, job)
     for one in compare_nodes(scene, job):

@@ -70,6 +70,8 @@ WEIGHTS: tuple[tuple[str, Weight], ...] = (
     (r"WORLD_SIZE|TORCHELASTIC_RUN_ID|HOROVOD_SIZE|OMPI_COMM_WORLD_SIZE", Weight.MEETING),
     (r"PL_TORCH_DISTRIBUTED_BACKEND|NCCL_SOCKET_FAMILY|NCCL_COMM_ID", Weight.MEETING),
     (r"nccl|NCCL_(?:ALGO|PROTO|BUFFSIZE|NTHREADS|NET|NET_PLUGIN|CROSS_NIC)", Weight.FATAL),
+    (r"declared .*seed.*", Weight.NORMAL),
+    (r"declared .*", Weight.FATAL),
     (r"XLA_FLAGS|ACCELERATE_MIXED_PRECISION|NVIDIA_TF32_OVERRIDE", Weight.FATAL),
     # Each rank or node has its own.
     (r"(?:CUDA|HIP|ROCR|NVIDIA)_VISIBLE_DEVICES|SLURM_STEP_GPUS|SLURM_.*_BIND", Weight.NORMAL),
@@ -81,9 +83,6 @@ WEIGHTS: tuple[tuple[str, Weight], ...] = (
 """By name, the first that matches counts."""
 
 _WEIGHTS = tuple((re.compile(pattern), weight) for pattern, weight in WEIGHTS)
-
-DEVICES = ("mtu ", "rate ", "link_layer ", "firmware ")
-"""Names of the devices of a node: a node without the device does not differ."""
 
 
 def weigh(name: str) -> Weight:
@@ -120,7 +119,11 @@ class Compared(Generic[Member]):
 def compare(
     digests: Iterable[tuple[Member, str]], known: Configurations
 ) -> Iterator[Compared[Member]]:
-    """Yield all names, by name. Equal configurations are compared once, however many have them."""
+    """Yield all names, by name. Equal configurations are compared once, however many have them.
+
+    Only a variable, in upper case, can be "not set". Who lacks anything else does not differ: it
+    may not have been read yet, or be of a device that a node does not have.
+    """
     members: dict[str, list[Member]] = {}
     for member, digest in digests:
         if digest:
@@ -129,7 +132,7 @@ def compare(
     for name in sorted({name for body in bodies.values() for name in body}):
         groups: dict[str, list[Member]] = {}
         for digest, body in bodies.items():
-            if name in body or not name.startswith(DEVICES):
+            if name in body or name[0].isupper():
                 groups.setdefault(body.get(name, NOT_SET), []).extend(members[digest])
         ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
         yield Compared(

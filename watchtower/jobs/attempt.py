@@ -167,6 +167,8 @@ class EarlierAttempt:
     """The last step that all its ranks had made; -1 before the first."""
     checkpoint_step: int | None
     world_size: int
+    configuration: str
+    """Digest of the configuration of its lowest rank."""
 
 
 @dataclass(slots=True)
@@ -449,6 +451,12 @@ class Attempt:
         beats = [(r.seen_at, r.vitals.beat) for r in self.live()]
         return min((seen_at - beat.age_s for seen_at, beat in beats if beat), default=None)
 
+    @property
+    def configuration(self) -> str:
+        """Digest of the configuration of its lowest rank; empty if it is not known."""
+        first = self.ranks.get(min(self.ranks, default=0))
+        return first.vitals.configuration if first is not None else ""
+
     def follow(self, now: float) -> Attempt:
         """Return the next attempt, which begins now."""
         before = EarlierAttempt(
@@ -456,6 +464,7 @@ class Attempt:
             step=self.step(),
             checkpoint_step=self.checkpoint_step,
             world_size=self.world_size,
+            configuration=self.configuration,
         )
         return Attempt(self.job, self.number + 1, now, before=before)
 

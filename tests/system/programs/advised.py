@@ -4,9 +4,14 @@ step 5 on. It saves a checkpoint every ten steps with SAVES, and lasts until it 
 import os
 import time
 
-from watchtower_heartbeat import beat, phase
+from watchtower_heartbeat import beat, declare, phase
 
 first, rank = int(os.environ["FIRST"]), int(os.environ["RANK"])
+if "DECLARED" in os.environ:
+    declare(lr=0.2 if rank == 1 else 0.1, seed=rank)
+if "LATE" in os.environ:  # a program that sets its variables one rank after the other
+    time.sleep(rank / 2)
+    os.environ["NCCL_BUFFSIZE"] = "65536"
 is_bad = "BAD_LOSS" in os.environ and rank == 1
 for step in range(first, 10_000):
     beat(step, loss=float("nan") if is_bad and step >= first + 5 else 0.5)
