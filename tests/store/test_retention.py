@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import fields, replace
 
 import pytest
@@ -58,7 +59,9 @@ def ids(store: SqlStore, table: str, column: str = "id") -> list[str]:
 
 
 def a_large_batch(ident: str, size: int, job: str = "llama"):
-    frames = tuple(Frame(function="f" * 1000, file="a.py", line=n) for n in range(size // 1060))
+    name = random.Random(ident).randbytes  # does not get much smaller when packed
+    number = size // 1060
+    frames = tuple(Frame(function=name(500).hex(), file="a.py", line=n) for n in range(number))
     return a_batch(ident, job=job, stacks=(make_stack(frames),))
 
 

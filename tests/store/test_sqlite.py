@@ -14,6 +14,7 @@ from tests.store.builders import EVIDENCE, a_batch, a_case, an_incident
 from tests.store.test_retention import MB, NOW, a_large_batch, closed, prune_all, replace_unchecked
 from watchtower.incidents.incident import JobFacts
 from watchtower.jobs.attempt import PastAttempt
+from watchtower.store.database import pack
 from watchtower.store.protocol import StoreError
 from watchtower.store.retention import Retention
 from watchtower.store.sqlite import SqliteStore
@@ -74,6 +75,7 @@ def change(store: SqliteStore, statement: str) -> None:
         ("verdict", '{"job": "llama", "cause": "a cause of another release"}'),
         ("body", "{"),
         ("body", "[[[]]]"),
+        ("body", "\0 not packed"),
         ("status", "a status of another release"),
     ],
 )
@@ -81,7 +83,9 @@ def test_an_incident_of_another_release_is_kept_with_what_can_be_read(store, col
     store.save_incident(an_incident(evidence=EVIDENCE)).result()
     store.save_incident(an_incident(id="01B", evidence=EVIDENCE)).result()
     table, key = ("evidence", "incident") if column == "body" else ("incidents", "id")
-    change(store, f"UPDATE {table} SET {column} = '{value}' WHERE {key} = '01A'")
+    body = value.encode() if value.startswith("\0") else pack(value.encode())
+    stored = f"x'{body.hex()}'" if column == "body" else f"'{value}'"
+    change(store, f"UPDATE {table} SET {column} = {stored} WHERE {key} = '01A'")
     odd, whole = store.recall().incidents
     assert (read_case(whole), whole.verdict) == (a_case(), an_incident().verdict)
     assert (odd.id, odd.job, odd.opened_at) == ("01A", whole.job, whole.opened_at)
@@ -92,7 +96,7 @@ def test_an_incident_of_another_release_is_kept_with_what_can_be_read(store, col
 
 
 def test_an_update_of_an_incident_does_not_write_its_evidence_again(store, path):
-    evidence = b'{"text": "%s"}' % (b"x" * 10_000_000)
+    evidence = b'{"text": "%s"}' % os.urandom(5_000_000).hex().encode()
     store.save_incident(an_incident(evidence=evidence)).result()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from watchtower.service.calls import Executor
 from watchtower.service.sharing import TokenBucket
-from watchtower.store.database import Database, LostConnectionError, once_more
+from watchtower.store.database import Database, LostConnectionError, once_more, pack
 
 MAX_GROUP = 256
 """Writes in one transaction. A read waits for one transaction at most."""
@@ -38,6 +38,7 @@ class Insert:
     into: str
     """The statement up to VALUES."""
     row: tuple[object, ...]
+    """Bodies, which are bytes, are packed by the writer thread."""
     on_conflict: str = ""
 
     @property
@@ -171,10 +172,12 @@ def _insertion(rows: Sequence[Insert]) -> Call:
     """Return a call that inserts rows with one statement."""
     row = f"({', '.join('?' * len(rows[0].row))})"
     statement = f"{rows[0].into} VALUES {', '.join([row] * len(rows))} {rows[0].on_conflict}"
-    values = [value for each in rows for value in each.row]
 
     def insert(db: Database) -> None:
-        db.execute(statement, values)
+        values = (value for each in rows for value in each.row)
+        db.execute(
+            statement, [pack(value) if isinstance(value, bytes) else value for value in values]
+        )
 
     return insert
 

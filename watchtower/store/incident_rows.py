@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from watchtower.incidents.incident import NO_FACTS, Identity, Incident, JobFacts
 from watchtower.incidents.incident_filter import IncidentFilter, places_of
-from watchtower.store.database import Database
+from watchtower.store.database import Database, pack, unpack
 from watchtower.store.values import Blame, warn_once
 from watchtower.wire.drills import PREFIX, is_drill
 from watchtower.wire.verdict import Cause, Status, Verdict, VerdictEntry
@@ -114,11 +114,11 @@ def save_incident(db: Database, incident: Incident) -> None:
     save_places(db, incident)
     if evidence is None:
         return
-    db.execute(SAVE_EVIDENCE, (incident.id, as_text(evidence)))
+    db.execute(SAVE_EVIDENCE, (incident.id, pack(evidence)))
     if summary is None:
         db.execute(REMOVE_SUMMARY, (incident.id,))
     else:
-        db.execute(SAVE_SUMMARY, (incident.id, as_text(summary)))
+        db.execute(SAVE_SUMMARY, (incident.id, pack(summary)))
 
 
 def read_incident(row: tuple[object, ...]) -> Incident:
@@ -149,7 +149,7 @@ def read_incident(row: tuple[object, ...]) -> Incident:
                 incident=str(ident),
                 cause=Cause.UNKNOWN,
             ),
-            "evidence": None if evidence is None else str(evidence).encode(),
+            "evidence": None if evidence is None else try_read(ident, "evidence", unpack, evidence),
             "verdicts": try_read(ident, "verdicts", lambda text: decode(text, _HISTORIES), verdicts)
             or (),
             "identity": try_read(
@@ -187,12 +187,10 @@ def read_blames(found: Iterable[tuple[object, ...]]) -> tuple[Blame, ...]:
 def read_summary(db: Database, incident: str) -> bytes | None:
     """Return the stored summary of an incident's case; None if there is none."""
     row = db.execute(SUMMARY, (incident,)).fetchone()
-    return str(row[0]).encode() if row else None
+    return try_read(incident, "summary", unpack, row[0]) if row else None
 
 
-def try_read(
-    whose: object, what: str, read: Callable[[object], _Read], value: object
-) -> _Read | None:
+def try_read(whose: object, what: str, read: Callable[[Any], _Read], value: object) -> _Read | None:
     """Return what `read` makes of a stored value; None, and a line in the log, if it cannot."""
     try:
         return read(value)
@@ -209,11 +207,6 @@ def encode(value: object) -> str:
 def decode(text: object, decoder: msgspec.json.Decoder[_T]) -> _T:
     """Return a value from JSON. Raises msgspec.MsgspecError."""
     return decoder.decode(str(text))
-
-
-def as_text(body: bytes) -> str:
-    """Return a JSON body as text. Bytes that are not UTF-8 (in unknown fields) are replaced."""
-    return body.decode("utf-8", "replace")
 
 
 def as_sql(chosen: IncidentFilter) -> tuple[str, list[object]]:

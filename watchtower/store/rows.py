@@ -11,12 +11,11 @@ from watchtower.incidents.incident import Delivery, Feedback, Silence, SilenceKi
 from watchtower.jobs.attempt import PastAttempt
 from watchtower.jobs.pace import Pause
 from watchtower.jobs.ranks import ProcessKey
-from watchtower.store.database import Database
+from watchtower.store.database import Database, pack, unpack
 from watchtower.store.grouped_writes import Insert
 from watchtower.store.incident_rows import (
     BLAMES,
     LEFT_OPEN,
-    as_text,
     decode,
     encode,
     read_blames,
@@ -112,8 +111,7 @@ def remove_alert(db: Database, destination: str, incident: str, delivered_at: fl
 def insert_dumps(job: str, sharer: str, sent: SentBatch, received_at: float) -> Insert:
     """Return the row of a batch of a job. It contains the undecoded message."""
     batch, taken_at, size = sent.batch, received_at - sent.batch.held_s, len(sent.body)
-    text = as_text(sent.body)
-    row = (batch.id, job, batch.node, received_at, text, taken_at, size, sharer)
+    row = (batch.id, job, batch.node, received_at, sent.body, taken_at, size, sharer)
     into = "INSERT INTO dumps (id, job, node, received_at, batch, taken_at, size_bytes, sharer)"
     return Insert(into, row, on_conflict="ON CONFLICT (id) DO NOTHING")
 
@@ -130,9 +128,9 @@ def save_learned(db: Database, learned: Iterable[AttemptRow | PauseRow]) -> None
             db.execute(SAVE_ATTEMPT, values)
 
 
-def read_batch(text: object) -> SentBatch:
-    """Return a stored batch of dumps. Raises msgspec.MsgspecError."""
-    body = str(text).encode()
+def read_batch(stored: bytes) -> SentBatch:
+    """Return a stored batch of dumps. Raises msgspec.MsgspecError, ValueError."""
+    body = unpack(stored)
     return SentBatch(_BATCHES.decode(body), body)
 
 
@@ -225,8 +223,8 @@ ORDER BY node, launch
 
 def save_series(db: Database, row: SeriesRow) -> None:
     """Insert the series of a launch, or replace its earlier ones."""
-    text = row.body.decode("utf-8", "replace")
-    values = (row.incident, row.node, row.launch, row.sharer, row.taken_at, len(row.body), text)
+    size, body = len(row.body), pack(row.body)
+    values = (row.incident, row.node, row.launch, row.sharer, row.taken_at, size, body)
     db.execute(SAVE_SERIES, (*values, row.incident, row.node, row.launch, MAX_MESSAGES))
 
 
@@ -239,7 +237,7 @@ def read_series(db: Database, incident: str) -> list[SeriesRow]:
             launch=launch,
             sharer=sharer,
             taken_at=taken_at,
-            body=str(body).encode(),
+            body=unpack(body),
         )
         for ident, node, launch, sharer, taken_at, body in db.execute(SERIES, (incident,))
     ]

@@ -108,7 +108,7 @@ class SqlStore(Store, ABC):
             found, size = list[DumpRow](), 0
             for batch, taken_at in db.execute(rows.DUMPS, row):
                 found.append(DumpRow(sent=rows.read_batch(batch), taken_at=taken_at))
-                size += len(batch)
+                size += len(found[-1].sent.body)
                 if size >= PAGE_BYTES:
                     break
             return found

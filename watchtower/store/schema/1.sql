@@ -1,5 +1,5 @@
 -- Both SQLite and PostgreSQL execute this: PostgreSQL orders each TEXT by its bytes, as SQLite does.
--- Times are UNIX seconds. A change of the schema is the next file, with the next number. It must
+-- Bodies are compressed. Times are UNIX seconds. A change of the schema is the next file, with the next number. It must
 -- suit the towers of the release before, which may run beside it: what it adds has a default.
 CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY,
@@ -61,19 +61,19 @@ CREATE INDEX IF NOT EXISTS feedback_by_age ON feedback (answered_at);
 -- Separate from incidents: an update writes the whole row, and evidence of 16,384 ranks has 29 MB.
 CREATE TABLE IF NOT EXISTS evidence (
     incident TEXT PRIMARY KEY,
-    body TEXT NOT NULL
+    body BYTEA NOT NULL
 );
 -- What pages show of that evidence. It stays when retention deletes the evidence.
 CREATE TABLE IF NOT EXISTS summaries (
     incident TEXT PRIMARY KEY,
-    body TEXT NOT NULL
+    body BYTEA NOT NULL
 );
 CREATE TABLE IF NOT EXISTS dumps (
     id TEXT PRIMARY KEY,
     job TEXT NOT NULL,
     node TEXT NOT NULL,
     received_at DOUBLE PRECISION NOT NULL,
-    batch TEXT NOT NULL,
+    batch BYTEA NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL DEFAULT 0,
     size_bytes BIGINT NOT NULL DEFAULT 0,
     sharer TEXT NOT NULL DEFAULT ''
@@ -89,7 +89,7 @@ CREATE TABLE IF NOT EXISTS series (
     sharer TEXT NOT NULL,
     taken_at DOUBLE PRECISION NOT NULL,
     size_bytes BIGINT NOT NULL,
-    body TEXT NOT NULL,
+    body BYTEA NOT NULL,
     PRIMARY KEY (incident, node, launch)
 );
 CREATE INDEX IF NOT EXISTS series_by_sharer ON series (sharer, taken_at, size_bytes);
