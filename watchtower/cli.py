@@ -25,6 +25,7 @@ from watchtower.commands import (
     options,
     requeueing,
     running,
+    stores,
 )
 from watchtower.commands.client import (
     DONE,
@@ -136,6 +137,7 @@ def make_parser() -> Parser:
     )
     _add_alert(add("alert", "send a test message to a destination of alerts"))
     documents.add_mcp(add("mcp", "serve tools for language models over stdin and stdout (MCP)"))
+    stores.add_store(add("store", "copy what a tower has kept to another database, or check it"))
     _add_token(add("token", "make a random token"))
     _add_drill(add("drill", "hang a small job on purpose and check what the tower answers"))
     add_completion(add("completion", "print a completion script for a shell"), parser)

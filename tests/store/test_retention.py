@@ -55,7 +55,7 @@ def prune_all(store: SqlStore) -> int:
 
 def ids(store: SqlStore, table: str, column: str = "id") -> list[str]:
     query = f"SELECT {column} FROM {table} ORDER BY {column}"
-    return [value for (value,) in store._read(lambda db: db.execute(query).fetchall()).result()]
+    return [value for (value,) in store.read(lambda db: db.execute(query).fetchall()).result()]
 
 
 def a_large_batch(ident: str, size: int, job: str = "llama"):

@@ -1,15 +1,18 @@
-"""Opens the store that an address names: a file of SQLite, or a database of PostgreSQL."""
+"""Opens the store that an address names: a file of SQLite, or a database of PostgreSQL.
+
+PostgreSQL's driver is imported only for a URL.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from watchtower.store.protocol import StoreError
 from watchtower.store.retention import Retention
 from watchtower.store.sql_store import SqlStore
 from watchtower.store.sqlite import SqliteStore
-
-POSTGRES = ("postgresql://", "postgres://")
 
 NO_DRIVER = (
     "PostgreSQL needs the package psycopg ({}): install it with `pip install "
@@ -17,15 +20,22 @@ NO_DRIVER = (
 )
 
 
-def open_store(address: str, keep: Retention | None = None, password: str = "") -> SqlStore:
-    """Open the store at a URL or in a file. Raises StoreError.
+def is_postgres(address: str) -> bool:
+    """Return whether an address is a URL of PostgreSQL, as opposed to the path of a file."""
+    return address.startswith(("postgresql://", "postgres://"))
 
-    PostgreSQL's driver is imported only for a URL.
-    """
-    if not address.startswith(POSTGRES):
-        return SqliteStore(Path(address), keep)
+
+def find_postgres() -> ModuleType:
+    """Return the module of PostgreSQL. Raises StoreError if its driver is missing."""
     try:
-        from watchtower.store.postgres import PostgresStore  # noqa: PLC0415
+        return import_module("watchtower.store.postgres")
     except ImportError as error:
         raise StoreError(NO_DRIVER.format(error)) from None
-    return PostgresStore(address, keep, password=password)
+
+
+def open_store(address: str, keep: Retention | None = None, password: str = "") -> SqlStore:
+    """Open the store at a URL or in a file. Raises StoreError."""
+    if is_postgres(address):
+        store: SqlStore = find_postgres().PostgresStore(address, keep, password=password)
+        return store
+    return SqliteStore(Path(address), keep)

@@ -100,7 +100,7 @@ def _as_postgres(sql: str) -> str:
     return sql.replace("%", "%%").replace("?", "%s")
 
 
-class _Database:
+class PostgresDatabase:
     """A connection as sqlite3 has it."""
 
     def __init__(self, link: psycopg.Connection[Any]) -> None:
@@ -154,6 +154,37 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def find_server(url: str, password: str = "") -> tuple[str, str]:
+    """Return the parameters of a connection, and its name for people. Raises StoreError."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StoreError(f"`database` is not an address of PostgreSQL: {error}") from None
+    secret = {"password": password} if password else {}
+    place = (given.get(key, "") for key in ("host", "port", "dbname"))
+    name = f"PostgreSQL ({' '.join(str(part) for part in place if part)})"
+    return make_conninfo(**{**LINK, **given, **secret}), name
+
+
+def connect(parameters: str) -> PostgresDatabase:
+    """Connect once. Raises psycopg.OperationalError."""
+    link = psycopg.connect(parameters, autocommit=True)
+    link.adapters.register_loader("numeric", FloatLoader)  # the sum of BIGINT
+    link.execute(SESSION)
+    return PostgresDatabase(link)
+
+
+def open_for_reading(url: str, password: str) -> PostgresDatabase:
+    """Connect to a store that a tower may be using. Raises StoreError."""
+    parameters, name = find_server(url, password)
+    try:
+        db = connect(parameters)
+        db.execute("SET default_transaction_read_only = on")
+    except psycopg.Error as error:
+        raise StoreError(f"cannot reach {name}: {_first_line(error)}") from error
+    return db
+
+
 class PostgresStore(SqlStore):
     """The store in a database of PostgreSQL."""
 
@@ -170,20 +201,16 @@ class PostgresStore(SqlStore):
     ) -> None:
         """Connect, bring the tables up to date, and become the owner. Raises StoreError."""
         super().__init__(keep, inline=inline)
-        self._open: _Database | None = None
+        self._open: PostgresDatabase | None = None
         self._partition, self._epoch = partition, 0
         self._lost_at: float | None = None
         self._tried_at, self._failure = 0.0, ""
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
         try:
-            given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
+            self._parameters, self._name = find_server(url, password)
+        except StoreError:
             self._thread.stop(0)
-            raise StoreError(f"`database` is not an address of PostgreSQL: {error}") from None
-        secret = {"password": password} if password else {}
-        self._parameters = make_conninfo(**{**LINK, **given, **secret})
-        place = (given.get(key, "") for key in ("host", "port", "dbname"))
-        self._name = f"PostgreSQL ({' '.join(str(part) for part in place if part)})"
+            raise
         try:
             self._thread.submit(self._begin).result()
         except (psycopg.Error, LostConnectionError, OSError) as error:
@@ -195,7 +222,7 @@ class PostgresStore(SqlStore):
 
     def recall(self) -> StartupState:
         try:
-            return self._read(recall_state).result()
+            return self.read(recall_state).result()
         except (psycopg.Error, LostConnectionError, OSError, msgspec.MsgspecError) as error:
             raise StoreError(f"cannot read the store in {self._name}: {error}") from error
 
@@ -223,21 +250,19 @@ class PostgresStore(SqlStore):
         self._open.close()
 
     @property
-    def _db(self) -> _Database:
+    def _db(self) -> PostgresDatabase:
         if self._open is None or not self._open.is_open:
             self._open = self._connect()
         return self._open
 
-    def _connect(self) -> _Database:
+    def _connect(self) -> PostgresDatabase:
         """Connect, after some tries. Raises ConnectionError."""
         while True:
             if self._is_given_up() and time.monotonic() - self._tried_at < AGAIN_S:
                 raise ConnectionError(self._failure)
             self._tried_at = time.monotonic()
             try:
-                link = psycopg.connect(self._parameters, autocommit=True)
-                link.adapters.register_loader("numeric", FloatLoader)  # the sum of BIGINT
-                link.execute(SESSION)
+                found = connect(self._parameters)
             except psycopg.OperationalError as error:
                 self._failure = f"cannot reach {self._name}: {_first_line(error)}"
                 self._lost_at = self._lost_at or time.monotonic()
@@ -246,13 +271,13 @@ class PostgresStore(SqlStore):
                 time.sleep(AGAIN_S)
             else:
                 self._lost_at = None
-                return _Database(link)
+                return found
 
     def _is_given_up(self) -> bool:
         return self._lost_at is not None and time.monotonic() - self._lost_at >= PATIENCE_S
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[_Database]:
+    def _transaction(self) -> Iterator[PostgresDatabase]:
         with _transaction(self._db) as db:
             if not db.execute(HOLD, (LEASE_S, self._partition, self._epoch)).rowcount:
                 owner = db.execute(OWNER, (self._partition,)).fetchone()
@@ -283,7 +308,7 @@ class PostgresStore(SqlStore):
 
 
 @contextlib.contextmanager
-def _transaction(db: _Database) -> Iterator[_Database]:
+def _transaction(db: PostgresDatabase) -> Iterator[PostgresDatabase]:
     db.execute("BEGIN")
     try:
         yield db
@@ -294,7 +319,7 @@ def _transaction(db: _Database) -> Iterator[_Database]:
     db.commit()
 
 
-def migrate(db: _Database, where: str) -> None:
+def migrate(db: PostgresDatabase, where: str) -> None:
     """Bring the tables up to date, in a transaction, one tower at a time. Raises StoreError."""
     db.execute("SELECT pg_advisory_xact_lock(?)", (MIGRATING,))
     db.execute(VERSION)

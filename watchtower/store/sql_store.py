@@ -76,7 +76,7 @@ class SqlStore(Store, ABC):
         """
 
     def save_incident(self, incident: Incident) -> Future[None]:
-        return self._write(lambda db: incident_rows.save_incident(db, incident))
+        return self.write(lambda db: incident_rows.save_incident(db, incident))
 
     def save_dumps(
         self, job: str, sent: SentBatch, received_at: float, sharer: str = ""
@@ -89,10 +89,10 @@ class SqlStore(Store, ABC):
         return future
 
     def save_series(self, row: SeriesRow) -> Future[None]:
-        return self._write(lambda db: rows.save_series(db, row))
+        return self.write(lambda db: rows.save_series(db, row))
 
     def series(self, incident: str) -> Future[list[SeriesRow]]:
-        return self._read(lambda db: rows.read_series(db, incident))
+        return self.read(lambda db: rows.read_series(db, incident))
 
     def dumps(
         self, job: str, since: float, until: float | None = None, after: DumpRow | None = None
@@ -113,14 +113,14 @@ class SqlStore(Store, ABC):
                     break
             return found
 
-        return self._read(read)
+        return self.read(read)
 
     def save_rows(self, learned: Sequence[AttemptRow | PauseRow]) -> Future[None]:
-        return self._write(lambda db: rows.save_learned(db, learned))
+        return self.write(lambda db: rows.save_learned(db, learned))
 
     def fade_pauses(self, share: float) -> Future[None]:
         fade = "UPDATE pauses SET length_s = length_s * ?"
-        return self._write(lambda db: db.execute(fade, (share,)))
+        return self.write(lambda db: db.execute(fade, (share,)))
 
     def save_ack(self, incident_id: str, ack: Ack) -> Future[bool]:
         row = (ack.at, ack.by, ack.note, incident_id)
@@ -128,24 +128,24 @@ class SqlStore(Store, ABC):
         return self._writes.add(lambda db: db.execute(query, row).rowcount > 0)
 
     def save_feedback(self, given: Feedback) -> Future[None]:
-        return self._write(lambda db: save_feedback(db, given))
+        return self.write(lambda db: save_feedback(db, given))
 
     def save_alert(self, row: AlertRow) -> Future[None]:
-        return self._write(lambda db: rows.save_alert(db, row))
+        return self.write(lambda db: rows.save_alert(db, row))
 
     def remove_alert(
         self, destination: str, incident: str, delivered_at: float | None = None
     ) -> Future[None]:
-        return self._write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
+        return self.write(lambda db: rows.remove_alert(db, destination, incident, delivered_at))
 
     def deliveries(self, incident: str) -> Future[tuple[Delivery, ...]]:
-        return self._read(lambda db: read_deliveries(db, incident))
+        return self.read(lambda db: read_deliveries(db, incident))
 
     def save_silence(self, silence: Silence) -> Future[None]:
-        return self._write(lambda db: rows.save_silence(db, silence))
+        return self.write(lambda db: rows.save_silence(db, silence))
 
     def remove_silence(self, ident: str) -> Future[None]:
-        return self._write(lambda db: db.execute("DELETE FROM silences WHERE id = ?", (ident,)))
+        return self.write(lambda db: db.execute("DELETE FROM silences WHERE id = ?", (ident,)))
 
     def prune(self, wall: float) -> Future[None]:
         """Delete one batch of data over the limits, and queue the next one behind other calls."""
@@ -167,7 +167,7 @@ class SqlStore(Store, ABC):
         where, values = as_sql(chosen)
         order = "ORDER BY opened_at DESC, id DESC LIMIT ?"
         query = f"SELECT {incident_rows.INCIDENT}, NULL FROM incidents {where} {order}"
-        return self._read(
+        return self.read(
             lambda db: [
                 incident_rows.read_incident(row) for row in db.execute(query, (*values, limit))
             ]
@@ -182,21 +182,24 @@ class SqlStore(Store, ABC):
             row = db.execute(query, (incident_id,)).fetchone()
             return incident_rows.read_incident(row) if row else None
 
-        return self._read(read)
+        return self.read(read)
 
     def summary(self, incident_id: str) -> Future[bytes | None]:
-        return self._read(lambda db: incident_rows.read_summary(db, incident_id))
+        return self.read(lambda db: incident_rows.read_summary(db, incident_id))
 
     def incident_ids(self, prefix: str, limit: int) -> Future[list[tuple[str, str]]]:
         query = "SELECT id, job FROM incidents WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
         row = (prefix, f"{prefix}\U0010ffff", limit)
-        return self._read(lambda db: db.execute(query, row).fetchall())
+        return self.read(lambda db: db.execute(query, row).fetchall())
 
-    def _write(self, work: Callable[[Database], object]) -> Future[None]:
+    def write(self, work: Callable[[Database], object]) -> Future[None]:
+        """Queue a write. The future is done after its commit."""
+
         def write(db: Database) -> None:
             work(db)
 
         return self._writes.add(write)
 
-    def _read(self, call: Callable[[Database], _T]) -> Future[_T]:
+    def read(self, call: Callable[[Database], _T]) -> Future[_T]:
+        """Queue a read."""
         return self._thread.submit(lambda: once_more(lambda: call(self._db)))

@@ -59,7 +59,7 @@ def test_a_connection_that_is_killed_in_a_group_leaves_no_part_of_it(make_store,
 
     store._thread.submit(lambda: time.sleep(0.05))
     futures = [store.save_dumps("llama", a_batch(f"b{number}"), 5.0) for number in range(3)]
-    futures += [store._write(pause), store.save_dumps("llama", a_batch("b3"), 6.0)]
+    futures += [store.write(pause), store.save_dumps("llama", a_batch("b3"), 6.0)]
     assert began.wait(10)
     server.execute(f"SELECT pg_terminate_backend({backends(server)[0]})")
     killed.set()
@@ -254,7 +254,7 @@ def test_a_store_becomes_the_owner_before_a_transaction_or_after_it(make_store, 
         began.set()
         goes_on.wait(20)
 
-    saving = [earlier._write(pause), earlier.save_incident(an_incident())]
+    saving = [earlier.write(pause), earlier.save_incident(an_incident())]
     assert began.wait(10)
     with ThreadPoolExecutor(1) as other:
         server_time = other.submit(lambda: take_over(server, space))
@@ -279,7 +279,7 @@ def test_a_tower_that_stands_still_in_a_transaction_gives_way_and_writes_nothing
         began.set()
         goes_on.wait(20)
 
-    saving = [earlier._write(pause), earlier.save_incident(an_incident())]
+    saving = [earlier.write(pause), earlier.save_incident(an_incident())]
     assert began.wait(10)
     time.sleep(0.1)
     take_over(server, space)
