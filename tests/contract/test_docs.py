@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import build_parser
 from tests.system.e2e.drilled import names_of_drills
 from watchtower.alerts.settings import AlertSettings
 from watchtower.cli import make_parser
@@ -303,3 +304,17 @@ def test_a_recipe_fits_the_sources(patch: Path):
         for hunk in re.split(r"^@@ .*\n", part, flags=re.M)[1:]:
             before = [line[1:] for line in hunk.splitlines(keepends=True) if line[0] in " -"]
             assert "".join(before) in source, f"{name}: write this part of the recipe anew"
+
+
+def test_every_command_and_file_of_the_coverage_exists():
+    rows = [
+        row.split(" | ") for row in read("docs/coverage.md").splitlines() if row.startswith("| ")
+    ]
+    known = {each.name for each in list_commands(make_parser())}
+    agents = {each.name for each in list_commands(build_parser())}
+    assert len(rows) > 15
+    for row in rows[1:]:
+        for program, command in re.findall(r"`(watchtower(?:-agent)?) ([a-z]+)", row[1]):
+            assert command in (known if program == "watchtower" else agents), row
+        (shown,) = re.findall(r"`([^`]+)`", row[3])
+        assert (ROOT / shown).exists(), row
