@@ -8,9 +8,10 @@ import pytest
 
 from tests.fleet.test_launchers import LAUNCHER
 from tests.jobs.scenes import JOB
-from watchtower.fleet.advisories import BY_NAME, READ_S, ROWS
+from watchtower.fleet.advisories import BY_NAME, ROWS
 from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.job_findings import READ_S
 from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.policy import Policy
 from watchtower.views.advisories import count_advisories, list_advisories

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -25,7 +24,7 @@ class Configurations:
     """The bodies of the digests that agents report."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        self._known: dict[str, Mapping[str, str]] = {}
         self._sizes: dict[str, int] = {}
         self._bytes = 0
 
@@ -38,11 +37,13 @@ class Configurations:
         for body in report.bodies:
             if body.digest not in self._known and body.is_intact:
                 self._keep(body)
-        digests = {each.configuration for each in report.ranks}
-        digests.add(report.configuration)
-        digests -= self._known.keys()
-        digests.discard("")
-        return tuple(sorted(digests)[:MAX_WANTED])
+        known = self._known
+        unknown = [r.configuration for r in report.ranks if r.configuration not in known]
+        if report.configuration not in known:
+            unknown.append(report.configuration)
+        if not unknown:  # nearly always
+            return ()
+        return tuple(sorted(set(filter(None, unknown)))[:MAX_WANTED])
 
     def _keep(self, body: Configuration) -> None:
         size = sum(200 + len(each.name) + len(each.value) for each in body.values)
@@ -50,7 +51,8 @@ class Configurations:
         self._sizes[body.digest] = size
         self._bytes += size
         while len(self._known) > MAX_BODIES or self._bytes > MAX_BYTES:
-            oldest, _ = self._known.popitem(last=False)
+            oldest = next(iter(self._known))
+            del self._known[oldest]
             self._bytes -= self._sizes.pop(oldest)
 
 

@@ -12,11 +12,11 @@ from watchtower.fleet.advisories import (
     ROWS,
     Advisory,
     Level,
-    Scene,
     advise_job,
     advise_node,
     advise_only_job,
 )
+from watchtower.fleet.job_findings import Scene
 from watchtower.views.moment import Moment
 from watchtower.views.people import Subject
 from watchtower.wire.drills import is_drill

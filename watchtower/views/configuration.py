@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from watchtower.fleet.advisories import compare_nodes, compare_ranks
 from watchtower.fleet.configuration import Compared
+from watchtower.fleet.job_findings import compare_nodes, compare_ranks
 from watchtower.views.advisories import make_scene
 from watchtower.views.moment import Moment
 from watchtower.writing.ranksets import format_ranks
