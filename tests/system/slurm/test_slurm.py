@@ -259,6 +259,7 @@ def jobs_of(client: TowerClient, array: str) -> set[str]:
 
 def a_job_is_requeued_without_its_suspect_once(scene: Scene) -> None:
     slurm = scene.cluster
+    set_health_check(slurm, "mode=observe")  # what hangs below is not to drain the nodes
     wait_until(lambda: set(slurm.states().values()) == {"idle"}, "both nodes are idle", PATIENCE_S)
     job = submit(scene, "again")
     name = f"slurm-{job}.0"
