@@ -29,6 +29,11 @@ STRANGERS = {
     "empty": b"",
     "core.1234": b"\x7fELF\x02\x01\x01\x00" + bytes(64),
     "config.json": b'{"world_size": "four", "entries": "none"}',
+    "other_job.txt": b"world_size=64\nrestart_count=1\n",
+    "setup.out": b'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: x\n',
+    "dmesg": b"NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n",
+    "model.pt": b"PK\3\4" + bytes(90),
+    "notes.tar.gz": b"\x1f\x8b\x08\x00" + bytes(20),
 }
 
 
