@@ -1,4 +1,4 @@
-"""Dumper: what readers know in the output of ranks, if the agent may read output.
+"""Dumper: what readers know in the output of ranks, if the agent may read it, and in NCCL's RAS.
 
 Only lines that a reader turns into a finding leave the node, with as few of the lines after them as
 the finding needs. The readers are those of `watchtower diagnose`, and they read the same lines
@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import dropwhile, takewhile
+from itertools import accumulate, dropwhile, takewhile
 
 import msgspec
 
 from agent.children import ChildRunner, Program
 from agent.dumpers.dumper import RanksOfRound, Step, Tree
+from agent.dumpers.nccl_ras import NcclRas
 from agent.dumpers.outputs import Output, Outputs
 from watchtower.readers import logs
 from watchtower.readers.findings import FileFound, Finding, Place
@@ -62,21 +63,36 @@ LOG_CHILD = Program(
 
 
 class WrittenLogs:
-    """Reads the output of the ranks of a round."""
+    """Reads the output of the ranks of a round, and what NCCL answers about them."""
 
     name, at_once, needs_stacks = "logs", 1, False
 
-    def __init__(self, runner: ChildRunner, outputs: Outputs) -> None:
-        self._runner, self._outputs = runner, outputs
+    def __init__(self, runner: ChildRunner, outputs: Outputs | None, ras: NcclRas) -> None:
+        """Without `outputs` no file is read."""
+        self._runner, self._outputs, self._ras = runner, outputs, ras
 
     def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
         """Return one step for all ranks. A sample is not diagnosed, and has none."""
         return [] if ranks.is_sample else [partial(self._fill, ranks)]
 
     def _fill(self, ranks: RanksOfRound) -> None:
+        written: dict[int, list[WrittenLines]] = {}
+        if self._outputs is not None:
+            self._read_outputs(ranks, self._outputs, written)
+        for tree, name, answer in self._ras.ask(ranks):
+            lines = written.setdefault(tree.target.pid, [])
+            for _, text in _find_known(answer):
+                lines.append(WrittenLines(file=name, text=text, own=False))
+        left = MAX_BATCH_TEXT
+        for tree in ranks.trees:
+            left = _keep(tree, written.get(tree.target.pid, ()), left)
+
+    def _read_outputs(
+        self, ranks: RanksOfRound, outputs: Outputs, written: dict[int, list[WrittenLines]]
+    ) -> None:
         files: dict[tuple[int, int], tuple[Output, list[Tree]]] = {}
         for tree in ranks.trees:
-            for output in self._outputs.of((tree.target.pid, tree.target.start_time)):
+            for output in outputs.of((tree.target.pid, tree.target.start_time)):
                 files.setdefault(output.file, (output, []))[1].append(tree)
         left_s = min(READ_S, ranks.deadline - time.monotonic())
         if not files or left_s <= 0:
@@ -85,13 +101,9 @@ class WrittenLogs:
         numbers = [str(output.held.number) for output, _ in files.values()]
         words = [f"/proc/{os.getpid()}/fd", str(count), *numbers]
         answers = self._runner.ask(LOG_CHILD, words, left_s, ranks.owner).found
-        written: dict[int, list[WrittenLines]] = {}
         for (output, trees), read in zip(files.values(), answers, strict=False):
             lines = written.setdefault(trees[0].target.pid, [])
-            lines += _find_known(read, output, is_own=len(trees) == 1)
-        left = MAX_BATCH_TEXT
-        for tree in ranks.trees:
-            left = _keep(tree, written.get(tree.target.pid, ()), left)
+            lines += _lines_of(read, output, is_own=len(trees) == 1)
 
 
 def _keep(tree: Tree, written: Sequence[WrittenLines], left: int) -> int:
@@ -107,35 +119,31 @@ def _keep(tree: Tree, written: Sequence[WrittenLines], left: int) -> int:
     return left
 
 
-def _find_known(file: ReadFile, output: Output, *, is_own: bool) -> Iterator[WrittenLines]:
+def _lines_of(file: ReadFile, output: Output, *, is_own: bool) -> Iterator[WrittenLines]:
     """Yield the lines of the end of a file that a reader knows."""
     now = time.monotonic()
-    raw = base64.b64decode(file.raw)
     skipped = max(0, output.first - file.first)
-    lines = raw[skipped:].split(b"\n")
+    first = file.first + skipped
     path = printable(output.path, MAX_TEXT)
-    found = logs.read("", io.BytesIO(raw[skipped:] + b"\n"))
-    places = sorted(_by_line(found))[-MAX_WRITTEN:]
-    offsets = _offsets_of(lines, file.first + skipped)
-    if output.is_error and is_own and not places:
+    is_silent = True
+    for offset, text in _find_known(base64.b64decode(file.raw)[skipped:]):
+        is_silent = False
+        age_s = output.age_s(first + offset, now)
+        yield WrittenLines(file=path, text=text, age_s=age_s, own=is_own)
+    if is_silent and output.is_error and is_own:
         yield WrittenLines(file=path, text="")  # silence is evidence
-    for line in places:
+
+
+def _find_known(raw: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the lines that a reader knows, each with the offset of its beginning."""
+    lines = raw.split(b"\n")
+    offsets = [0, *accumulate(len(line) + 1 for line in lines)]
+    places = sorted(_by_line(logs.read("", io.BytesIO(raw + b"\n"))))
+    for line in places[-MAX_WRITTEN:]:
         block = [decode(each) for each in lines[line - 1 : line - 1 + MAX_BLOCK]]
         text = "\n".join(hide_secrets(printable(each, 4 * MAX_TEXT)) for each in _shorten(block))
         if len(text) <= MAX_WRITTEN_TEXT:
-            yield WrittenLines(
-                file=path,
-                text=text,
-                age_s=output.age_s(offsets[line - 1], now),
-                own=is_own,
-            )
-
-
-def _offsets_of(lines: Sequence[bytes], first: int) -> list[int]:
-    offsets = [first]
-    for line in lines:
-        offsets.append(offsets[-1] + len(line) + 1)
-    return offsets
+            yield offsets[line - 1], text
 
 
 def _by_line(found: FileFound) -> dict[int, list[Finding]]:

@@ -24,6 +24,7 @@ from agent.dumpers.dumper import (
 )
 from agent.dumpers.kernel_state import KernelTables, read_kernel_wait
 from agent.dumpers.native_places import NativePlaces
+from agent.dumpers.nccl_ras import NcclRas
 from agent.dumpers.other_threads import OtherThreads
 from agent.dumpers.outputs import Outputs
 from agent.dumpers.python_stacks import GONE_HELP, PythonStacks
@@ -267,7 +268,7 @@ def make_taker(
 ) -> RoundTaker:
     """Return what takes the rounds of an agent or a snapshot, with all dumpers in order.
 
-    Without `outputs` no log is read.
+    Without `outputs` no output is read.
     """
     places, watched = NativePlaces(proc, runner), WatchedDescriptors(proc, runner)
     dumpers = (
@@ -280,6 +281,6 @@ def make_taker(
         SoftwareVersions(proc, runner),
         Watchdogs(proc, places),
         SetUp(proc),
-        *([WrittenLogs(runner, outputs)] if outputs else ()),
+        WrittenLogs(runner, outputs, NcclRas(proc)),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

@@ -136,3 +136,14 @@ def test_the_exception_of_an_ended_rank_is_in_its_output() -> None:
     found = diagnose(add_written(replace(case, ranks=ranks)))
     assert named(found) == [2]
     assert "KeyError: 'shard 17'" in found.suspects[0].why
+
+
+def test_what_nccl_answers_names_the_rank_that_has_launched_fewer() -> None:
+    text = (
+        "#0-0 (27a079b828ff1a75) MISMATCH\n3 ranks have launched up to operation 41\n"
+        "1 ranks have launched up to operation 40\n"
+        "Rank 2 -- GPU 2 managed by process 4711 on node 10.0.0.2"
+    )
+    assert named(diagnose(add_written(a_job({0: text}, own=False)))) == [2]
+    ahead = text.replace("operation 40", "operation 42")
+    assert named(diagnose(add_written(a_job({0: ahead}, own=False)))) == []

@@ -14,10 +14,13 @@ import pytest
 
 from agent.children import ChildRunner
 from agent.dumpers.dumper import Target
+from agent.dumpers.nccl_ras import NcclRas
 from agent.dumpers.outputs import Outputs
 from agent.dumpers.written_logs import WrittenLogs
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
+from tests.waiting import wait_until
+from watchtower.drills.launching import free_port
 from watchtower.wire.dumps import WrittenLines
 
 BARRIER = "[rank0]:[E1128 15:59:17] [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
@@ -53,6 +56,7 @@ class Node:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.proc, self.outputs = Proc(), Outputs(Proc())
+        self.dumper = WrittenLogs(ChildRunner(), self.outputs, NcclRas(self.proc))
         self.keys = [(pid, self.started(pid)) for pid in pids]
 
     def started(self, pid: int) -> int:
@@ -70,8 +74,7 @@ class Node:
             Target(rank=rank, pid=pid, start_time=born, read_page=lambda: None)
             for rank, (pid, born) in enumerate(self.keys)
         ]
-        dumper = WrittenLogs(ChildRunner(), self.outputs)
-        taker = RoundTaker(self.proc, [dumper], lambda _: None)
+        taker = RoundTaker(self.proc, [self.dumper], lambda _: None)
         taken = taker.take(targets, deadline=time.monotonic() + 20, **values)
         return [dump.written for dump in taken.ranks]
 
@@ -152,3 +155,59 @@ def test_a_rank_that_is_new_is_marked_at_once(start: Start, tmp_path: Path) -> N
     node.note()
     append(second, f"{BARRIER}\n")
     assert [len(each) for each in node.dump()] == [0, 1]
+
+
+RAS = """\
+Job summary
+===========
+
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different collective operation counts
+  3 ranks have launched up to operation 41
+  1 ranks have launched up to operation 40
+  Rank 2 -- GPU 2 managed by process 4711 on node 10.0.0.2
+
+"""
+
+SERVER = f"""
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+for number in range(9):
+    client, _ = server.accept()
+    assert client.recv(99) == b"verbose status\\n"
+    print("asked", flush=True)
+    client.sendall({RAS.encode()!r})
+    client.close()
+"""
+
+
+def test_the_rank_that_answers_for_nccl_is_asked_once(tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-c", SERVER, str(port)]
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        rank = subprocess.Popen(
+            words, stdout=output, env={**os.environ, "NCCL_RAS_ADDR": f"localhost:{port}"}
+        )
+        other = subprocess.Popen([sys.executable, "-c", SERVER, str(free_port())], stdout=output)
+    try:
+        wait_until(lambda: said.read_text().count("listens") == 2, "both listen", 30)
+        node = Node([rank.pid, other.pid])
+        first, second = node.dump()
+        assert second == (), "it does not listen where NCCL would"
+        assert [(each.file, each.own) for each in first] == [
+            (f"NCCL RAS at 127.0.0.1:{port}", False)
+        ]
+        assert first[0].text.startswith("#0-0 (27a079b828ff1a75) MISMATCH")
+        assert first[0].text.endswith("on node 10.0.0.2")
+        assert "Job summary" not in first[0].text
+        assert node.dump()[0] == first
+        assert said.read_text().count("asked") == 1
+    finally:
+        for child in (rank, other):
+            child.kill()
+            child.wait()
