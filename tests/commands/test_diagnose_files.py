@@ -11,6 +11,8 @@ import pytest
 from tests.field.field_case import watchdog, write
 from tests.field.log_cases import LOG_CASES
 from watchtower.cli import main
+from watchtower.commands.client import ClientError
+from watchtower.commands.diagnosing import diagnose_text
 
 SILENT = next(case for case in LOG_CASES if case.name == "watchdog_silent_rank")
 
@@ -91,3 +93,34 @@ def test_a_large_log_is_never_in_memory_as_a_whole(tmp_path):
     before = os.times()
     assert main(["diagnose", str(tmp_path)]) == 0
     assert os.times().user - before.user < 6
+
+
+BARRIER = "[rank0]:[E1128 15:59:17] [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
+
+
+def test_a_pasted_text_has_the_same_verdict_as_its_file(tmp_path: Path, capsys) -> None:
+    (tmp_path / "pasted text").write_text(BARRIER)
+    assert main(["diagnose", str(tmp_path / "pasted text"), "--markdown"]) == 0
+    of_file = capsys.readouterr().out.strip().split("```")[0]
+    assert "Rank 2" in of_file
+    assert diagnose_text(BARRIER).split("```")[0] == of_file
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        "\x00\x01",
+        "\x1b]0;x\x07",
+        "world_size=262144\n" + BARRIER,
+        "{" * 5000,
+        "[rank9]: " * 9999,
+    ],
+)
+def test_a_hostile_text_is_refused_or_answered(text: str) -> None:
+    try:
+        answer = diagnose_text(text)
+    except ClientError:
+        return
+    assert answer.count("```") % 2 == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
+from watchtower.readers.files import read_file
 from watchtower.readers.findings import NO_OWNER, FileFound
 from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
@@ -96,6 +98,36 @@ def _diagnose_found(case: Case, found: Found) -> Verdict:
     """Return the verdict on what readers found in files."""
     status = Status.HUNG if found.has_timed_out else Status.SUSPECT
     return diagnosed_verdict(case.job, 1, status, diagnose(case), time.time())
+
+
+MAX_PASTED = 1 << 20
+"""Characters of a text that a person pastes: the end of a log of all ranks has 100 kB."""
+
+MAX_PASTED_RANKS = 4096
+"""Ranks of such a text. It may name any number, and each rank costs time."""
+
+PASTED = "pasted text"
+
+
+def diagnose_text(text: str) -> str:
+    """Return the verdict on a text that a person pasted, as Markdown with its tables.
+
+    Raises ClientError, which says why there is none.
+    """
+    raw = text.encode("utf-8", "replace")
+    file = read_file(PASTED, io.BufferedReader(io.BytesIO(raw)))
+    found = sort_findings([file])
+    if not found.ranks:
+        raise ClientError(f"{PASTED}: {NOTHING}")
+    if found.world_size > MAX_PASTED_RANKS:
+        raise ClientError(
+            f"the {PASTED} names {found.world_size} ranks: put it into a file, and run "
+            "`watchtower diagnose FILE`"
+        )
+    case = make_case(PASTED, found)
+    tables = clean_lines(write_tables(found, case, found.files)).replace("`", "'")
+    verdict = clean_lines(render_markdown(_diagnose_found(case, found))).rstrip()
+    return f"{verdict}\n\n```\n{tables}\n```"
 
 
 def _print(args: argparse.Namespace, verdicts: Sequence[Verdict], tables: str) -> None:

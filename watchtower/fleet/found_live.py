@@ -35,7 +35,8 @@ def add_written(case: Case) -> Case:
     ]
     if not any(file.findings for file in files):
         return case
-    found = replace(sort_findings(files), world_size=case.world_size)
+    size = case.world_size
+    found = replace(sort_findings(files), world_size=size, proven_size=size)
     made = make_case(case.job, found)
     has_given_up = found.has_timed_out or bool(found.missing_in_barrier)
     is_over = has_given_up and all(item.presence is Presence.ENDED for item in case.ranks)

@@ -21,7 +21,16 @@ WATCHTOWER = module_command("watchtower")
 
 Story = Callable[[Client], Awaitable[None]]
 
-TOOLS = {"jobs", "verdict", "incidents", "incident", "stacks", "evidence", "similar_incidents"}
+TOOLS = {
+    "jobs",
+    "verdict",
+    "incidents",
+    "incident",
+    "stacks",
+    "evidence",
+    "similar_incidents",
+    "diagnose_log",
+}
 
 
 def talk(url: str, story: Story, folder: Path) -> None:
