@@ -13,8 +13,7 @@ from agent.procfs import Proc, parse_fields, read_text
 from watchtower.service.toml_tables import read_table
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.writing.printable import printable
-
-MASK = "***"
+from watchtower.writing.secrets import HIDDEN, hide_secrets
 
 MAX_READ = 4096
 """Characters of a value that are searched for secrets. A longer value is not sent."""
@@ -43,25 +42,18 @@ def load_allowed() -> Allowed:
     )
 
 
-_WORDS = (
-    "passw(?:or)?d|passwd|passphrase|pwd|secret|token|credentials?|api[_-]?key|access[_-]?key|auth"
-)
-
 _MASKS = (
-    # user:password@ of an address
-    re.compile(r"(?<=://)[^/@\s]{1,256}(?=@)"),
-    # password=..., "token: ...", Bearer ...
-    re.compile(rf"(?i)(?:{_WORDS})[\w.-]{{0,32}}[\"']?\s{{0,4}}[=:]\s{{0,4}}\S+"),
-    re.compile(r"(?i)\b(?:bearer|basic|digest|negotiate)\s+\S+"),
-    re.compile(r"(?i)--?(?:" + _WORDS + r")\s+\S+"),
+    re.compile(r"(?i)(?:\bpwd|\bauth|passphrase)[\w.-]{0,32}[\"']?\s{0,4}[=:]\s{0,4}\S+"),
+    re.compile(r"(?i)--?(?:passw(?:or)?d|secret|token|api-?key|auth)\s+\S+"),
     # shapes that services give to their keys
     re.compile(
-        r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|sk_|pk_|rk_|xox[a-z]-|AKIA|ASIA|AIza|ya29\.|"
-        r"eyJ|npm_|pypi-|dop_v1_|shpat_|SG\.|nvapi-|wandb_|lin_api_|dapi|hvs\.|s\.)[\w./+=-]{8,}"
+        r"\b(?:sk_|pk_|rk_|xox[a-z]-|AIza|ya29\.|npm_|pypi-|dop_v1_|shpat_|SG\.|nvapi-|wandb_|"
+        r"lin_api_|dapi|hvs\.)[\w./+=-]{8,}"
     ),
     re.compile(r"-----BEGIN.*", re.DOTALL),
     re.compile(r"\bssh-(?:rsa|ed25519|dss)\s+\S+"),
 )
+"""What lines of a program's output seldom have, and variables may."""
 
 _RUN = re.compile(r"[A-Za-z0-9+/=_~.-]{16,}")
 _PIECE = re.compile(r"[A-Za-z0-9]{20,}")
@@ -70,10 +62,11 @@ _PIECE = re.compile(r"[A-Za-z0-9]{20,}")
 def mask(value: str) -> str:
     """Return a value without what may be a secret: better a setting too few than a key too many."""
     if len(value) > MAX_READ:
-        return MASK
+        return HIDDEN
+    value = hide_secrets(value)
     for pattern in _MASKS:
-        value = pattern.sub(MASK, value)
-    return _RUN.sub(lambda match: MASK if _is_random(match.group()) else match.group(), value)
+        value = pattern.sub(HIDDEN, value)
+    return _RUN.sub(lambda match: HIDDEN if _is_random(match.group()) else match.group(), value)
 
 
 def _is_random(run: str) -> bool:

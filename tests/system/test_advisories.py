@@ -108,7 +108,7 @@ def test_a_rank_with_another_setting_is_found_and_secrets_stay_on_the_node(tmp_p
         shown = wait_for(job, "configuration_unfit", 60.0)
         assert "NCCL_ALGO is Tree on rank 1, and Ring on ranks 0,2-3" in shown
         values = configure(job)
-        assert values["NCCL_NET_PLUGIN"] == {"***": "0-3"}
+        assert values["NCCL_NET_PLUGIN"] == {"password=[hidden]": "0-3"}
         assert "HF_TOKEN" not in values
         assert values["declared lr"] == {"0.1": "0,2-3", "0.2": "1"}
         assert "declared lr is 0.2 on rank 1, and 0.1 on ranks 0,2-3" in shown

@@ -21,7 +21,7 @@ class ValueGroup:
     """One value, and who has it."""
 
     value: str
-    """"not set" if the name is not set. Secrets are masked on the node: "***"."""
+    """"not set" if the name is not set. Secrets are masked on the node: "[hidden]"."""
     members: str
     """Ranks ("0-6,8"), or names of nodes."""
     count: int

@@ -11,7 +11,8 @@ import uuid
 import pytest
 
 from agent.procfs import Proc
-from agent.ranks.configuration import MASK, choose_variables, mask, read_limits, read_node
+from agent.ranks.configuration import choose_variables, mask, read_limits, read_node
+from watchtower.writing.secrets import HIDDEN
 
 RNG = random.Random(7)
 ALNUM = string.ascii_letters + string.digits
@@ -180,7 +181,7 @@ def test_values_are_bounded_and_clean():
     sent = choose_variables({"NCCL_DEBUG": "a\x1b[31m\n" * 50, "UCX_TLS": "x" * 10_000})
     assert len(sent["NCCL_DEBUG"]) <= 256
     assert sent["NCCL_DEBUG"].isprintable()
-    assert sent["UCX_TLS"] == MASK
+    assert sent["UCX_TLS"] == HIDDEN
 
 
 def test_the_limits_of_a_process_are_read():
