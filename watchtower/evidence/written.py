@@ -34,10 +34,12 @@ def recent_lines(item: RankEvidence, stalled_for_s: float) -> tuple[WrittenLines
 
 _NAMED = re.compile(r"\branks?[ :]{1,2}((?:\d{1,7}(?:, ?)?){1,64})", re.IGNORECASE)
 
+_NUMBER = re.compile(r"\d{1,7}")
+
 
 def names_ranks(text: str, ranks: Set[int]) -> bool:
     """Return whether a text names one of these ranks: "rank 3", "Ranks 4, 5"."""
-    named = (number for found in _NAMED.findall(text) for number in re.findall(r"\d+", found))
+    named = (number for found in _NAMED.findall(text) for number in _NUMBER.findall(found))
     return any(int(number) in ranks for number in named)
 
 
