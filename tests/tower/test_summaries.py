@@ -60,7 +60,7 @@ def test_the_stacks_of_an_incident_are_the_same_from_its_summary_and_from_its_ca
         (incident,) = await sim.incidents()
         detail = await get_incident(sim.tower, incident.id)
         assert [stack.ranks for stack in detail.stacks] == ["2", "0-1,3"]
-        await asyncio.wrap_future(sim.store._write(remove_summaries))
+        await asyncio.wrap_future(sim.store.write(remove_summaries))
         assert await read_summary(sim.tower, incident.id) is None
         assert (await get_incident(sim.tower, incident.id)).stacks == detail.stacks
 
@@ -77,7 +77,7 @@ def test_a_summary_stays_when_its_evidence_was_deleted(tell):
         await sim.report(11)
         (incident,) = await sim.incidents()
         stacks = (await get_incident(sim.tower, incident.id)).stacks
-        await asyncio.wrap_future(sim.store._write(lambda db: db.execute("DELETE FROM evidence")))
+        await asyncio.wrap_future(sim.store.write(lambda db: db.execute("DELETE FROM evidence")))
         assert (await get_incident(sim.tower, incident.id)).stacks == stacks
 
     tell(story)
@@ -119,7 +119,7 @@ def test_an_incident_without_a_summary_has_no_picture(tell):
         await hang(sim)
         await sim.report(11)
         (incident,) = await sim.incidents()
-        await asyncio.wrap_future(sim.store._write(remove_summaries))
+        await asyncio.wrap_future(sim.store.write(remove_summaries))
         await asyncio.to_thread(ask, sim, incident.id)
 
     def ask(sim: Simulation, ident: str) -> None:

@@ -147,7 +147,7 @@ def test_a_page_of_an_incident_without_a_summary_leaves_its_parts_out(tell):
     async def story(sim: Simulation) -> None:
         await hang(sim)
         (incident,) = await sim.incidents()
-        sim.store._write(lambda db: db.execute("DELETE FROM summaries")).result()
+        sim.store.write(lambda db: db.execute("DELETE FROM summaries")).result()
         page = check_page(await get(app_of(sim), f"/incidents/{incident.id}"))
         assert not {"ranks", "graph", "contrast", "stacks"} & set(page.ids)
 

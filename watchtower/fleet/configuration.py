@@ -84,12 +84,12 @@ WEIGHTS: tuple[tuple[str, Weight], ...] = (
 )
 """By name, the first that matches counts."""
 
-_WEIGHTS = tuple((re.compile(pattern), weight) for pattern, weight in WEIGHTS)
+_WEIGHTS = tuple((re.compile(rf"\A(?:{pattern})\Z"), weight) for pattern, weight in WEIGHTS)
 
 
 def weigh(name: str) -> Weight:
     """Return what it means that this value differs."""
-    return next(weight for pattern, weight in _WEIGHTS if pattern.fullmatch(name))
+    return next(weight for pattern, weight in _WEIGHTS if pattern.match(name))
 
 
 Member = TypeVar("Member", bound=Hashable)
