@@ -169,8 +169,12 @@ def find_server(url: str, password: str = "") -> tuple[str, str]:
 def connect(parameters: str) -> PostgresDatabase:
     """Connect once. Raises psycopg.OperationalError."""
     link = psycopg.connect(parameters, autocommit=True)
-    link.adapters.register_loader("numeric", FloatLoader)  # the sum of BIGINT
-    link.execute(SESSION)
+    try:
+        link.adapters.register_loader("numeric", FloatLoader)  # the sum of BIGINT
+        link.execute(SESSION)
+    except psycopg.Error:
+        link.close()
+        raise
     return PostgresDatabase(link)
 
 

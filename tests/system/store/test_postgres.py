@@ -3,7 +3,9 @@ that are no owners any more."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -104,7 +106,7 @@ def test_a_server_that_stands_still_delays_nobody_who_asks(make_store, server):
     store = make_store()
     server.execute("SELECT 1")
     for pid in backends(server):
-        signal_to(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
         saving = store.save_incident(an_incident())
@@ -113,14 +115,8 @@ def test_a_server_that_stands_still_delays_nobody_who_asks(make_store, server):
         assert not saving.done()
     finally:
         for pid in server.children():
-            signal_to(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
     assert saving.result(20) is None
-
-
-def signal_to(pid: int, number: signal.Signals) -> None:
-    import os
-
-    os.kill(pid, number)
 
 
 def test_texts_that_postgres_cannot_hold_are_stored_without_their_nuls(make_store):
@@ -141,6 +137,11 @@ def test_without_the_driver_its_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "watchtower.store.postgres", None)
     with pytest.raises(StoreError, match=r"pip install 'gpu-watchtower\[tower,postgres\]'"):
         open_store("postgresql://db/watchtower")
+
+
+def test_a_tower_on_a_file_does_not_import_the_driver():
+    code = "import sys, watchtower.app, watchtower.cli; sys.exit('psycopg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # Migrations

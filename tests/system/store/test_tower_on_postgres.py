@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.system.e2e.drilled import CONFIG
+from tests.towers import running_tower
 from watchtower.commands.client import TowerClient
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, make_environment, run_drill
 from watchtower.drills.settings import read_config
+from watchtower.service.interpreter import module_command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -36,3 +45,63 @@ def test_an_incident_of_a_drill_is_there_after_the_tower_was_killed(url: str, tm
         after = TowerClient(environment.tower_url).incidents()
         assert [one["id"] for one in after] == [one["id"] for one in before]
     assert not list((tmp_path / "data").glob("*.db"))
+
+
+def ask(tower, path: str) -> dict:
+    with urllib.request.urlopen(f"{tower.url}{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+def until(condition, seconds: float = 40.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def store_of(tower) -> str:
+    return ask(tower, "/readyz")["store"]
+
+
+@contextlib.contextmanager
+def down(server):
+    server.stop(signal.SIGQUIT)
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@contextlib.contextmanager
+def standing_still(server):
+    for pid in server.children():
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in server.children():
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("trouble", [down, standing_still])
+def test_a_tower_answers_and_says_so_while_the_server_is_away(trouble, server, url, tmp_path):
+    with running_tower(tmp_path, "--database", url) as tower:
+        assert store_of(tower) == "works"
+        with trouble(server):
+            until(lambda: store_of(tower).startswith("fails since"))
+            began = time.monotonic()
+            said = store_of(tower)
+            assert time.monotonic() - began < 1
+            assert "check that PostgreSQL runs" in said
+            assert ask(tower, "/readyz")["ready"], "it detects hangs without its store"
+        until(lambda: store_of(tower) == "works")
+
+
+def test_a_second_tower_does_not_start(url, tmp_path):
+    with running_tower(tmp_path / "first", "--database", url):
+        command = module_command("watchtower", "serve", "--port", "0", "--database", url)
+        second = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert second.returncode != 0
+    assert "another tower uses PostgreSQL" in second.stderr
