@@ -84,7 +84,8 @@ WEIGHTS: tuple[tuple[str, Weight], ...] = (
 )
 """By name, the first that matches counts."""
 
-_WEIGHTS = tuple((re.compile(rf"\A(?:{pattern})\Z"), weight) for pattern, weight in WEIGHTS)
+# With DOTALL the last `.*` always reaches the end: the time is linear.
+_WEIGHTS = tuple((re.compile(rf"\A(?s:{pattern})\Z"), weight) for pattern, weight in WEIGHTS)
 
 
 def weigh(name: str) -> Weight:
