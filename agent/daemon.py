@@ -97,7 +97,9 @@ class Agent:
         self._discovery = make_discovery(self._proc, settings.match)
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
-        collectors = make_collectors(settings.root, self._rank_pids)
+        collectors = make_collectors(
+            settings.root, self._rank_pids, self._watchlist.ends, self._watchlist.find_job
+        )
         self._observer = Observer(collectors, is_contained=self._is_contained)
         self._metrics = Metrics(settings.node)
         self._metrics.show_samples(self._observer.samples)

@@ -12,6 +12,7 @@ from agent.collectors.gpu.collector import Nvml
 from agent.collectors.gpu.files import GpuFiles
 from agent.collectors.infiniband import Infiniband
 from agent.collectors.kernel_log import KernelLog
+from agent.collectors.listeners import Ended, Listeners
 from agent.collectors.memory_limit import MemoryLimits
 from agent.collectors.network import Network
 from agent.collectors.node_checks import NodeChecks
@@ -20,11 +21,15 @@ from agent.collectors.shared_memory import SharedMemory
 
 
 def make_collectors(
-    root: str, find_ranks: Callable[[], Iterable[int]] = lambda: ()
+    root: str,
+    find_ranks: Callable[[], Iterable[int]] = lambda: (),
+    find_ended: Callable[[], Iterable[Ended]] = lambda: (),
+    find_job: Callable[[int], str] = lambda _: "",
 ) -> tuple[Collector, ...]:
     """Return all collectors of the node.
 
-    `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now.
+    `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now,
+    `find_ended` those that have ended, `find_job` the job of a process.
     """
     return (
         CpuLimits(root, find_ranks),
@@ -37,6 +42,7 @@ def make_collectors(
         Infiniband(root),
         SharedMemory(root, find_ranks),
         Pressure(root),
+        Listeners(root, find_ended, find_job),
         Clock(),
         NodeChecks(root),
     )

@@ -6,8 +6,11 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from agent.cgroups import CGROUP_MOUNT, read_memberships
 from agent.mounts import MountTables
@@ -58,9 +61,11 @@ def _read(path: str) -> bytes:
 MAX_TABLE_BYTES = 8 << 20
 """About 50,000 connections. For further ones the inode is shown instead of the address."""
 
-_ADDRESS, _PEER, _STATE, _QUEUES, _TIMER, _RETRIES, _INODE, _PAUSE = 1, 2, 3, 4, 5, 6, 9, 12
+_ADDRESS, _PEER, _STATE, _QUEUES, _TIMER, _RETRIES = 1, 2, 3, 4, 5, 6
+_USER, _INODE, _PAUSE = 7, 9, 12
 """Columns of /proc/net/tcp: the queues of bytes to send and to read, the running timer, how often
-the kernel has sent the same data or request again, and the pause until the next try in ticks."""
+the kernel has sent the same data or request again, the user whose process made the socket, and the
+pause until the next try in ticks."""
 
 _ESTABLISHED, _OPENING, _LISTEN = "01", "02", "0A"
 
@@ -116,6 +121,27 @@ class SocketTables:
             text = self._proc.try_read(pid, name, MAX_TABLE_BYTES)
             self._tables[key] = _index(text, column)
         return self._tables[key]
+
+
+class Listening(NamedTuple):
+    """A TCP socket that accepts connections."""
+
+    address: str
+    """With its port: "0.0.0.0:29500"."""
+    inode: int
+    user: int
+    """The user id of the process that made it."""
+
+
+def list_listening(proc: Proc, pid: int) -> Iterator[Listening]:
+    """Yield the TCP sockets in the network namespace of a process that accept connections."""
+    for name in ("net/tcp", "net/tcp6"):
+        table = proc.try_read(pid, name, MAX_TABLE_BYTES).decode("ascii", "replace")
+        for fields in map(str.split, table.split("\n")):
+            if len(fields) > _INODE and fields[_STATE] == _LISTEN:
+                with suppress(ValueError):  # the last line may be cut
+                    inode, user = int(fields[_INODE]), int(fields[_USER])
+                    yield Listening(parse_address(fields[_ADDRESS]), inode, user)
 
 
 def _index(table: bytes, column: int) -> dict[bytes, bytes]:

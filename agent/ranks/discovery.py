@@ -355,6 +355,7 @@ class Discovery:
                 claim=claim,
                 page=candidate.page if candidate.view is not None else None,
                 has_page=candidate.view is not None,
+                network=candidate.network,
                 launched=candidate.launched,
             )
             found.append(rank)

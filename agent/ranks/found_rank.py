@@ -43,6 +43,8 @@ class FoundRank:
     page: PageFile | None
     has_page: bool = False
     """Stays True while the page is not open in the agent."""
+    network: str = ""
+    """Its network namespace; empty if it is not known."""
     launched: bool = False
     """True if a launcher started it, or if its parent started another rank of this job on this
     node.

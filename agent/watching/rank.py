@@ -184,6 +184,12 @@ class WatchedRank:
         """Read the heartbeat page again."""
         return self.heartbeat.read() if self.heartbeat is not None else None
 
+    @property
+    def has_stepped(self) -> bool:
+        """Whether its heartbeats show a step."""
+        view = self.heartbeat.view if self.heartbeat is not None else None
+        return view is not None and view.step >= 0
+
     def notice_end(self, now: float) -> bool:
         """Check whether the process ended, and how. Return True only if it has just ended."""
         just_ended = self.ended_at is None and self.end_watch.has_ended()
@@ -233,11 +239,12 @@ class WatchedRank:
             wchan=wchan,
             movement=movement,
             blocked_s=blocked_s,
-            ended=self._ending(now),
+            ended=self.ending(now),
             configuration=self.configuration,
         )
 
-    def _ending(self, now: float) -> Ending | None:
+    def ending(self, now: float) -> Ending | None:
+        """Return how it ended, with its age at `now`; None while it lives."""
         if self.ended_at is None:
             return None
         view = self.heartbeat.view if self.heartbeat is not None else None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from agent.collectors.listeners import Ended
 from agent.collectors.process import TickBudget
 from agent.collectors.traffic import TcpBytes
 from agent.procfs import Proc, parse_stat
@@ -79,6 +81,32 @@ class Watchlist:
     def found(self) -> list[FoundRank]:
         """Return how the ranks were found, also those that have ended."""
         return [rank.found for rank in self._ranks.values()]
+
+    def ends(self) -> Iterator[Ended]:
+        """Yield the ranks that have ended, as the collector of listening sockets needs them."""
+        now = time.monotonic()
+        for rank in self.ended():
+            found = rank.found
+            if (ending := rank.ending(now)) is not None:
+                yield Ended(
+                    pid=found.pid,
+                    start_time=found.process.start_time,
+                    job=found.job.name,
+                    ending=ending,
+                    rendezvous=found.launch.rendezvous,
+                    serves=found.claim.rank == 0 and not rank.has_stepped,
+                    network=found.network,
+                )
+
+    def find_job(self, pid: int) -> str:
+        """Return the job of a process: of a rank, of one that a rank or that ranks started; empty
+        if it is not known."""
+        for rank in self._ranks.values():
+            top = rank.found.process
+            related = (top, *top.descendants(), *top.lineage())
+            if any(each.pid == pid and each.alive for each in related):
+                return rank.found.job.name
+        return ""
 
     def launches(self) -> tuple[Launch, ...]:
         """Return the launches of all watched ranks, each once."""

@@ -44,8 +44,9 @@ def ecc(pid, age_s=4.0):
 
 
 def job(error, *observations, node="gpu-00", others=()):
-    """Rank 3 on gpu-00 has raised the error, and the others wait."""
-    case = a_case(with_rank(ranks_in(8, IN_ALL_REDUCE), a_dead_rank(3, error=error), *others))
+    """Rank 3 on gpu-00 has raised the error, or has the exit code, and the others wait."""
+    end = {"code": error} if isinstance(error, int) else {"error": error}
+    case = a_case(with_rank(ranks_in(8, IN_ALL_REDUCE), a_dead_rank(3, **end), *others))
     nodes = tuple(
         replace(each, observations=observations) if each.node == node else each
         for each in case.nodes
@@ -161,3 +162,59 @@ def test_an_unknown_error_has_the_usual_advice(error):
     found = job(error, shm_full())
     assert FULL not in found.summary
     assert "traceback" in found.next_steps[0]
+
+
+IN_USE = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+    "network address. port: 29500, code: -98, name: EADDRINUSE, message: address already in use"
+)
+LISTENS = "pid 812 (python3, job other, uid:1000) listens at 0.0.0.0:29500"
+
+
+def port_in_use(rank=3, age_s=2.0):
+    pid = a_dead_rank(rank).evidence.pid
+    return Observation(
+        source="listeners",
+        subject=f"pid:{pid}",
+        name="port_in_use",
+        age_s=age_s,
+        pid=pid,
+        text=LISTENS,
+    )
+
+
+def small_shm(rank):
+    """What a rank has had since its start."""
+    pid = a_dead_rank(rank).evidence.pid
+    text = "/dev/shm of its container has only 64 MiB"
+    return replace(
+        port_in_use(rank), source="shared_memory", name="shm_small", subject=f"pid:{pid}", text=text
+    )
+
+
+def test_the_process_that_listens_at_the_port_of_a_rank_is_one_fault_with_its_error():
+    found = job(IN_USE, port_in_use())
+    assert named(found) == ("exception", [3], "user_code")
+    assert LISTENS in found.summary
+
+
+def test_it_explains_the_end_of_a_rank_whose_error_is_not_known():
+    found = job(1, port_in_use())
+    assert named(found) == ("process_died", [3], "user_code")
+    assert LISTENS in found.summary
+    assert "ss -ltnp" in found.next_steps[0]
+
+
+@pytest.mark.parametrize(
+    "seen", [port_in_use(rank=4), port_in_use(age_s=120.0), small_shm(3)], ids=str
+)
+def test_what_is_about_another_process_or_older_does_not_explain_an_unknown_error(seen):
+    found = job(1, seen)
+    assert named(found) == ("process_died", [3], "user_code")
+    assert seen.text not in found.summary
+
+
+def test_a_port_does_not_explain_another_error():
+    found = job("ValueError: bad shard", port_in_use())
+    assert named(found) == ("exception", [3], "user_code")
+    assert LISTENS not in found.summary

@@ -16,7 +16,14 @@ from math import inf
 
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
-from watchtower.evidence.error_texts import OWN, ErrorText, read_error, shape_of, split_lines
+from watchtower.evidence.error_texts import (
+    ERROR_TEXTS,
+    OWN,
+    ErrorText,
+    read_error,
+    shape_of,
+    split_lines,
+)
 from watchtower.evidence.exits import SAME_MOMENT_S, DeathKind, classify_ending, signal_name
 from watchtower.evidence.frames import last_component
 from watchtower.evidence.observed import Observed
@@ -162,16 +169,28 @@ def find_deaths(positions: Positions, observed: Mapping[str, Observed]) -> tuple
 
 
 def _find_beside(position: Position, observed: Observed | None) -> tuple[Observation, ...]:
-    """Return what a node shows of the fault that the error of a rank reports, the latest first."""
-    row, oldest_s = _read_error(position.evidence.ended), _begun_s(position.evidence.ended)
-    if observed is None or not row.beside:
+    """Return what a node shows of the fault that the error of a rank reports, the latest first.
+
+    If the error is not known, it is what was observed of the process itself.
+    """
+    ending = position.evidence.ended
+    row, oldest_s = _read_error(ending), _begun_s(ending)
+    if observed is None or ending is None:
         return ()
+    pid, is_known = position.evidence.pid, bool(ending.exception_type)
     found = (
         each
-        for each in observed.around(position.evidence.pid)
-        if each.age_s <= oldest_s + BESIDE_S and row.is_beside(each.name)
+        for each in observed.around(pid)
+        if each.age_s <= oldest_s + BESIDE_S
+        and (row.is_beside(each.name) if is_known else _is_proof(each, pid))
     )
     return tuple(sorted(found, key=lambda each: each.age_s))
+
+
+def _is_proof(observation: Observation, pid: int | None) -> bool:
+    """Return whether an observation about this process shows the fault of a known error."""
+    is_own = observation.subject == f"pid:{pid}"
+    return is_own and any(row.is_proof(observation.name) for row in ERROR_TEXTS)
 
 
 def find_survived_s(positions: Positions) -> float:

@@ -82,8 +82,8 @@ def know_last_words(position: Position) -> KnownError:
 
 
 def _choose_row(row: ErrorText, beside: Sequence[Observation]) -> ErrorText:
-    """Return what the text shows. What is beside a general text chooses a special row."""
-    if row.strength is not Strength.SUPPORTS or not beside:
+    """Return what the text shows. What is beside a general text, or none, chooses a special row."""
+    if not beside or (row is not OWN and row.strength is not Strength.SUPPORTS):
         return row
     special = (
         each

@@ -25,6 +25,7 @@ COLLECTORS = {
     "fabric_manager": "fabric manager",
     "infiniband": "InfiniBand and RoCE",
     "kernel_log": "kernel log",
+    "listeners": "listening sockets",
     "memory_limit": "memory limit",
     "network": "network interfaces",
     NVML: "NVML",

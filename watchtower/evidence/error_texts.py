@@ -80,6 +80,9 @@ class ErrorText:
     """Its group is the number of a rank that the text says differs."""
     beside: tuple[str, ...] = ()
     """Names or families of observations of the node or of the rank's GPU: the same fault."""
+    proof: tuple[str, ...] = ()
+    """Names or families of observations of the process: they show the fault without its text, too.
+    """
     advice: str = ""
     """What helps, with names in braces; empty if the advice of the cause is enough."""
 
@@ -107,7 +110,15 @@ class ErrorText:
 
     def is_beside(self, name: str) -> bool:
         """Return whether an observation with this name shows the same fault."""
-        return any(name == each or name.startswith(f"{each}.") for each in self.beside)
+        return _is_named(name, self.beside) or self.is_proof(name)
+
+    def is_proof(self, name: str) -> bool:
+        """Return whether an observation of a process with this name shows the fault by itself."""
+        return _is_named(name, self.proof)
+
+
+def _is_named(name: str, names: tuple[str, ...]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in names)
 
 
 def _read_row(entry: dict[str, Any]) -> ErrorText:
@@ -122,6 +133,7 @@ def _read_row(entry: dict[str, Any]) -> ErrorText:
         domain=Domain(domain) if domain else None,
         ranks=part(entry["ranks"], re.IGNORECASE) if "ranks" in entry else None,
         beside=tuple(entry.get("beside", ())),
+        proof=tuple(entry.get("proof", ())),
         advice=entry.get("advice", ""),
     )
 
