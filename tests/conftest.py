@@ -25,6 +25,7 @@ TOGETHER = {
     "tests/system/e2e/test_before_ranks.py",
     "tests/system/e2e/test_cli.py",
     "tests/system/e2e/test_error_texts.py",
+    "tests/system/e2e/test_set_up_faults.py",
     "tests/system/e2e/test_protected.py",
     "tests/system/e2e/test_third_party.py",
     "tests/system/heartbeat/test_auto.py",

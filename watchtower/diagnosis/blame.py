@@ -203,7 +203,7 @@ def find_blamed(
     live: dict[str, list[Position]] = {}
     for item in picture.live:
         live.setdefault(item.evidence.node, []).append(item)
-    rule = _Rule(picture.case.stalled_for_s, _has_begun(picture), by_family)
+    rule = _Rule(picture.case.stalled_for_s, has_begun(picture), by_family)
     found = [
         each
         for node in picture.case.nodes
@@ -222,7 +222,7 @@ def _rank_blamed(each: Blamed) -> tuple[bool, Tier, bool, float]:
     return not each.decides, each.row.tier, not each.is_used, -each.seen.age_s
 
 
-def _has_begun(picture: Picture) -> bool:
+def has_begun(picture: Picture) -> bool:
     """Return whether the job has worked with the state that its nodes have had since before."""
     if any(item.step is not None for item in picture.by_rank.values()):
         return True

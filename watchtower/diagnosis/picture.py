@@ -36,6 +36,7 @@ from watchtower.evidence.gpus import (
 from watchtower.evidence.kernel import HELD, SOCKETS
 from watchtower.evidence.launchers import Meeting, read_meeting
 from watchtower.evidence.observed import Observed
+from watchtower.evidence.shared_gpus import SharedGpu, find_shared_gpus
 from watchtower.evidence.threads import index_stacks
 from watchtower.wire.observations import Observation
 
@@ -228,6 +229,20 @@ class Picture(Positions):
     def blamed(self) -> tuple[Blamed, ...]:
         """What collectors observed that blames a device, process, link or node of the job."""
         return find_blamed(self, BY_FAMILY)
+
+    @cached_property
+    def shared_gpus(self) -> tuple[SharedGpu, ...]:
+        """GPUs that several ranks use, although others of their node are free for the job."""
+        ranks: dict[str, dict[int, int]] = {}
+        for item in self.case.ranks:
+            if item.pid is not None:
+                ranks.setdefault(item.node, {})[item.pid] = item.rank
+        return tuple(
+            found
+            for node in self.case.nodes
+            if node.node in ranks
+            for found in find_shared_gpus(node.node, node.observations, ranks[node.node])
+        )
 
     @cached_property
     def _observed(self) -> Mapping[str, Observed]:

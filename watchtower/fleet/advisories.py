@@ -21,7 +21,7 @@ from watchtower.fleet.job_findings import (
     find_different,
     find_lost_steps,
     find_missing_ranks,
-    find_shared_gpus,
+    find_shared,
     find_unfit,
     find_waiting_launchers,
     pids_by_node,
@@ -125,7 +125,7 @@ ROWS: tuple[Row, ...] = (
         why="they share its memory and its time, and NCCL refuses two ranks on one GPU",
         advice="give each rank its own GPU: `torch.cuda.set_device(LOCAL_RANK)` before the first "
         "use of CUDA, or CUDA_VISIBLE_DEVICES of the launcher",
-        find=find_shared_gpus,
+        find=find_shared,
     ),
     Row(
         name="configuration_unfit",

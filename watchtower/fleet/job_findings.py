@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from watchtower.evidence.launchers import read_meeting
+from watchtower.evidence.shared_gpus import find_shared_gpus
 from watchtower.fleet.configuration import Compared, Configurations, Weight, compare
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.attempt import Attempt
@@ -145,30 +146,13 @@ def find_missing_ranks(scene: Scene, job: Keeper) -> Iterator[Found]:
         yield Found(text=text, since=came_at, subject=name_ranks(missing))
 
 
-def find_shared_gpus(scene: Scene, job: Keeper) -> Iterator[Found]:
-    """Find GPUs that several ranks use, while other GPUs of the node are idle."""
+def find_shared(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find GPUs that several ranks use, while the job may use others of the node."""
     for node, pids in pids_by_node(job.attempt).items():
-        users: dict[str, set[int]] = {}
-        known = set[str]()
-        for each in scene.observations(node):
-            if not each.subject.startswith("pci:") or not each.name.startswith("gpu_"):
-                continue
-            known.add(each.subject)
-            if each.pid in pids and each.family in ("gpu_pattern", "gpu_process"):
-                users.setdefault(each.subject, set()).add(pids[each.pid])
-        idle = len(known - users.keys())
-        of_rank = {rank for ranks in users.values() for rank in ranks}
-        for subject, ranks in users.items():
-            alone = {r for r in ranks if sum(r in u for u in users.values()) == 1}
-            if len(alone) > 1 and idle and len(of_rank) > 1:
-                text = (
-                    f"{name_ranks(sorted(alone))} use one GPU of {clean(node, 64)} "
-                    f"({clean(subject.partition(':')[2], 32)}), and no rank of the job uses "
-                    f"{format_count(idle, 'other GPU')}"
-                )
-                yield Found(
-                    text=text, since=job.attempt.began_at, subject=name_ranks(sorted(alone))
-                )
+        for each in find_shared_gpus(node, scene.observations(node), pids):
+            ranks = name_ranks(each.ranks)
+            text = f"{ranks} use {each.describe()}"
+            yield Found(text=text, since=job.attempt.began_at, subject=ranks)
 
 
 Member = TypeVar("Member", bound=Hashable)

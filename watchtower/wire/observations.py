@@ -31,6 +31,15 @@ MAX_OBSERVATION_TEXT = 256
 NODE = "node"
 """Subject of an observation about the whole node."""
 
+MIG_IS_ON = "MIG is on"
+"""Begin of the text about what a GPU does that is divided: several programs use it on purpose."""
+
+GPUS_ALLOWED = "gpus_allowed"
+"""Name of the observation of how many GPUs of its node a rank may use, by its environment."""
+
+SHARES_GPU = "it shares a GPU on purpose"
+"""Begin of its text if the rank uses a part of a GPU."""
+
 
 MAX_VALUE = 1e18
 """The largest counter of a device. A NaN is refused, too."""

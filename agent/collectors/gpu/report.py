@@ -11,7 +11,7 @@ from agent.collectors.collector import name_pci
 from agent.collectors.gpu.pattern import Load, Pattern, Stillness, find_pattern
 from agent.collectors.gpu.reading import GpuReading
 from agent.procfs import Proc
-from watchtower.wire.observations import NODE, Observation
+from watchtower.wire.observations import MIG_IS_ON, NODE, Observation
 from watchtower.writing.printable import printable
 
 INIT = 1
@@ -242,8 +242,9 @@ MAX_ENDED = 8
 MAX_COMMAND = 16
 """Characters of the name of a process: the kernel's own limit."""
 
-MAX_REPORTED_PROCESSES = 4
-"""Processes of one GPU that are reported: a rank and its helpers."""
+MAX_REPORTED_PROCESSES = 16
+"""Processes of one GPU that are reported: a rank and its helpers, or by mistake all ranks of a
+node."""
 
 RECOVERY_ACTIONS = (
     "none",
@@ -417,7 +418,7 @@ def _find_fabric_trouble(values: Mapping[str, float]) -> str:
 def _describe_load(values: Mapping[str, float]) -> str:
     """Return "100 % busy, memory 0 %, 95 W of 700 W"; empty without values."""
     if values.get("mig"):
-        return "MIG is on, so its load is not known"
+        return f"{MIG_IS_ON}, so its load is not known"
     if "utilization" not in values:
         return ""
     text = f"{values['utilization']:.0%} busy, memory {values.get('memory_utilization', 0):.0%}"

@@ -57,6 +57,10 @@ def fail_of_memory():
     raise RuntimeError(ECC)
 
 
+def run_out_of_memory():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
+
+
 def differ():
     dist.broadcast(torch.zeros(4), src=RANK)
 
@@ -80,6 +84,7 @@ FAULTS = {
         allocate,
         handle,
         fail_of_memory,
+        run_out_of_memory,
         differ,
         wait_for_key,
         leave,

@@ -37,6 +37,7 @@ from watchtower.diagnosis.causes import (
     node_lost,
     odd_gpu,
     set_up,
+    shared_gpu,
     splits,
     straggler,
     symmetric_hang,
@@ -105,9 +106,25 @@ def find_behind(picture: Picture) -> Accusation | None:
     )
 
 
+def find_exception(picture: Picture) -> Accusation | None:
+    """Accuse ranks that ended by an exception, if that does not follow from a shared GPU."""
+    if shared_gpu.find_reason_of_end(picture) is not None:
+        return None
+    return ended.find_ended(Cause.EXCEPTION, picture)
+
+
 def find_misconfigured(picture: Picture) -> Accusation | None:
-    """Accuse ranks that try to meet by different settings, else those whose MTUs differ."""
-    return misconfigured.find(picture) or network_path.find_mtu(picture)
+    """Accuse ranks that try to meet by different settings, else those whose MTUs differ, else those
+    that share a GPU by mistake."""
+    shared = shared_gpu.find_reason_of_end(picture)
+    found = ended.find_ended(Cause.EXCEPTION, picture) if shared is not None else None
+    if shared is not None and found is not None:
+        return shared_gpu.explain_end(found, shared)
+    return (
+        misconfigured.find(picture)
+        or network_path.find_mtu(picture)
+        or shared_gpu.find_waiting(picture)
+    )
 
 
 def find_fabric_fault(picture: Picture) -> Accusation | None:
@@ -115,10 +132,16 @@ def find_fabric_fault(picture: Picture) -> Accusation | None:
     return blamed.find_blamed(Cause.FABRIC_FAULT, picture) or network_path.find_lost(picture)
 
 
-def _ended(cause: Cause, whom: tuple[Line, ...], *, shows_dying: bool = False) -> Entry:
+def _ended(
+    cause: Cause,
+    whom: tuple[Line, ...],
+    *,
+    find: Callable[[Picture], Accusation | None] | None = None,
+    shows_dying: bool = False,
+) -> Entry:
     return Entry(
         cause,
-        partial(ended.find_ended, cause),
+        find or partial(ended.find_ended, cause),
         whom,
         cannot_go_on=True,
         ends_job=True,
@@ -132,7 +155,7 @@ def _split(cause: Cause, whom: tuple[Line, ...] = splits.WHOM) -> Entry:
 
 CAUSES: tuple[Entry, ...] = (
     _ended(Cause.OOM_KILLED, ended.WHOM, shows_dying=True),
-    _ended(Cause.EXCEPTION, ended.WHOM_OF_EXCEPTION),
+    _ended(Cause.EXCEPTION, ended.WHOM_OF_EXCEPTION, find=find_exception),
     _ended(Cause.PROCESS_DIED, ended.WHOM_OF_DEATH),
     Entry(
         Cause.EXITED_EARLY,
@@ -185,7 +208,7 @@ CAUSES: tuple[Entry, ...] = (
         of_dying=True,
         outlives_kill=OutlivesKill("in state D", "IO returns"),
     ),
-    Entry(Cause.MISCONFIGURED, find_misconfigured, misconfigured.WHOM),
+    Entry(Cause.MISCONFIGURED, find_misconfigured, misconfigured.WHOM, ends_job=True),
     Entry(
         Cause.NEVER_STARTED,
         set_up.find_never_started,

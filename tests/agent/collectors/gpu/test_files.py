@@ -88,3 +88,31 @@ def test_it_joins_an_xid_without_a_process_to_the_rank(node: Node):
     observed = Observed([xid, *node.collector.collect(100.0)])
     assert observed.about(41, ("xid",)) == (xid,)
     assert observed.about(42, ("xid",)) == ()
+
+
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({"SLURM_JOB_GPUS": "0-3,6", "CUDA_VISIBLE_DEVICES": "0"}, 5),
+        ({"SLURM_STEP_GPUS": "2,3", "SLURM_JOB_GPUS": "0-7"}, 2),
+        ({"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "1, 2"}, 2),
+        ({"NVIDIA_VISIBLE_DEVICES": "GPU-8f3a-1,GPU-77-2"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-4f"}, 0),
+        ({"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps", "CUDA_VISIBLE_DEVICES": "0"}, 0),
+    ],
+)
+def test_how_many_gpus_a_rank_may_use_is_in_its_variables(node: Node, variables, count: int):
+    node.add_rank(41)
+    text = "".join(f"{name}={value}\0" for name, value in variables.items())
+    (node.root / "proc/41/environ").write_text(text)
+    (node.root / "proc/41/stat").write_text(Path("/proc/self/stat").read_text())
+    (found,) = node.collector.collect(100.0)
+    assert (found.name, found.value, found.pid) == ("gpus_allowed", count, 41)
+
+
+@pytest.mark.parametrize("value", ["", "all", "NoDevFiles", "-1", "3-1", "9" * 400])
+def test_other_values_do_not_show_it(node: Node, value: str):
+    node.add_rank(41)
+    (node.root / "proc/41/environ").write_text(f"CUDA_VISIBLE_DEVICES={value}\0")
+    (node.root / "proc/41/stat").write_text(Path("/proc/self/stat").read_text())
+    assert list(node.collector.collect(100.0)) == []
