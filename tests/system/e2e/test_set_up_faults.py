@@ -58,7 +58,7 @@ def can_connect(port: int) -> bool:
     return False
 
 
-def test_the_process_at_the_port_of_the_store_is_named_with_the_error(place: Environment):
+def test_the_process_at_the_port_of_the_store_is_named(place: Environment):
     with (
         taken_port() as (port, pid),
         started(
@@ -66,8 +66,10 @@ def test_the_process_at_the_port_of_the_store_is_named_with_the_error(place: Env
         ) as job,
     ):
         verdict = end_of(job)
-    assert named(verdict) == ("exception", [0], "user_code")
-    assert f"port: {port}" in verdict["summary"]
+    # It may end before the agent has found its heartbeat file, which has the error.
+    cause, *others = named(verdict)
+    assert cause in ("exception", "process_died")
+    assert others == [[0], "user_code"]
     assert f"pid {pid} ({Path(sys.executable).name} -m http.server" in verdict["summary"]
     assert f"listens at 127.0.0.1:{port}" in verdict["summary"]
     assert "ss -ltnp" in verdict["next_steps"][0]
