@@ -20,7 +20,7 @@ from watchtower.evidence.facts import read_facts
 
 ROWS = read_facts("error_texts")["error"]
 FIELDS = {"name", "type", "text", "example", "means", "strength", "blames", "domain", "beside"}
-FIELDS |= {"advice", "ranks"}
+FIELDS |= {"advice", "proof", "ranks"}
 
 MAX_MEANS = 90
 """Characters: a summary is one line of an alert, which also quotes the error."""
