@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 from agent.metric_table import AGENT_METRICS
@@ -26,11 +25,6 @@ def make_table(specs: Iterable[MetricSpec]) -> str:
         for spec in specs
     ]
     return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
-
-
-def quote_file(name: str) -> str:
-    """Return a YAML file as a block of Markdown."""
-    return f"```yaml\n{(ROOT / name).read_text('utf-8')}```"
 
 
 def list_error_texts() -> str:
@@ -73,10 +67,6 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/advisories.md": {"advisories": list_advisories},
     "docs/error-texts.md": {"known texts": list_error_texts},
-    "docs/alerts.md": {
-        name: partial(quote_file, f"deploy/prometheus/{name}")
-        for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml")
-    },
 }
 """The generated parts of each page, by name."""
 

@@ -1,4 +1,4 @@
-"""Prometheus, Alertmanager and a webhook receiver, with the configuration that docs/ shows."""
+"""Prometheus, Alertmanager and a webhook receiver, with the configuration of deploy/prometheus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONFIGURATION = Path(__file__).parents[2] / "deploy/prometheus"
 
 
 def documented(name: str, addresses: Mapping[str, str] | None = None) -> str:
-    """The file `name` that docs/alerts.md shows; each of its addresses replaced by a real one."""
+    """The file `name` that docs/alerts.md names; each of its addresses replaced by a real one."""
     text = (CONFIGURATION / name).read_text("utf-8")
     for shown, real in (addresses or {}).items():
         assert text.count(shown) == 1, f"{shown} in {name}"

@@ -1,4 +1,4 @@
-"""The files that docs/alerts.md shows, with a real tower, Prometheus and Alertmanager."""
+"""The files that docs/alerts.md names, with a real tower, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
