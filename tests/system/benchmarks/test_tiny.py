@@ -47,6 +47,7 @@ SCRIPTS = {"harm", "latency"}
 """Benchmarks that import their neighbours as scripts do."""
 
 ELSEWHERE = {
+    "accuracy.field": "tests/field judges the same cases",
     "accuracy.one": "accuracy.run starts it",
     "accuracy.report": "tests/benchmarks/test_accuracy.py",
     "crash_loop": "tests/system/e2e/test_crash_loop.py",
