@@ -74,7 +74,7 @@ screenshots: $(VENV)/.ready-browser ## write the pictures of the pages in docs/p
 	@$(BIN)/python -m tests.system.ui.screenshots docs/pages
 
 test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that need it
-	@$(PYTEST) -n 3 -m torch tests/system || $(call AGAIN,torch)
+	@$(PYTEST) -n 2 -m torch tests/system || $(call AGAIN,torch)
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
