@@ -158,7 +158,7 @@ RECORD_CASES = (
                 f"fr/nccl_trace_rank_{rank}": dump(4, 9 if rank != 1 else 8, is_open=rank != 1)
                 for rank in range(4)
             },
-            **{f"rank{rank}.log": watchdog(rank, 9) for rank in (0, 2, 3)},
+            **{f"rank{rank}.log": watchdog(rank, 9, numel=256) for rank in (0, 2, 3)},
             "rank1.log": "loading shard 12\n",
         },
         suspects=frozenset({1}),

@@ -126,9 +126,14 @@ def _state_of(found: StacksFound) -> ProcessState:
 
 
 def _make_logs(own: RankFound, found: Found) -> Logs:
-    """Return the logs of a rank. A flight recorder has more than the lines of a watchdog."""
+    """Return the logs of a rank. A flight recorder has more than the lines of a watchdog.
+
+    Both write sizes of tensors, and not in the same way: beside dumps, those of lines say nothing.
+    """
     logs: Logs = {}
-    for call in own.calls.values():
+    has_records = any(each.records is not None for each in found.ranks.values())
+    for written in own.calls.values():
+        call = replace(written, signature="") if has_records else written
         group = _make_group(call.group, found.members_of(call.group), call.library)
         is_left = 2 * found.count_past(call) > len(found.members_of(call.group))
         logs[group.id] = (group, _make_log(group.id, call, is_left=is_left))

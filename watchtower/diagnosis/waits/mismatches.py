@@ -111,8 +111,19 @@ def _find_disagreement(
             called[record.number][compared(record, logs.groups[log.group].library)] += ranks
             if log.is_over(record.number) is not Over.YES:
                 still_open.add(record.number)
-    number = min((n for n in still_open if len(called[n]) > 1), default=None)
-    return None if number is None else (number, called[number])
+    alike = {number: _join_unknown(called[number]) for number in still_open}
+    number = min((n for n in still_open if len(alike[n]) > 1), default=None)
+    return None if number is None else (number, alike[number])
+
+
+def _join_unknown(called: Mapping[CallKind, list[int]]) -> dict[CallKind, list[int]]:
+    """Return the ranks by call, where a call of unknown sizes is that of others of its name."""
+    joined: dict[CallKind, list[int]] = {}
+    for call in sorted(called, key=lambda call: (not call[1], -len(called[call]))):
+        operation, signature = call
+        same = None if signature else next((c for c in joined if c[0] == operation), None)
+        joined.setdefault(same or call, []).extend(called[call])
+    return joined
 
 
 def _describe(
