@@ -68,6 +68,32 @@ def test_one_error_of_every_rank_is_an_incident_that_blames_no_rank(tell):
     tell(story)
 
 
+def test_a_job_that_ends_while_its_diagnosis_waits_for_its_turn_has_an_incident(tell, monkeypatch):
+    async def story(sim: Simulation) -> None:
+        await sim.step(10)
+        runner, waits = sim.tower.runner, [True]
+        run = runner.run
+
+        async def wait(*arguments, **options):
+            if waits:
+                waits.clear()
+                fail(sim, 0, 1, 3)
+                while sim.status != "ended":
+                    sim.world.now += 1
+                    for node in {rank.node for rank in sim.world.ranks.values()}:
+                        sim.tower.take_report(sim.world.make_report(node, node, ()))
+                    sim.tower.tick()
+            return await run(*arguments, **options)
+
+        monkeypatch.setattr(runner, "run", wait)
+        fail(sim, 2)
+        await sim.report(8)
+        assert not waits
+        assert suspects_of(await only_incident(sim)) == [2]
+
+    tell(story)
+
+
 def test_the_rank_that_raised_it_seconds_before_the_others_is_named(tell):
     async def story(sim: Simulation) -> None:
         await sim.step(10)

@@ -160,15 +160,16 @@ class Effects:
     async def _diagnose_once(self, keeper: Keeper, judgement: Judgement) -> float:
         """Diagnose an attempt. Return when its evidence was collected, by the event loop."""
         loop = asyncio.get_running_loop()
-        collected_at = loop.time()
+        collected_at, asked = loop.time(), judgement.question()
 
         def collect() -> CaseInputs:
-            nonlocal collected_at
-            judgement.is_asked_again = False  # dumps that arrived during the wait are included
+            nonlocal collected_at, asked
+            # What has happened during the wait is included, and may be the end of the job.
+            judgement.is_asked_again, asked = False, judgement.question()
             collected_at = loop.time()
             return judgement.collect_case(self._fleet.nodes, keeper.detector, self._clock.now())
 
-        asked, again = judgement.question(), judgement.watch.diagnosis is not None
+        again = judgement.watch.diagnosis is not None
         result = await run_diagnosis(
             self._runner, keeper, collect, judgement.diagnoses.earlier, again=again
         )
