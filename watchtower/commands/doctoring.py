@@ -94,22 +94,24 @@ def _is_memlock_free(answers: Answers) -> bool | None:
     return set(values) == {"unlimited"} if values else None
 
 
-def _is_free_of(*advisories: str) -> Callable[[Answers], bool | None]:
-    """Return a check of what only the collectors of GPUs see: without a driver it is not known."""
+def _has_driver(answers: Answers) -> bool:
+    """Return whether there are GPUs: only their collectors see what is wrong with them."""
+    return bool(answers.values("nvidia driver"))
+
+
+def _has_stepped(answers: Answers) -> bool:
+    return answers.job["step"] is not None
+
+
+def _is_free_of(
+    *advisories: str, known: Callable[[Answers], bool] = _has_driver
+) -> Callable[[Answers], bool | None]:
+    """Return a check that there is none of these advisories; `known` where that can be known."""
 
     def check(answers: Answers) -> bool | None:
         if answers.has(*advisories):
             return False
-        return True if answers.values("nvidia driver") else None
-
-    return check
-
-
-def _is_free_with_steps(*advisories: str) -> Callable[[Answers], bool | None]:
-    def check(answers: Answers) -> bool | None:
-        if answers.has(*advisories):
-            return False
-        return True if answers.job["step"] is not None else None
+        return True if known(answers) else None
 
     return check
 
@@ -181,7 +183,7 @@ MOVES: tuple[Move, ...] = (
     ),
     Move(
         asks="the loss is a number, and no steps are lost",
-        check=_is_free_with_steps("nan_loss", "lost_steps"),
+        check=_is_free_of("nan_loss", "lost_steps", known=_has_stepped),
         command="beat(step, loss=...) in the loop: docs/heartbeat.md",
     ),
     Move(

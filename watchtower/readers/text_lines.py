@@ -51,9 +51,6 @@ _IN_NAME = re.compile(
 """In the name of a file or folder: rank7.log, trace_rank_7.json, global_rank=7. The rank of a node
 and a local rank are not the rank."""
 
-_TORCHRUN = re.compile(r"/attempt_\d{1,4}/(\d{1,7})/std(?:out|err)\.log$")
-"""A file of `torchrun --log-dir`. It has the local rank, which is global on the first node only."""
-
 _AT_END = re.compile(r"[._-](\d{1,7})(?:\.(?:log|txt|out|err|json|pkl|pickle))?$", re.IGNORECASE)
 """Last number of a name: job.out.7, slurm-4711-7.log, nccl_trace_7."""
 
