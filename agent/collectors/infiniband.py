@@ -188,7 +188,7 @@ class Infiniband(Collector):
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no port. It is not known before the first read has ended."""
+        """Whether the node has no port. Before the first read has ended, this is false."""
         return not self._ports and self._reader is None
 
     def _take(self, now: float) -> None:

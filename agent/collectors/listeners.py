@@ -134,7 +134,7 @@ class Listeners(Collector):
         return ""
 
     def _find_member(self, network: str) -> int | None:
-        """Return a process in a network namespace; None if there is none."""
+        """Return any process in a network namespace; None if all have ended."""
         own = int(self._proc.link_of_self() or 1)
         if network in ("", self._proc.link(own, "ns/net")):
             return own

@@ -144,7 +144,7 @@ def _read_lines(fd: int, deadline: float) -> Iterator[_Line]:
 
 
 def _work(node: Node, checks: Sequence[Check[Any]], fd: int) -> None:
-    """Run the checks and print their results; never returns. Nobody's output is held open."""
+    """Run the checks and print their results; never returns. It keeps no output open."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for each in (0, 1, 2):

@@ -67,7 +67,7 @@ ENOUGH_MEMLOCK = 32 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of this process, which its children inherit; a negative one is no limit."""
+    """Limits of this process, which its children inherit. A negative number means unlimited."""
 
     memlock: int
     files: int

@@ -45,7 +45,7 @@ class LostConnectionError(Exception):
     """The connection to the database has ended in a call."""
 
     def __init__(self, reason: str, *, may_be_done: bool = False) -> None:
-        """`may_be_done`: it ended in a commit. Nobody knows whether the writes are stored."""
+        """`may_be_done`: it ended in a commit. It is not known whether the writes are stored."""
         super().__init__(reason)
         self.may_be_done = may_be_done
 

@@ -125,7 +125,7 @@ class PostgresDatabase:
             self._link.execute(sql)
 
     def commit(self) -> None:
-        """Commit. Raises LostConnectionError if nobody knows whether it is done."""
+        """Commit. Raises LostConnectionError if it is not known whether it is done."""
         with self._watched(may_be_done=True):
             done = self._link.execute("COMMIT").statusmessage
         if done != "COMMIT":  # the answer to COMMIT after a failed statement is ROLLBACK

@@ -17,7 +17,7 @@ MAX_VALUES = 192
 """Names of one configuration. A rank of a large job has some 60."""
 
 DIGEST_CHARACTERS = 32
-"""128 bits in hexadecimal digits: nobody finds two bodies with one digest."""
+"""128 bits in hexadecimal digits: two bodies with one digest cannot be found."""
 
 MAX_WANTED = 16
 """Bodies of one report, and digests of one reply: those of a node with ranks of two jobs."""
