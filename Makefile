@@ -65,7 +65,7 @@ test-pythons: $(VENV)/.ready-dev ## the same on the system's Python, the oldest 
 	done
 
 test-system: $(VENV)/.ready-dev ## run the tests that start processes, but for those that need torch
-	@$(PYTEST) -n 8 -m '$(SYSTEM)' --hypothesis-profile thorough || $(call AGAIN,$(SYSTEM))
+	@$(PYTEST) -n 6 -m '$(SYSTEM)' --hypothesis-profile thorough || $(call AGAIN,$(SYSTEM))
 	@$(PYTEST) tests/system -m alone
 
 browser: $(VENV)/.ready-browser $(VENV)/axe/.ready ## install what tests of the pages need, with npm; not Chromium itself

@@ -242,6 +242,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         (folder / "root-drill-b/dev/shm").mkdir()
         environment.gpus.show("drill-b", [(job.pid(2), SPINS), (job.pid(3), WORKS + HOPPER)])
         wait_until(lambda: shows_processes(environment.agents), "the GPUs of the ranks are known")
+        wait_until(lambda: is_checked(environment.agents), "the nodes are checked", 90)
         environment.kernel_logs.write("drill-b", XID_13)
         environment.kernel_logs.write("drill-b", OOM_KILL)
         job.signal(2, signal.SIGSTOP)
@@ -314,6 +315,13 @@ def shows_processes(agents: list[str]) -> bool:
     return any(
         len(re.findall(rb"^watchtower_gpu_processes\{.* 1\.0$", p, re.M)) == 2 for p in pages
     )
+
+
+def is_checked(agents: list[str]) -> bool:
+    """Whether every agent has run the checks that it starts late."""
+    pages = (urllib.request.urlopen(f"http://{each}/metrics").read() for each in agents)
+    line = rb'^watchtower_agent_source_last_success_timestamp_seconds\{.*source="doctor"\} [1-9]'
+    return all(re.search(line, page, re.M) for page in pages)
 
 
 def show_nic(folder: Path) -> None:

@@ -243,6 +243,11 @@ class DrillRun:
         """Return whether the tower finds nothing wrong with a second job."""
         return self._watch.find_status(self.find_job(job) or "") in CALM
 
+    def wait_until_known(self, job: TrainingJob) -> None:
+        """Wait until the tower knows the processes of all ranks: it never misses an unknown one."""
+        known_s = self.settings.start_deadline_s  # 16 processes start on one machine
+        self.wait_until(lambda: self.find_job(job) is not None, known_s, "job in the tower")
+
     def wait_for_training(self, job: TrainingJob) -> None:
         """Wait until a second job has trained as long as the first one must."""
         self._wait_for_pace(lambda: (job.log.step or 0) >= self.variables.step, 0, "second job")

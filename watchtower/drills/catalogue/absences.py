@@ -22,6 +22,7 @@ Json = dict[str, object]
 def _lose_node(run: DrillRun) -> None:
     run.launch()
     run.warm_up()
+    run.wait_until_known(run.job)
     run.fault(f"the node of ranks {', '.join(map(str, run.ranks))} is gone, agent and all")
     run.environment.kill_agent(run.node)
     run.vanish()
@@ -31,6 +32,7 @@ def _lose_node(run: DrillRun) -> None:
 def _lose_agent(run: DrillRun) -> None:
     run.launch()
     run.warm_up()
+    run.wait_until_known(run.job)
     run.note("one agent is killed, the job continues")
     run.environment.kill_agent(run.node)
     run.wait_for_status(LOST, NOTICE_S)

@@ -21,19 +21,16 @@ USER = 65534
 """The user id of the attackers, the user `nobody` on most systems. The job's processes run as
 root.
 """
-KNOWN_S = 30.0
-"""Seconds for the tower to find the job."""
 FEWEST_JOBS = 8
 """Jobs of the attackers that the tower must know. With fewer there was no attack."""
 
 
 def _hang_with_a_taken_name(run: DrillRun) -> None:
     other = run.launch_beside("first", same_name=True, events=[])
-    start_s = run.settings.start_deadline_s  # 16 processes start on one machine
-    run.wait_until(lambda: run.find_job(other) is not None, start_s, "first job in the tower")
+    run.wait_until_known(other)
     first = run.find_job(other)
     run.launch()
-    run.wait_until(lambda: run.find_job(run.job) is not None, start_s, "second job in the tower")
+    run.wait_until_known(run.job)
     run.follow(run.job)
     run.note(f"two launches of {run.job.name}: {first} and {run.observed.job}")
     run.wait_for_fault()
@@ -55,7 +52,7 @@ def _attack(run: DrillRun) -> None:
     )
     run.launch()
     # The first process with a name owns it. To take it first is not the attack of this drill.
-    run.wait_until(lambda: run.find_job(run.job) is not None, KNOWN_S, "job in the tower")
+    run.wait_until_known(run.job)
     found = run.set_up("neighbours.py", json.dumps(_plan(run)))
     run.note(f"{len(found['pids'])} processes of user {USER} attack")
     run.wait_for_fault()
