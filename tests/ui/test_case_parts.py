@@ -17,7 +17,14 @@ from tests.ui.browsing import Page, check_page, get
 from tests.ui.test_stories import app_of
 from tests.views.summary.cases import GOLDENS, read_golden, summary_of
 from watchtower.tower.stored_incidents import read_summary
-from watchtower.ui.case_parts import show_contrast, show_graph, show_ranks, show_stacks
+from watchtower.ui.case_parts import (
+    MAX_ROWS,
+    ROW,
+    show_contrast,
+    show_graph,
+    show_ranks,
+    show_stacks,
+)
 from watchtower.ui.templates import make_environment
 from watchtower.ui.words import cut_set, name_frame
 from watchtower.views.case_summary import CaseSummary, RankState, make_rank_set
@@ -84,6 +91,31 @@ def test_a_long_chain_is_one_line_without_its_middle():
     assert (len(branch.first), branch.hidden, len(branch.last)) == (3, 30, 7)
     assert name_frame(branch.first[0]) == "f39 a.py:39"
     assert name_frame(branch.last[-1]) == "f0 a.py:0"
+
+
+def test_the_chart_of_stacks_is_as_wide_as_the_ranks_and_links_to_the_list():
+    ranks = b.with_rank(b.ranks_in(8), b.a_rank(5, b.FETCHING, syscall="read"))
+    summary = summary_of(b.a_case(ranks))[1]
+    shown = show_stacks(summary.stacks)
+    outermost = [bar for bar in shown.bars if bar.y == 0]
+    assert [(bar.x, bar.width, bar.is_suspect) for bar in outermost] == [
+        (0.0, 124.0, True),
+        (125.0, 874.0, False),
+    ]
+    page = render(summary)
+    links = {address for address in page.addresses if address.startswith("#stack-")}
+    assert links == {f"#{name}" for name in page.ids if name.startswith("stack-")}
+    assert outermost[1].text in page.text
+
+
+def test_the_chart_of_stacks_is_empty_of_one_stack_and_bounded_for_deep_ones():
+    assert show_stacks(summary_of(b.a_case(b.ranks_in(3)))[1].stacks).bars == []
+    deep = [
+        b.a_rank(n, " < ".join(f"f{d}_{max(0, n - d)} /job/a.py:{d}" for d in range(40)))
+        for n in range(8)
+    ]
+    shown = show_stacks(summary_of(b.a_case(deep))[1].stacks)
+    assert 0 < shown.height <= MAX_ROWS * ROW
 
 
 def test_a_rank_set_is_cut_between_two_ranks():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from tests.ui.browsing import Page
 from watchtower.alerts.labels import NO_LINKS, AlertLinks
@@ -13,8 +14,8 @@ from watchtower.commands.texts import rank_urgency
 from watchtower.incidents.incident import Ack, Identity, Incident, IncidentKind, JobFacts
 from watchtower.tower.health import Health
 from watchtower.ui.incident_page import MAX_LINES, show_incident
-from watchtower.ui.job_page import MAX_NODES, show_job
-from watchtower.ui.lists import MAX_JOBS, show_fleet, show_nodes, sort_jobs
+from watchtower.ui.job_page import FEW_NODES, MAX_NODES, show_job
+from watchtower.ui.lists import MAX_JOBS, check_choice, show_fleet, show_nodes, sort_jobs
 from watchtower.ui.pages import Reader
 from watchtower.ui.templates import make_environment, mark_sentence, mark_step
 from watchtower.ui.words import format_step_time, stamp
@@ -326,12 +327,24 @@ def test_nodes_of_suspects_and_with_trouble_are_first_on_the_page_of_their_job()
     nodes = [a_node_of_job(number) for number in range(2048)]
     nodes[77] = a_node_of_job(77, ended=2, limits=["py-spy is not installed"])
     shown = show_job(a_job_overview(nodes=nodes), [])
-    assert [(row.node, row.trouble) for row in shown.nodes[:3]] == [
+    assert [(row.node, row.trouble) for row in shown.nodes] == [
         ("n1", ["suspect: rank 2"]),
         ("n77", ["2 ranks ended", "py-spy is not installed"]),
-        ("n0", []),
     ]
-    assert shown.hidden_nodes == 2048 - MAX_NODES
+    assert shown.alike == ["2046 nodes without trouble, n0 to n999: step 9"]
+
+
+def test_the_page_of_a_job_counts_what_it_does_not_list():
+    steps = {number: number // 200 for number in range(1000)}
+    nodes = [
+        a_node_of_job(number, lowest_step=step, highest_step=step) for number, step in steps.items()
+    ]
+    sick = [a_node_of_job(1000 + number, limits=["no py-spy"]) for number in range(MAX_NODES + 3)]
+    shown = show_job(a_job_overview(nodes=[*nodes, *sick]), [])
+    assert (len(shown.nodes), shown.hidden_nodes) == (MAX_NODES, 4)  # one more has a suspect
+    assert shown.alike[-1] == "199 more without trouble, at other steps"
+    few = show_job(a_job_overview(nodes=nodes[:FEW_NODES]), [])
+    assert (len(few.nodes), few.alike) == (FEW_NODES, [])
 
 
 def test_silent_nodes_are_first():
@@ -412,6 +425,39 @@ def test_the_headline_of_an_ended_incident_is_short_and_the_details_are_below_it
     over = show(an_overview(verdict=verdict, closed_at=1.7e9 + 60, status=Status.ENDED))
     assert over.sentence == "Rank 2 held up the job: waiting for input data."
     assert (over.detail, over.detail_at) == (f"J{summary[1:]}", None)
+
+
+def test_the_jobs_on_the_page_of_the_fleet_are_chosen_and_sorted_by_its_address():
+    unjudged = NotJudged(text="starting, not judged yet", missing=(), until=None)
+    alice = {"user": "alice", "partition": "train", "scheduler_id": "48213"}
+    rows = [
+        a_job("llama", Status.HUNG, labels=alice, since=1.7e9, world_size=8),
+        a_job("Bert", Status.HUNG, labels={"user": "bob"}, since=1.6e9, world_size=64),
+        a_job("vit", Status.HEALTHY, labels=alice, world_size=16),
+        a_job("new", Status.HEALTHY, not_judged=unjudged),
+    ]
+
+    def found(**chosen: str) -> list[str]:
+        check_choice(chosen)
+        page = show_fleet(rows, [], HEALTH, chosen=chosen)
+        assert sum(number for _, number, _ in page.counts) == len(rows)
+        return [each.job for each in page.jobs]
+
+    assert found() == ["Bert", "llama", "new", "vit"]
+    assert found(state="hung", user="alice") == ["llama"]
+    assert found(state="healthy") == ["vit"]
+    assert found(state="not judged yet") == ["new"]
+    assert (found(job="BERT"), found(job="4821"), found(partition="x")) == (
+        ["Bert"],
+        ["llama", "vit"],
+        [],
+    )
+    assert found(sort="since") == ["Bert", "llama", "new", "vit"]
+    assert found(sort="ranks") == ["Bert", "vit", "llama", "new"]
+    assert found(sort="name") == ["Bert", "llama", "new", "vit"]
+    for wrong in ({"state": "lost"}, {"sort": "size"}):
+        with pytest.raises(HTTPException, match="is one of"):
+            found(**wrong)
 
 
 def test_pages_and_commands_list_jobs_in_the_same_order():

@@ -86,7 +86,7 @@ def test_the_page_of_an_incident_answers_the_questions_of_the_person_on_call(tel
         for text in (
             "Hung since",
             "Rank 2 on n1",
-            "% sure: waiting for input data",
+            "% sure: dataloader_stall",
             "Whom to call",
             "Safe to kill? A kill loses no evidence (stacks of 4 of 4 ranks are collected)",
             "3 ranks wait at step 9",

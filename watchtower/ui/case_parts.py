@@ -9,14 +9,15 @@ again when a version changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
 
 from watchtower.tower.stored_incidents import find_job_summary, read_summary
 from watchtower.tower.tower import Tower
 from watchtower.ui.templates import quote_segment
-from watchtower.ui.words import cut_set
+from watchtower.ui.words import cut_set, name_frame
 from watchtower.views.case_summary import (
     CELL_BYTES,
     STATE_WORDS,
@@ -34,7 +35,7 @@ from watchtower.views.incident import IncidentOverview
 from watchtower.views.job import JobOverview
 from watchtower.wire.stacks import Frame
 from watchtower.wire.verdict import Status
-from watchtower.writing.text import count_ranks, format_count, join_words
+from watchtower.writing.text import clean, count_ranks, format_count, join_words
 
 
 async def _find_summary(
@@ -145,10 +146,12 @@ OUTERMOST = 3
 class BranchShown:
     """One line of the tree, and the branches below it."""
 
+    number: int
+    """Its place among all branches, from 0: what a bar of the chart links to."""
     count: str
     """"511 ranks"."""
-    percent: int
-    """Of the ranks with a stack."""
+    share: float
+    """Of the ranks with a stack, 0 to 1."""
     ranks: str
     first: list[Frame]
     hidden: int
@@ -160,12 +163,46 @@ class BranchShown:
     branches: list[BranchShown]
 
 
+CHART_WIDTH = 1000
+ROW = 18
+"""Units of the picture from one frame to the next."""
+
+MAX_ROWS = 30
+LEAST_WIDTH = 3.0
+"""A narrower bar would not be seen."""
+
+LETTER = 6.4
+"""Units of one letter in a bar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackBar:
+    """One frame in the chart: as wide as its share of the ranks, as low as its depth."""
+
+    x: float
+    y: int
+    width: float
+    text: str
+    """As much of the frame as fits."""
+    title: str
+    branch: int
+    """The number of its branch."""
+    kind: str
+    """"own", "library"."""
+    is_suspect: bool
+    """Not of frames that the suspect shares with ranks of another branch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksShown:
     """The merged stacks."""
 
     about: str
     """"512 ranks, 2 different stacks"."""
+    bars: list[StackBar]
+    """The chart, the outermost frames first. Empty if all ranks have one stack."""
+    height: int
+    """Of the chart, in units."""
     branches: list[BranchShown]
     stacks_left_out: int
     ranks_left_out: int
@@ -185,9 +222,14 @@ def show_stacks(tree: StackTree) -> StacksShown | None:
         return None
     different = _count_endings(tree.branches) + tree.stacks_left_out
     stacks = format_count(different, "different stack")
+    numbers = count()
+    branches = [_show_branch(tree, branch, numbers) for branch in tree.branches]
+    bars = list(_draw_bars(branches)) if different > 1 else []
     return StacksShown(
         about=f"{count_ranks(tree.rank_count)}, {stacks}",
-        branches=[_show_branch(tree, branch) for branch in tree.branches],
+        bars=bars,
+        height=max((bar.y + ROW for bar in bars), default=0),
+        branches=branches,
         stacks_left_out=tree.stacks_left_out,
         ranks_left_out=tree.ranks_left_out,
     )
@@ -197,20 +239,50 @@ def _count_endings(branches: Sequence[StackBranch]) -> int:
     return sum(bool(each.ending.count) + _count_endings(each.branches) for each in branches)
 
 
-def _show_branch(tree: StackTree, branch: StackBranch) -> BranchShown:
+def _show_branch(tree: StackTree, branch: StackBranch, numbers: Iterator[int]) -> BranchShown:
     frames = [tree.frames[number] for number in branch.frame_numbers]
     is_long = len(frames) > SHOWN_FRAMES
     ending = branch.ending.count if branch.branches else 0
     return BranchShown(
+        number=next(numbers),
         count=count_ranks(branch.rank_set.count),
-        percent=max(1, round(100 * branch.rank_set.count / tree.rank_count)),
+        share=branch.rank_set.count / tree.rank_count,
         ranks=cut_set(branch.rank_set),
         first=frames[:OUTERMOST] if is_long else frames,
         hidden=len(frames) - SHOWN_FRAMES if is_long else 0,
         last=frames[OUTERMOST - SHOWN_FRAMES :] if is_long else [],
         is_suspect=branch.has_suspect,
         ending=f"{count_ranks(ending)} of them end here" if ending else "",
-        branches=[_show_branch(tree, each) for each in branch.branches],
+        branches=[_show_branch(tree, each, numbers) for each in branch.branches],
+    )
+
+
+def _draw_bars(branches: Sequence[BranchShown], x: float = 0.0, row: int = 0) -> Iterator[StackBar]:
+    """Yield the bars of branches beside each other, from `x` and the row on."""
+    for branch in branches:
+        width = branch.share * CHART_WIDTH
+        if width >= LEAST_WIDTH:
+            hidden = [f"({branch.hidden} more frames)"] if branch.hidden else []
+            whole: list[Frame | str] = [*branch.first, *hidden, *branch.last]
+            frames = whole[: MAX_ROWS - row]
+            for depth, frame in enumerate(frames, row):
+                yield _draw_bar(branch, frame, x, depth)
+            yield from _draw_bars(branch.branches, x, row + len(frames))
+        x += width
+
+
+def _draw_bar(branch: BranchShown, frame: Frame | str, x: float, row: int) -> StackBar:
+    text = name_frame(frame) if isinstance(frame, Frame) else frame
+    width = branch.share * CHART_WIDTH
+    return StackBar(
+        x=round(x, 1),
+        y=row * ROW,
+        width=round(width - 1, 1),
+        text=clean(text, max(1, int((width - 8) / LETTER))) if width > 8 * LETTER else "",
+        title=f"{branch.count}: {text}",
+        branch=branch.number,
+        kind="own" if isinstance(frame, Frame) and not frame.library else "library",
+        is_suspect=branch.is_suspect and not any(each.is_suspect for each in branch.branches),
     )
 
 

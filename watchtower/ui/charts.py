@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from watchtower.writing.times import read_time, rfc3339
+
 WIDTH, HEIGHT = 300, 48
 
 MARGIN = 3
@@ -28,6 +30,24 @@ class Line:
     """Its class: "suspect", "peers", "steps"."""
     pieces: list[str]
     """Points of each piece, as in the attribute `points` of a polyline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What the edges of a chart stand for."""
+
+    low: str
+    """"0 W"."""
+    high: str
+    begins_at: str
+    """RFC 3339."""
+    ends_at: str
+
+
+def make_scale(low: str, high: str, ends_at: str, length_s: float) -> Scale:
+    """Return the scale of a chart that ends at `ends_at` (RFC 3339) and is `length_s` long."""
+    begins_at = rfc3339(read_time(ends_at).timestamp() - length_s)
+    return Scale(low=low, high=high, begins_at=begins_at, ends_at=ends_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

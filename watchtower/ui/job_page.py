@@ -20,8 +20,14 @@ from watchtower.wire.verdict import Evidence, Progress, Status, Suspect, Verdict
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import count_ranks, format_count
 
+FEW_NODES = 8
+"""So many nodes are all listed. Of more, those with trouble are, and the others are summed up."""
+
 MAX_NODES = 64
-"""Nodes of one job on the page, those with trouble first. The others are counted."""
+"""Nodes with trouble on the page."""
+
+MAX_GROUPS = 4
+"""Groups of nodes without trouble, by their step."""
 
 MAX_LINES = 12
 """Things that are not known: a verdict may have a line for each node."""
@@ -85,6 +91,8 @@ class JobShown:
     waits: list[tuple[int, int]]
     """Rank, and percent of its samples in which it waited: the ranks that waited least."""
     nodes: list[NodeRow]
+    alike: list[str]
+    """"511 nodes without trouble, gpu-001 to gpu-512: step 1207"."""
     unwatched: UnwatchedList
     has_trouble: bool
     """Whether anything is wrong with a node."""
@@ -100,6 +108,7 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
     accused = _list_accused(verdict) if summary.status in _WITH_SUSPECTS else {}
     rows = [_show_node(node, accused.get(node.node, [])) for node in overview.nodes]
     rows.sort(key=lambda row: (row.node not in accused, -len(row.trouble), row.node))
+    listed = rows if len(rows) <= FEW_NODES else [row for row in rows if row.trouble]
     has_ended = summary.status is Status.ENDED
     return JobShown(
         row=summary,
@@ -121,12 +130,32 @@ def show_job(overview: JobOverview, incidents: Sequence[IncidentSummary]) -> Job
         not_known=list(verdict.missing_evidence[:MAX_LINES]) if has_verdict else [],
         steps=list(verdict.next_steps) if has_verdict else [],
         waits=[(rank, round(share * 100)) for rank, share in overview.waits.items()],
-        nodes=rows[:MAX_NODES],
+        nodes=listed[:MAX_NODES],
+        alike=[] if listed is rows else _sum_up([row for row in rows if not row.trouble]),
         unwatched=overview.unwatched,
         has_trouble=any(row.trouble for row in rows),
-        hidden_nodes=max(0, len(rows) - MAX_NODES),
+        hidden_nodes=max(0, len(listed) - MAX_NODES),
         incidents=list(incidents),
     )
+
+
+def _sum_up(rows: Sequence[NodeRow]) -> list[str]:
+    """Return nodes without trouble in groups by their step, the largest groups first."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        groups.setdefault(row.steps, []).append(row.node)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))
+    lines = [
+        f"{format_count(len(nodes), 'node')} without trouble, {_name_range(nodes)}: "
+        f"{f'step {steps}' if steps else 'no step yet'}"
+        for steps, nodes in largest[:MAX_GROUPS]
+    ]
+    rest = sum(len(nodes) for _, nodes in largest[MAX_GROUPS:])
+    return [*lines, f"{rest} more without trouble, at other steps"] if rest else lines
+
+
+def _name_range(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{min(nodes)} to {max(nodes)}"
 
 
 def _write_progress(overview: JobOverview) -> str:

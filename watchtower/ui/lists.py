@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
@@ -29,8 +30,23 @@ MAX_JOBS = 200
 """Jobs on the page: about 100 kB. If there are more, owners take turns, so that nobody can push
 the hung job of another owner off the page. The others are counted."""
 
+NOTHING_CHOSEN: Mapping[str, str] = {}
+
 MAX_OUTAGES = 10
 """Outages on the page. A person works on the newest ones."""
+
+
+NOT_JUDGED = "not judged yet"
+
+JOB_FIELDS = ("state", "user", "partition", "job", "sort")
+"""Parameters of the address of the page of the fleet."""
+
+SORTS: dict[str, Callable[[FleetJob], tuple[float, str]]] = {
+    "name": lambda job: (0.0, job.job),
+    "ranks": lambda job: (-job.world_size, job.job),
+    "since": lambda job: (inf if job.since is None else job.since, job.job),
+}
+"""Orders of the jobs besides the worst first. `since`: what has lasted longest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +59,13 @@ class FleetShown:
     """Ranks of hung jobs."""
     counts: list[tuple[str, int, str]]
     """State, number of jobs and tone, the worst state first."""
+    chosen: dict[str, str]
+    """The parameters that were given."""
     jobs: list[FleetJob]
+    """Those that `chosen` chooses."""
     drills: list[FleetJob]
     hidden: int
-    """Jobs that are not shown."""
+    """Chosen jobs that are not shown."""
     outages: list[OutageView]
     health: Health
     advised: AdvisoryList
@@ -59,28 +78,48 @@ def show_fleet(
     outages: Sequence[OutageView],
     health: Health,
     advised: AdvisoryList = NO_ADVISORIES,
+    chosen: Mapping[str, str] = NOTHING_CHOSEN,
 ) -> FleetShown:
-    """Return what the page shows."""
+    """Return what the page shows. `chosen`: the parameters of its address."""
     real = [each for each in jobs if not each.is_drill]
+    found = [each for each in real if _is_chosen(each, chosen)]
     statuses = Counter(each.status for each in real if each.not_judged is None)
     worst = sorted(statuses, key=lambda each: rank_severity(each.value))
     counts = [(each.value, statuses[each], find_tone(each)) for each in worst]
     if not_judged := sum(each.not_judged is not None for each in real):
         unjudged = rank_severity("", is_judged=False)
         place = sum(rank_severity(each.value) < unjudged for each in worst)
-        counts.insert(place, ("not judged yet", not_judged, NO_TONE))
+        counts.insert(place, (NOT_JUDGED, not_judged, NO_TONE))
     return FleetShown(
         hung=statuses[Status.HUNG],
         hung_ranks=sum(each.world_size for each in real if each.status is Status.HUNG),
         counts=counts,
-        jobs=choose_jobs(real),
+        chosen=dict(chosen),
+        jobs=_sort(choose_jobs(found), chosen.get("sort", "")),
         drills=choose_jobs(each for each in jobs if each.is_drill),
-        hidden=max(0, len(real) - MAX_JOBS),
+        hidden=max(0, len(found) - MAX_JOBS),
         outages=list(outages[:MAX_OUTAGES]),
         health=health,
         advised=advised,
         agents=_describe_agents(health),
     )
+
+
+def _is_chosen(job: FleetJob, chosen: Mapping[str, str]) -> bool:
+    """Return whether a job is like the parameters; the text is in its name or its number."""
+    state = job.status.value if job.not_judged is None else NOT_JUDGED
+    names = f"{job.job}\n{job.labels.get('scheduler_id', '')}".casefold()
+    return (
+        chosen.get("state") in (None, state)
+        and chosen.get("user") in (None, job.labels.get("user"))
+        and chosen.get("partition") in (None, job.labels.get("partition"))
+        and chosen.get("job", "").casefold() in names
+    )
+
+
+def _sort(jobs: list[FleetJob], name: str) -> list[FleetJob]:
+    """Return the jobs, which are sorted by the worst, in another order if it has a name."""
+    return sorted(jobs, key=SORTS[name]) if name else jobs
 
 
 def _describe_agents(health: Health) -> str:
@@ -159,10 +198,18 @@ class IncidentsShown:
     """The query of the next page; empty on the last one."""
 
 
-def read_address(parameters: Mapping[str, str]) -> dict[str, str]:
+def read_address(parameters: Mapping[str, str], fields: Sequence[str]) -> dict[str, str]:
     """Return the known parameters of an address that are not empty."""
-    found = {name: parameters.get(name, "").strip() for name in FIELDS}
+    found = {name: parameters.get(name, "").strip() for name in fields}
     return {name: text for name, text in found.items() if text}
+
+
+def check_choice(chosen: Mapping[str, str]) -> None:
+    """Raise HTTPException 422 if the parameters of the page of the fleet have unknown values."""
+    states = [NOT_JUDGED, *(each.value for each in Status)]
+    for name, known in (("state", states), ("sort", list(SORTS))):
+        if chosen.get(name, known[0]) not in known:
+            raise HTTPException(422, f"{name} is one of {', '.join(known)}")
 
 
 def make_filter(chosen: Mapping[str, str]) -> IncidentFilter:

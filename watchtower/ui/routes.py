@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from starlette.requests import Request
@@ -19,7 +19,10 @@ from watchtower.tower.tower import Tower
 from watchtower.ui.incident_page import show_incident
 from watchtower.ui.job_page import show_job
 from watchtower.ui.lists import (
+    FIELDS,
+    JOB_FIELDS,
     MAX_OUTAGES,
+    check_choice,
     make_filter,
     read_address,
     show_fleet,
@@ -53,11 +56,13 @@ class _Collector:
     def __init__(self, tower: Tower, links: AlertLinks, settings: PageSettings) -> None:
         self._tower, self._links, self._settings = tower, links, settings
 
-    async def fleet(self) -> Shown:
+    async def fleet(self, chosen: Mapping[str, str]) -> Shown:
+        check_choice(chosen)
         moment = self._tower.moment()
         outages = list_outages(moment, MAX_OUTAGES)
         advised = list_advisories(moment, limit=MAX_ADVISORIES)
-        page = show_fleet(list_fleet(moment), outages, check_health(self._tower), advised)
+        health = check_health(self._tower)
+        page = show_fleet(list_fleet(moment), outages, health, advised, chosen)
         return Shown(template="fleet.html", values={"page": page})
 
     async def nodes(self) -> Shown:
@@ -120,15 +125,20 @@ def page_routes(
 
         return Route(path, get)
 
-    async def get_incidents(request: Request) -> Response:
-        chosen = read_address(request.query_params)
-        name = f"/incidents?{sorted(chosen.items())}"
-        return await pages.answer(request, name, partial(collector.incidents, chosen))
+    def chosen(
+        path: str, fields: Sequence[str], collect: Callable[[Mapping[str, str]], Awaitable[Shown]]
+    ) -> Route:
+        async def get(request: Request) -> Response:
+            given = read_address(request.query_params, fields)
+            name = f"{path}?{sorted(given.items())}"
+            return await pages.answer(request, name, partial(collect, given))
+
+        return Route(path, get)
 
     return [
-        plain("/", collector.fleet),
+        chosen("/", JOB_FIELDS, collector.fleet),
         plain("/nodes", collector.nodes),
-        Route("/incidents", get_incidents),
+        chosen("/incidents", FIELDS, collector.incidents),
         about("/incidents/{incident}", "incident", collector.incident),
         about(f"{PAGES}/{{job:job}}", "job", collector.job),
         pages.static.route(),

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from watchtower.jobs.measures import FINE_POINTS
-from watchtower.ui.charts import WIDTH, Band, Line, draw_line, find_bands
+from watchtower.ui.charts import WIDTH, Band, Line, Scale, draw_line, find_bands, make_scale
 from watchtower.views.incident import IncidentSummary
 from watchtower.views.job import JobSteps, StepSpan
 from watchtower.wire.verdict import Cause, Status
@@ -53,6 +53,7 @@ class StepChart:
 
     title: str
     sentence: str
+    scale: Scale
     line: Line
     bands: list[Band]
     phases: list[str]
@@ -141,6 +142,7 @@ def _draw(
     return StepChart(
         title=title,
         sentence=_write_sentence(known, length_s),
+        scale=make_scale(str(min(known)), str(max(known)), ends_at, length_s),
         line=draw_line("steps", span.steps, min(known), max(known)),
         bands=[*phases, *trouble],
         phases=list(dict.fromkeys(band.label for band in phases)),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 
-from watchtower.ui.charts import WIDTH, Band, Line, draw_line, shrink
+from watchtower.ui.charts import WIDTH, Band, Line, Scale, draw_line, make_scale, shrink
 from watchtower.views.incident import IncidentSeries, LaneView, OutputView, SeriesView
 from watchtower.wire.series import MAX_POINTS, POINT_S
 from watchtower.writing.ranksets import name_ranks
@@ -61,6 +61,7 @@ class TraceChart:
     """"690 -> 88 W"; empty without a suspect."""
     peers: str
     """"684 W", of the median."""
+    scale: Scale
     lines: list[Line]
     bands: list[Band]
 
@@ -78,11 +79,20 @@ class TracesShown:
     charts: list[TraceChart]
     minutes: int
     """Minutes that the charts show."""
-    ends_at: str
     outputs: list[OutputView]
 
 
 Lanes = dict[str, LaneView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """The time that all charts show."""
+
+    columns: int
+    split: int | None
+    """The column at which the stall begins."""
+    ends_at: str
 
 
 def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown | None:
@@ -99,7 +109,9 @@ def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown 
     first = suspects[0] if suspects else None
     mine = ranks[first][1] if first is not None else {}
     others = [ranks[rank][1] for rank in peers]
-    charts = [_draw(name, mine, others, columns, split) for name in TITLES]
+    span = _Span(columns=columns, split=split, ends_at=ends_at)
+    drawn = (_draw(name, mine, others, span) for name in TITLES)
+    charts = [chart for chart in drawn if chart is not None]
     return TracesShown(
         suspect=_name(ranks[first][0], found.items) if first is not None else "",
         peers=name_ranks(peers) if peers else "",
@@ -108,9 +120,8 @@ def show_traces(found: IncidentSeries, stalled_at: float | None) -> TracesShown 
             for rank in suspects[:MAX_SUSPECTS]
             if (text := _write_changes(ranks[rank][1], columns, split))
         ],
-        charts=[chart for chart in charts if chart is not None],
+        charts=charts,
         minutes=max(1, round(columns * POINT_S / 60)),
-        ends_at=ends_at,
         outputs=found.outputs,
     )
 
@@ -131,10 +142,9 @@ def _count_columns(ranks: Iterable[Lanes]) -> int:
     return max((len(lane.values) for lanes in ranks for lane in lanes.values()), default=0)
 
 
-def _draw(
-    name: str, mine: Lanes, others: Sequence[Lanes], columns: int, split: int | None
-) -> TraceChart | None:
+def _draw(name: str, mine: Lanes, others: Sequence[Lanes], span: _Span) -> TraceChart | None:
     """Return the chart of one lane; None if neither the suspect nor its peers have it."""
+    columns, split = span.columns, span.split
     own = _align(mine.get(name), columns)
     peers = _find_median([_align(lanes.get(name), columns) for lanes in others])
     known = [each for each in (*own, *peers) if each is not None]
@@ -150,6 +160,12 @@ def _draw(
         title=TITLES[name],
         suspect=_write_own(name, own, unit, split) if name in mine else "",
         peers=_write_value(_find_now(peers, split), unit),
+        scale=make_scale(
+            _write_value(low, unit),
+            _write_value(high, unit),
+            span.ends_at,
+            POINT_S * (columns - 1),
+        ),
         lines=[line for line in lines if line.pieces],
         bands=[] if split is None else [_shade(split, columns)],
     )

@@ -3,6 +3,8 @@
 "use strict";
 
 (() => {
+  const TILES = 64; // so many ranks are tiles with their numbers
+  const TILE = 34; // pixels of a tile
   const SIZES = [16, 14, 12, 10, 8, 7, 6, 5, 4, 3, 2]; // pixels of a cell
   const HEIGHT = 420; // pixels that the grid should not exceed
   const AGAIN_MS = 10000; // after an error
@@ -86,7 +88,8 @@
     const nodes = shown.about.node_ranks;
     const hasLabels = nodes.length > 1 && nodes.length <= LABELS;
     const label = hasLabels ? Math.min(150, 12 + 6.5 * Math.max(...nodes.map((n) => n.node.length))) : 0;
-    for (const size of SIZES) {
+    const sizes = shown.ranks.length <= TILES ? [TILE, ...SIZES] : SIZES;
+    for (const size of sizes) {
       const widest = Math.max(1, Math.floor((width - label) / size));
       const longest = Math.min(widest, Math.max(...nodes.map((n) => n.count)));
       const strips = [];
@@ -158,7 +161,7 @@
     const known = new Map();
     const used = new Map();
     const suspects = [];
-    pen.font = "11px system-ui, sans-serif";
+    pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     for (const [number, strip] of laid.strips.entries()) {
       const left = (number % laid.columns) * laid.stripWidth;
@@ -176,6 +179,7 @@
         pen.fillStyle = known.get(name);
         const x = left + laid.label + at * laid.size;
         pen.fillRect(x, y, inner, inner);
+        if (laid.size === TILE) writeNumber(pen, shown.ranks[index], x + inner / 2, y + inner / 2);
         const state = shown.about.states[shown.bytes[3 * index]];
         if (state === "missing") {
           pen.strokeStyle = colour("soft");
@@ -190,6 +194,15 @@
       ring(pen, [[x, y + 2]], colour("link"), inner);
     }
     showLegend(by, used);
+  }
+
+  // Dark on a light tile, light on a dark one. `fillStyle` reads as #rrggbb.
+  function writeNumber(pen, rank, x, y) {
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(pen.fillStyle.slice(at, at + 2), 16));
+    pen.fillStyle = 0.299 * red + 0.587 * green + 0.114 * blue > 120 ? "#15181c" : "#ffffff";
+    pen.textAlign = "center";
+    pen.fillText(rank, x, y + 1);
+    pen.textAlign = "start";
   }
 
   // One cell of 16,384 is found by its ring, not by its colour.
