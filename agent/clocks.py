@@ -20,6 +20,11 @@ class Moment:
     wall_s: float
     """Wall clock: the only one that survives a reboot, and the only one that people set."""
 
+    @property
+    def booted_at(self) -> float:
+        """UNIX seconds of the boot, by the wall clock of this moment."""
+        return self.wall_s - self.boottime_s
+
 
 def read_moment() -> Moment:
     """Return the current moment."""

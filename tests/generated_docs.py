@@ -52,6 +52,7 @@ def list_advisories() -> str:
     head = ("advisory", "level", "about", "why it matters", "what to do")
     rows = [head, ("---",) * len(head)]
     names = {"job": "JOB", "node": "NODE", "subject": "it"}
+    names["command"] = "`watchtower doctor JOB`"
     for row in ROWS:
         about = "a job" if row.find is not None else "a node"
         rows.append(

@@ -19,6 +19,7 @@ from agent.ranks.launchers import (
     is_python,
     is_python_program,
     is_wrapper,
+    name_what_runs,
     naming_variables,
 )
 from agent.ranks.lineages import Claimant
@@ -102,6 +103,10 @@ class Candidate:
     network: str = ""
     """The network namespace of a rank; empty if it cannot be read."""
     command: list[str] = field(default_factory=list)
+    runs: str = ""
+    """What people call its program; for a launcher, the program that it starts."""
+    job_runs: str = ""
+    """What its launcher runs, else what it runs itself. It stays after the launcher has ended."""
     rendezvous: Rendezvous | None = None
     """What it waits for, if it is a launcher that waits for other nodes."""
     page: PageFile | None = None
@@ -177,7 +182,7 @@ class Candidate:
         self.launches = is_launcher(self.command)
         self.program = started.program
         command = parse_command(started.command)
-        self.port = find_port(command)
+        self.port, self.runs, self.job_runs = find_port(command), name_what_runs(command), ""
         self.rendezvous = (
             read_rendezvous(command, parse_environ(started.environ)) if self.launches else None
         )
@@ -264,6 +269,16 @@ class Candidate:
     def is_confirmed(self) -> bool:
         """Whether it trains itself, so that a process below it is a helper, not the rank."""
         return self.view is not None or self.takes_part
+
+    def name_program(self, launcher: Candidate | None) -> str:
+        """Return what people call the program of its job."""
+        if not self.job_runs:
+            is_launcher = launcher is not None and launcher.launches
+            is_known = launcher is not None and (is_launcher or launcher.is_python)
+            above = launcher.runs if launcher is not None and is_known else ""
+            found = (above, self.runs) if is_launcher else (self.runs, above)
+            self.job_runs = next(filter(None, (*found, self.program)), "")
+        return self.job_runs
 
     def has_sign(self) -> bool:
         """Return whether it may be a rank without a valid rank, as far as this process shows."""

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from agent.clocks import read_moment
 from agent.procfs import Proc
 from agent.ranks.candidates import Candidate
 from agent.ranks.check_schedule import CheckSchedule
@@ -76,6 +77,7 @@ class Discovery:
     ) -> None:
         """`host` is the name of this machine. `own_pid` and its children are never ranks."""
         self._clock = clock
+        self._booted_at = read_moment().booted_at  # once: a clock that is set changes no name
         self._proc, self._table = proc, table
         self._match, self._host, self._own_pid = dict(match), host, own_pid
         self._unseen: dict[int, Process] = {}
@@ -390,8 +392,9 @@ class Discovery:
             if stat is None or stat.ended_children_s >= RANKS_TAKE_S:
                 continue  # it waits until the ranks of other nodes end, too
             if owner := each.owner or self.owners.find(pid):
+                name = self._name(each.rendezvous.variables, each.runs, each.process)
                 yield each.rendezvous.describe(
-                    each.process, owner=owner, host=self._host, marks_drills=marks_drills
+                    each.process, owner=owner, name=name, marks_drills=marks_drills
                 )
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
@@ -438,13 +441,14 @@ class Discovery:
         elif candidate.view is not None and candidate.view.job:
             name = candidate.view.job[:MAX_NAME]
         else:
-            name = name_job(
-                candidate.words,
-                host=self._host,
-                launcher_started=launcher.start_time,
-            )
+            program = candidate.name_program(self._candidates.get(launcher.pid))
+            name = self._name(candidate.words, program, launcher)
         is_drill = drills.VARIABLE in candidate.words and drills.VARIABLE not in self._match
         return JobKey(drills.mark_drill(name) if is_drill else name, candidate.owner, launch)
+
+    def _name(self, variables: Mapping[str, str], program: str, launcher: Process) -> str:
+        started = launcher.name_start(self._booted_at)
+        return name_job(variables, host=self._host, program=program, started=started)
 
     def _name_group(self, candidate: Candidate, group: str) -> str:
         """Return the name of a group's job: it has a part for the group, as other groups may have

@@ -20,6 +20,11 @@ ID_BYTES = 4
 COORDINATOR = "JAX_COORDINATOR_ADDRESS"
 """Variable with the address and port where the ranks of a JAX job meet."""
 
+UNKNOWN_PROGRAM = "a program"
+
+MAX_PART, MAX_PLACE = 48, 96
+"""Characters of a program, of a user and of a place in the name of a job without a name."""
+
 LOOPBACK = ("localhost", "ip6-localhost", "::1", "0.0.0.0")
 
 
@@ -114,20 +119,23 @@ def naming_variables() -> tuple[str, ...]:
     return tuple(sorted(names - {""}))
 
 
-def name_job(environment: Mapping[str, str], *, host: str, launcher_started: int) -> str:
-    """Return the job's name: the same on every node of the job, and different for another job.
+def name_job(environment: Mapping[str, str], *, host: str, program: str, started: str) -> str:
+    """Return the job's name: the same on every node of the job.
 
-    Every single-node job of a cluster may use a loopback address. For these, the machine's name and
-    the launcher's start time are part of the job's name.
+    A job without a name is called after its program: "train.py on gpu-001 (alice, 05:31)" if its
+    ranks meet at an address that only this machine can reach, or at none; `started` is this time
+    of the launcher. Else "train.py on node1:29500 (alice)": each node has a launcher with a time of
+    its own. Two such jobs that are alike have numbers, as twins of any name (`fleet/labels.py`).
     """
     if name := find_given_name(environment):
         return name
-    here = f"{host}.{launcher_started}"
     address, port = _find_master(environment)
-    if not address:
-        return printable(here, MAX_NAME)
-    name = f"{address}:{port}"
-    return printable(f"{name}@{here}" if is_loopback(address) else name, MAX_NAME)
+    is_here = not address or is_loopback(address)
+    place = host if is_here else f"{address}:{port}"
+    known = (_find_label(environment, "user")[:MAX_PART], started if is_here else "")
+    called = f"{program[:MAX_PART] or UNKNOWN_PROGRAM} on {place[:MAX_PLACE]}"
+    about = ", ".join(filter(None, known))
+    return printable(f"{called} ({about})" if about else called, MAX_NAME)
 
 
 def find_given_name(environment: Mapping[str, str]) -> str:
@@ -179,10 +187,7 @@ def label_job(environment: Mapping[str, str], job: str, owner: str, launch: str)
     """Return the labels of a job from an environment, as cleaned and bounded text."""
     facts = load_facts()
     scheduler, ident = _find_scheduler(environment)
-    found = {
-        label: next(filter(None, (environment.get(word, "").strip() for word in words)), "")
-        for label, words in facts.labels.items()
-    }
+    found = {label: _find_label(environment, label) for label in facts.labels}
     kind, _, namespace = owner.partition(":")
     return JobLabels(
         job=job,
@@ -193,6 +198,11 @@ def label_job(environment: Mapping[str, str], job: str, owner: str, launch: str)
         namespace=namespace if kind == "namespace" else "",
         **{label: printable(value, MAX_NAME) for label, value in found.items()},
     )
+
+
+def _find_label(environment: Mapping[str, str], label: str) -> str:
+    words = load_facts().labels[label]
+    return next(filter(None, (environment.get(word, "").strip() for word in words)), "")
 
 
 def find_signs(names: Iterable[str]) -> Signs:
@@ -272,21 +282,55 @@ def name_program(command: Sequence[str]) -> str:
     if not first:
         return ""
     program = first[0].rpartition("/")[2]
-    module = _find_module(command[1:MAX_WORDS]) if is_python_program(program) else ""
+    module, _ = _read_python(command) if is_python_program(program) else ("", "")
     return f"{program} -m {module}" if module else program
 
 
-def _find_module(words: Sequence[str]) -> str:
-    waiting = iter(words)
+def name_what_runs(command: Sequence[str]) -> str:
+    """Return what people call the program of a command line: "train.py", "package.module", "a.out".
+
+    For a launcher it is the Python program that it starts. Empty if it is not known. Arguments are
+    never part of it, as in `name_program`.
+    """
+    if is_launcher(command):
+        return _find_launched(command[1:MAX_SERVER_WORDS])
+    name = name_program(command)
+    if not is_python_program(name.partition(" ")[0]):
+        return name
+    module, script = _read_python(command)
+    return module or script
+
+
+def _find_launched(words: Sequence[str]) -> str:
+    """Return the first script or module that is not a launcher. Options of launchers come first."""
+    for at, word in enumerate(words):
+        if word in ("-m", "--module"):
+            module = "".join(words[at + 1 : at + 2])
+            if _is_module(module) and module not in load_facts().modules:
+                return module
+        elif word.endswith(".py") and not word.startswith("-"):
+            return word.rpartition("/")[2]
+    return ""
+
+
+def _read_python(command: Sequence[str]) -> tuple[str, str]:
+    """Return the module and the script that a command line of Python runs, or empty texts."""
+    waiting = iter(command[1:MAX_WORDS])
     for word in waiting:
         if word.startswith("-m"):
             module = word[2:] or next(waiting, "")
-            return module if all(part.isidentifier() for part in module.split(".")) else ""
-        if not word.startswith("-") or word == "-c":
+            return (module, "") if _is_module(module) else ("", "")
+        if not word.startswith("-"):
+            return "", word.rpartition("/")[2]
+        if word == "-c":
             break
         if word in _WITH_VALUE:
             next(waiting, "")
-    return ""
+    return "", ""
+
+
+def _is_module(word: str) -> bool:
+    return all(part.isidentifier() for part in word.split("."))
 
 
 def _first_of(rules: Iterable[JobRule], environment: Mapping[str, str]) -> str:

@@ -41,6 +41,11 @@ class Process:
         boot_now = time.clock_gettime(time.CLOCK_BOOTTIME)
         return max(0.0, boot_now - self.start_time / CLOCK_TICKS_PER_S)
 
+    def name_start(self, booted_at: float) -> str:
+        """Return when it was started, in UTC, as "05:31". `booted_at`: UNIX seconds."""
+        started_at = time.gmtime(booted_at + self.start_time / CLOCK_TICKS_PER_S)
+        return time.strftime("%H:%M", started_at)
+
     def lineage(self) -> Iterator[Process]:
         """Yield parent, grandparent and so on, including dead ones."""
         process, depth = self.parent, 0

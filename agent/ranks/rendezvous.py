@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from agent.ranks.launchers import name_job, naming_variables
+from agent.ranks.launchers import naming_variables
 from agent.ranks.process_table import Process
 from watchtower.service.toml_tables import read_table
 from watchtower.wire import drills
@@ -55,10 +55,12 @@ class Rendezvous:
     endpoint: str
 
     def describe(
-        self, process: Process, *, owner: str, host: str, marks_drills: bool
+        self, process: Process, *, owner: str, name: str, marks_drills: bool
     ) -> WaitingLauncher:
-        """Return the message about the process of the launcher, with bounded text."""
-        name = name_job(self.variables, host=host, launcher_started=process.start_time)
+        """Return the message about the process of the launcher, with bounded text.
+
+        `name`: of its job.
+        """
         is_drill = marks_drills and drills.VARIABLE in self.variables
         return WaitingLauncher(
             job=drills.mark_drill(name) if is_drill else name,

@@ -234,7 +234,7 @@ def test_text_of_proc_never_raises_anything_else(raw: bytes) -> None:
     parse_fields(raw)
     environment, command = parse_environ(raw), parse_command(raw)
     claim_rank(environment)
-    name = name_job(environment, host="h", launcher_started=1)
+    name = name_job(environment, host="h", program="p", started="05:31")
     assert name
     assert len(name) <= MAX_NAME
     assert name.isprintable()

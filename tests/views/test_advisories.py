@@ -8,10 +8,10 @@ import pytest
 
 from tests.fleet.test_launchers import LAUNCHER
 from tests.jobs.scenes import JOB
-from watchtower.fleet.advisories import BY_NAME, ROWS
+from watchtower.fleet.advisories import BY_NAME, ROWS, Advisory
 from watchtower.fleet.configuration import Configurations
 from watchtower.fleet.fleet import Fleet
-from watchtower.fleet.job_findings import READ_S
+from watchtower.fleet.job_findings import READ_S, Found
 from watchtower.incidents.incident import Silence, SilenceKind
 from watchtower.policy import Policy
 from watchtower.views.advisories import count_advisories, list_advisories
@@ -212,11 +212,23 @@ def test_what_is_wrong_with_a_node_is_found(row, name):
     assert (found.advisory, found.node, found.job) == (row, "n0", "")
     assert found.text == f"text of {name}"
     assert "{" not in found.advice
-    assert found.how_to_silence
+    assert "--node n0`" in found.how_to_silence
     assert scene.names(job=JOB) == [row], "a job shows those of its nodes"
     assert scene.names(node="n0") == [row]
     assert scene.names(jobs=False) == [row]
     assert count_advisories(scene.moment())[row] == 1
+
+
+def test_commands_of_an_advisory_have_quotes_around_a_name_with_spaces():
+    (row,) = (row for row in ROWS if row.name == "configuration_differs")
+    job = "train.py on gpu-001 (alice, 05:31)"
+    found = Advisory(row=row, found=Found(since=0.0, text=""), job=job)
+    assert f"`watchtower doctor '{job}'`" in found.advice
+    assert f"`watchtower silence --for 1d --job '{job}'`" in found.how_to_silence
+    (row,) = (row for row in ROWS if row.name == "nan_loss")
+    assert Advisory(row=row, found=Found(since=0.0, text=""), job=job).advice.startswith(
+        f"stop {job},"
+    )
 
 
 def test_a_gpu_that_only_another_job_uses_is_shown_with_the_node_only():

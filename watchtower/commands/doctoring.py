@@ -13,8 +13,9 @@ from typing import Any
 
 from watchtower.commands.asking import find_job
 from watchtower.commands.client import DONE, TROUBLE, TowerClient
-from watchtower.commands.printing import as_json, clean, clean_lines
+from watchtower.commands.printing import as_json, clean_lines
 from watchtower.commands.texts import write_advisories
+from watchtower.writing.text import quote_name
 
 RIGHT, WRONG, UNKNOWN = "[x]", "[!]", "[?]"
 
@@ -202,13 +203,13 @@ MOVES: tuple[Move, ...] = (
 
 def write_moves(answers: Answers) -> str:
     """Return the first moves with their marks; a move that is not right has its command."""
-    lines = []
+    lines, job = [], quote_name(str(answers.job["job"])) or "JOB"
     for move in MOVES:
         result = move.check(answers)
         mark = UNKNOWN if result is None else RIGHT if result else WRONG
         lines.append(f"{mark} {move.asks}")
         if mark != RIGHT:
-            lines.append(f"      {move.command.replace('{job}', clean(str(answers.job['job'])))}")
+            lines.append(f"      {move.command.replace('{job}', job)}")
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ from watchtower.fleet.job_findings import (
 )
 from watchtower.jobs.keeper import Keeper
 from watchtower.wire.observations import NODE, Observation
-from watchtower.writing.text import clean
+from watchtower.writing.text import clean, quote_name
 
 MAX_TEXT = 300
 """Characters of the sentence of an advisory."""
@@ -58,7 +58,8 @@ class Row:
     why: str
     """Why it matters, one sentence."""
     advice: str
-    """What to do. {node}, {job} and {subject} are those of the finding."""
+    """What to do. {node}, {job} and {subject} are those of the finding, {command} compares the
+    ranks of the job."""
     find: FindInJob | None = None
     observed: tuple[str, ...] = ()
     """Beginnings of names of observations."""
@@ -77,11 +78,25 @@ class Advisory:
     @property
     def advice(self) -> str:
         """What to do, with the names of what it is about."""
-        names = {"job": self.job, "node": self.node, "subject": self.found.subject}
+        subject = self.found.subject
+        names = {
+            "job": clean(self.job, 128),
+            "command": f"`watchtower doctor {quote_name(self.job) or 'JOB'}`",
+            "node": clean(self.node, 128),
+            "subject": clean(subject.partition(":")[2] or subject, 128),
+        }
         text = self.row.advice
         for name, value in names.items():
-            text = text.replace(f"{{{name}}}", clean(value.partition(":")[2] or value, 128))
+            text = text.replace(f"{{{name}}}", value)
         return text
+
+    @property
+    def how_to_silence(self) -> str:
+        """The command and the setting that silence it."""
+        kind, name = ("job", self.job) if self.job else ("node", self.node)
+        chosen = f"--{kind} {quote_name(name) or kind.upper()}"
+        off = f'`advisories_off = ["{self.row.name}"]` in [tower]'
+        return f"`watchtower silence --for 1d {chosen}`; for all, {off}"
 
 
 _FATAL, _SUSPICIOUS = Level.FATAL, Level.SUSPICIOUS
@@ -131,14 +146,14 @@ ROWS: tuple[Row, ...] = (
         name="configuration_unfit",
         level=_FATAL,
         why="such ranks do not meet, hang in a collective, or compute different things",
-        advice="give all ranks the same value: `watchtower doctor {job}` shows who has which",
+        advice="give all ranks the same value: {command} shows who has which",
         find=find_unfit,
     ),
     Row(
         name="configuration_differs",
         level=_SUSPICIOUS,
         why="the odd one out is the first to be suspected when the job is slow or hangs",
-        advice="check why it is not the same: `watchtower doctor {job}` shows who has which",
+        advice="check why it is not the same: {command} shows who has which",
         find=find_different,
     ),
     Row(

@@ -99,6 +99,7 @@ class Fleet:
         for label, last in attempts.items():
             known = Pauses(tuple(pauses.get(label, ())))
             self.past[label] = PastJob(last, known)
+            self.placing.recall(label, last.processes)
             self.count_kept(PAUSES, label, known)
 
     def fade_pauses(self, share: float) -> None:
@@ -161,7 +162,7 @@ class Fleet:
         ]
         labels, failed, skipped = set[str](), dict[str, Exception](), SkippedClaims()
         held = dict[ProcessKey, HeldRank]()
-        for label, claim, joins in self.placing.place(claims, report):
+        for label, claim, joins in self.placing.place(claims, report, previous):
             labels.add(label)
             try:
                 if joins:

@@ -4,7 +4,9 @@ A name in a script that is started twice names two jobs. A job on many nodes has
 node, and a restart has new launchers: these are one job. The first line that matches decides:
 
 1. Launches with the same rendezvous are one job: their ranks talk to each other.
-2. A launch with a process that is known belongs to the job of this process.
+2. A launch with a process that is known belongs to the job of this process. After a restart of the
+   agent or of the tower this is so whatever the agent calls it: a name that the agent has made of
+   the command line may be another one, because the program has changed its title.
 3. A launch that contradicts the live ranks of a job for `CONFIRM_S` seconds is not of this job. It
    contradicts them if it has a live process for the same rank, another world size, another job of
    the scheduler, or another run. A launch that has ended when it is first seen does so at once,
@@ -60,10 +62,17 @@ class Placing:
         self, jobs: Mapping[str, Keeper], past: Mapping[str, PastJob], labels: Labels
     ) -> None:
         self._jobs, self._past, self._labels = jobs, past, labels
+        self._recalled: dict[str, set[str]] = {}
+        """Labels of the jobs of which the tower's last run knew processes, by node."""
         self._contradictions: dict[LaunchKey, tuple[float, float]] = {}
         """Launches that contradict a job, since when, and when it was last seen."""
         self._shares = Quota()
         """Number of these launches by owner."""
+
+    def recall(self, label: str, processes: Iterable[ProcessKey]) -> None:
+        """Record the processes of a job that the tower's last run knew."""
+        for node in {key.node for key in processes}:
+            self._recalled.setdefault(node, set()).add(label)
 
     def find_label(self, node: str, name: str, owner: str, launch: str) -> str:
         """Return the label of the job that a message of a node is about.
@@ -159,14 +168,20 @@ class Placing:
                 found.add(label)
         return found
 
-    def place(self, claims: Iterable[Claim], report: Report) -> Iterator[tuple[str, Claim, bool]]:
+    def place(
+        self, claims: Iterable[Claim], report: Report, previous: NodeRecord | None
+    ) -> Iterator[tuple[str, Claim, bool]]:
         """Yield the claims of a report with the label of their job, known launches first.
+
+        `previous`: the node's last record.
 
         The last value is False for processes that claim ranks which other processes of this job
         hold. A launch is placed after the claims before it have been taken. It is placed again if
         one of its own claims has separated it from its job.
         """
         launches = {launch.id: launch for launch in report.launches}
+        is_new_agent = previous is not None and previous.reporter.agent_id != report.agent_id
+        before = previous.labels if previous is not None and is_new_agent else frozenset[str]()
         groups: dict[LaunchKey, list[Claim]] = {}
         for claim in sorted(claims, key=lambda each: precedence(each.vitals)):
             groups.setdefault(claim.launch, []).append(claim)
@@ -176,7 +191,7 @@ class Placing:
             for claim in groups[key]:
                 if origin is not None and (placed is None or self._has_left(origin, placed)):
                     launch = LaunchClaims(key=key, origin=origin, claims=groups[key])
-                    placed = self._place(launch, claim.now)
+                    placed = self._place(launch, claim.now, before)
                 label = placed.label if placed is not None else self._label_of(claim)
                 yield label, claim, placed is None or placed.joins
             self._drop_unseen(key, groups[key][0].now)
@@ -185,14 +200,17 @@ class Placing:
         """Return whether a launch has been separated from the job that it had joined."""
         return placed.joins and self._labels.is_apart(placed.label, launch.party)
 
-    def _place(self, launch: LaunchClaims, now: float) -> Placed:
-        """Decide which job a launch belongs to, by the table above."""
+    def _place(self, launch: LaunchClaims, now: float, before: Set[str]) -> Placed:
+        """Decide which job a launch belongs to, by the table above.
+
+        `before`: labels of the jobs that an earlier agent of the node has reported last.
+        """
         key, origin = launch.key, launch.origin
         label = self._labels.find_launch(key)
         if label is not None:
             return Placed(label)
         label = self._labels.find_origin(key, origin.rendezvous)
-        label = label or self._find_known(key, launch.processes, origin.party)
+        label = label or self._find_known(key, launch.processes, origin.party, before)
         if label is not None:
             return self._join_launch(launch, label)
         name, owner = key.name, key.owner
@@ -258,7 +276,11 @@ class Placing:
         return lambda record: self._labels.origin_of(label, record.launch)
 
     def _find_known(
-        self, launch: LaunchKey, ranks: Mapping[ProcessKey, int], party: Digest = b""
+        self,
+        launch: LaunchKey,
+        ranks: Mapping[ProcessKey, int],
+        party: Digest = b"",
+        before: Iterable[str] = (),
     ) -> str | None:
         """Return the label of the job with one of these processes; None if they are not known.
 
@@ -269,6 +291,7 @@ class Placing:
                 plain_label(launch.name),
                 *self._labels.list_live(launch.name, launch.owner),
                 *self._labels.list_all(launch.name, launch.owner),
+                *sorted({*before, *self._recalled.get(launch.node, ())}),
             ]
         )
         return self._find_with(

@@ -152,7 +152,6 @@ def _view(moment: Moment, each: Advisory) -> AdvisoryView:
         text=each.found.text,
         why=each.row.why,
         advice=each.advice,
-        how_to_silence="`watchtower silence JOB` or `--node NODE`; for all, "
-        f'`advisories_off = ["{each.row.name}"]` in [tower]',
+        how_to_silence=each.how_to_silence,
         silenced_until=rfc3339(until) if until is not None else None,
     )

@@ -19,7 +19,7 @@ from watchtower.wire.bounds import MAX_NAME
 
 
 def a_name(**environment: str) -> str:
-    return name_job(environment, host="gpu-1", launcher_started=4711)
+    return name_job(environment, host="gpu-1", program="train.py", started="05:31")
 
 
 def test_the_name_given_to_us_wins() -> None:
@@ -60,21 +60,37 @@ def test_names_of_threads_show_collectives_and_gpus(
 
 def test_a_run_id_counts_only_when_it_is_unique() -> None:
     assert a_name(TORCHELASTIC_RUN_ID="4a1c-55") == "4a1c-55"
-    assert (
-        a_name(TORCHELASTIC_RUN_ID="none", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
-        == "10.0.0.1:29500"
-    )
+    nameless = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    assert a_name(**nameless) == "train.py on 10.0.0.1:29500"
 
 
-def test_an_address_only_this_machine_can_reach_is_told_apart_by_host_and_launcher() -> None:
-    assert a_name(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500") == "127.0.0.1:29500@gpu-1.4711"
-    assert a_name(MASTER_ADDR="localhost", MASTER_PORT="1") == "localhost:1@gpu-1.4711"
-    assert a_name(JAX_COORDINATOR_ADDRESS="127.0.0.1:1") == "127.0.0.1:1@gpu-1.4711"
-    assert a_name(JAX_COORDINATOR_ADDRESS="gpu-7:1") == "gpu-7:1"
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1", ""])
+def test_a_job_of_one_machine_is_called_after_program_machine_user_and_start(address: str) -> None:
+    meeting = {"MASTER_ADDR": address, "MASTER_PORT": "29500"}
+    assert a_name(**meeting, USER="alice") == "train.py on gpu-1 (alice, 05:31)"
+    assert a_name(**meeting) == "train.py on gpu-1 (05:31)"
+    assert a_name(JAX_COORDINATOR_ADDRESS="127.0.0.1:1") == "train.py on gpu-1 (05:31)"
 
 
-def test_without_any_word_the_launcher_names_the_job() -> None:
-    assert a_name() == "gpu-1.4711"
+def test_a_job_that_other_nodes_reach_has_a_name_without_what_differs_by_node() -> None:
+    meeting = {"MASTER_ADDR": "gpu-7", "MASTER_PORT": "1", "USER": "alice"}
+    names = {
+        name_job(meeting, host=host, program="train.py", started=started)
+        for host, started in (("gpu-7", "05:31"), ("gpu-8", "05:32"))
+    }
+    assert names == {"train.py on gpu-7:1 (alice)"}
+    assert a_name(JAX_COORDINATOR_ADDRESS="gpu-7:1") == "train.py on gpu-7:1"
+
+
+def test_a_program_that_is_not_known_leaves_the_rest_of_the_name() -> None:
+    assert name_job({}, host="g", program="", started="05:31") == "a program on g (05:31)"
+
+
+def test_long_parts_of_a_name_do_not_displace_the_time() -> None:
+    name = name_job({"USER": "u" * 999}, host="h" * 999, program="p" * 999, started="05:31")
+    assert name.endswith("u, 05:31)")
+    assert len(name) <= MAX_NAME
+    assert "\n" not in a_name(USER="a\nb")
 
 
 def test_a_name_is_never_longer_than_the_wire_allows() -> None:

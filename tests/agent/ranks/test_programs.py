@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.ranks.launchers import find_port, name_program
+from agent.ranks.launchers import find_port, name_program, name_what_runs
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,34 @@ def test_a_title_in_the_first_word_is_no_way_for_arguments():
 )
 def test_the_port_of_a_server_is_an_option(command, port):
     assert find_port(command.split()) == port
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --lr 1", "train.py"),
+        ("/opt/conda/bin/python3.12 -u /home/a/x/train.py", "train.py"),
+        ("python -m llm.train --key x", "llm.train"),
+        ("python -mllm.train", "llm.train"),
+        ("python -X dev -W error train", "train"),
+        ("python -c print(1) secret.py", ""),
+        ("python", ""),
+        ("./a.out train.py", "a.out"),
+        ("/usr/bin/python3 /venv/bin/torchrun --nproc-per-node 8 ./train.py --lr 1", "train.py"),
+        ("python -m torch.distributed.run --nproc-per-node=8 -m llm.train", "llm.train"),
+        ("torchrun --module llm.train", "llm.train"),
+        ("python -u -m deepspeed.launcher.launch --world_info=e30 --rank=0 t.py", "t.py"),
+        ("accelerate launch --config_file c.yaml run_clm.py --token hf_x", "run_clm.py"),
+        ("mpirun -np 8 python -u train.py", "train.py"),
+        ("mpirun -np 8 ./a.out", ""),
+        ("torchrun --no-python ./start.sh", ""),
+        ("", ""),
+    ],
+)
+def test_people_call_a_program_by_its_script_or_module(command: str, name: str) -> None:
+    assert name_what_runs(command.split()) == name
+
+
+def test_the_argument_of_a_title_is_never_part_of_a_name() -> None:
+    assert name_what_runs(["train: --api-key=hunter2"]) == "train:"
+    assert name_what_runs(["torchrun", "-m", "--key=hunter2", "--token=a.py"]) == ""

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from agent.children import ChildRunner
+from agent.clocks import read_moment
 from agent.dumpers.dumper import Target
 from agent.dumpers.python_stacks import PythonStacks
-from agent.procfs import Proc, parse_fields
+from agent.procfs import CLOCK_TICKS_PER_S, Proc, parse_fields
 from agent.ranks.discovery import Discovery
 from agent.ranks.found_rank import FoundRank
 from agent.ranks.owners import find_user
@@ -207,14 +208,33 @@ def test_the_program_in_a_shell_is_the_rank(start: Start, find: Find) -> None:
     assert pids(find()) == {python}
 
 
-def test_ranks_of_one_launcher_share_a_job_name(start: Start, find: Find) -> None:
+def test_ranks_of_one_launcher_share_the_name_of_their_program(start: Start, mark: str) -> None:
     for rank in ("0", "1"):
-        start(RANK=rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
-    first, second = find()
-    assert first.job == second.job
+        start(RANK=rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", USER="alice")
     launcher = Proc().stat(os.getpid())
     assert launcher is not None
-    assert first.job.name == f"127.0.0.1:29500@gpu-1.{launcher.start_time}"
+    began_at = read_moment().booted_at + launcher.start_time / CLOCK_TICKS_PER_S
+    began = time.strftime("%H:%M", time.gmtime(began_at))
+    for discovery in (a_discovery(mark), a_discovery(mark)):  # an agent, and the next one
+        first, second = found(discovery)
+        assert first.job == second.job
+        assert first.job.name == f"obeys.py on gpu-1 (alice, {began})"
+
+
+def test_a_job_keeps_the_name_of_its_launcher_s_program(start: Start, mark: str) -> None:
+    rank = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    code = f"child = subprocess.Popen([sys.executable, '-c', {SLEEPER!r}], env=os.environ | {rank})"
+    launcher = start(USER="alice")
+    launcher.do(code)
+    discovery = a_discovery(mark)
+    (before,) = found(discovery)
+    assert before.job.name.startswith("obeys.py on gpu-1 (alice, ")
+    launcher.process.kill()
+    launcher.process.wait()
+    (after,) = discovery.tick(time.monotonic())
+    assert not next(after.process.lineage()).alive
+    assert after.job == before.job
+    os.kill(after.pid, signal.SIGKILL)
 
 
 def test_two_starts_with_one_name_are_two_launches(start: Start, find: Find) -> None:
@@ -324,7 +344,7 @@ def test_a_rank_that_has_let_go_of_its_memory_keeps_its_name(start: Start, find:
     wait_until(lambda: (s := Proc().stat(victim.pid)) and s.state == "Z", "it is a zombie")
     (after,) = find()
     assert (after.job, after.claim) == (before.job, before.claim)
-    assert after.job.name == "10.0.0.1:29500"
+    assert after.job.name.startswith("obeys.py on 10.0.0.1:29500")
 
 
 def test_its_last_report_says_that_it_stops(
