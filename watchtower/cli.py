@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from watchtower import __version__
 from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError, make_token, write_token
-from watchtower.access.tower_address import DEFAULT_PORT, add_tower
+from watchtower.access.tower_address import DEFAULT_PORT
 from watchtower.alerts.settings import NAMES
 from watchtower.commands import (
     acting,
@@ -36,10 +35,11 @@ from watchtower.commands.client import (
     ClientError,
     exit_code_of,
 )
-from watchtower.commands.options import INCIDENT_HELP, make_client
+from watchtower.commands.contexts import add_tower, make_client
+from watchtower.commands.options import INCIDENT_HELP
 from watchtower.config import TowerConfig, load_config
 from watchtower.service.command_line import Parser, add_completion, add_help, name_or_id, person
-from watchtower.service.daemon import LogLimit
+from watchtower.service.daemon import log_to_stderr
 from watchtower.service.settings import ConfigError
 
 Run = Callable[[argparse.Namespace], int]
@@ -109,6 +109,7 @@ def make_parser() -> Parser:
     one_box.add_up(add("up", "run a tower and an agent for the jobs of this machine"))
     _add_serve(add("serve", "run the tower"))
     _add_jobs(add("jobs", "list the jobs that agents report"))
+    _add_nodes(add("nodes", "list the nodes with their agents, the worst first"))
     _add_why(add("why", "show which rank hung a job, where and why"))
     _add_stacks(add("stacks", "dump a job now and show its stacks, merged over ranks"))
     _add_incidents(add("incidents", "list incidents, newest first"))
@@ -174,6 +175,9 @@ def _add_serve(parser: Parser) -> None:
         "--record", metavar="FILE", help="record every input to a new file, for `watchtower replay`"
     )
     parser.add_argument(
+        "--log-json", action="store_true", default=None, help="write the log as lines of JSON"
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="only check the settings, and the files of tokens, certificates and secrets",
@@ -192,9 +196,7 @@ def _serve(args: argparse.Namespace) -> int:
             print(f"warning: {warning}")
         print("the settings are valid")
         return DONE
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogLimit())
+    log_to_stderr(as_json=config.log_json)
     try:
         serve(config)
     except StoreError as error:
@@ -207,9 +209,17 @@ def _add_jobs(parser: Parser) -> None:
     options.add_status(parser, "jobs")
     _add_drills(parser)
     add_tower(parser)
-    _add_json(parser)
+    options.add_form(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_jobs(make_client(args), args))
+
+
+def _add_nodes(parser: Parser) -> None:
+    parser.add_argument("--limit", type=int, default=100, help="how many (default 100)")
+    add_tower(parser)
+    options.add_form(parser)
+    _add_watch(parser)
+    parser.set_defaults(run=lambda args: asking.show_nodes(make_client(args), args))
 
 
 def _add_why(parser: Parser) -> None:
@@ -261,14 +271,14 @@ def _add_incidents(parser: Parser) -> None:
     parser.add_argument("--limit", type=int, default=20, help="how many (default 20)")
     _add_drills(parser)
     add_tower(parser)
-    _add_json(parser)
+    options.add_form(parser)
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_incidents(make_client(args), args))
 
 
 def _add_outages(parser: Parser) -> None:
     add_tower(parser)
-    _add_json(parser)
+    options.add_form(parser, "wide")
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_outages(make_client(args), args))
 
@@ -279,7 +289,7 @@ def _add_advisories(parser: Parser) -> None:
     parser.add_argument("--exit-code", action="store_true", help="return 1 if there is an advisory")
     _add_drills(parser)
     add_tower(parser)
-    _add_json(parser)
+    options.add_form(parser, "wide", "name")
     _add_watch(parser)
     parser.set_defaults(run=lambda args: asking.show_advisories(make_client(args), args))
 
@@ -334,8 +344,9 @@ def _add_silence(parser: Parser) -> None:
 
 def _add_silences(parser: Parser) -> None:
     add_tower(parser)
-    _add_json(parser)
-    parser.set_defaults(run=lambda args: acting.show_silences(make_client(args), args))
+    options.add_form(parser, "wide")
+    _add_watch(parser)
+    parser.set_defaults(run=lambda args: asking.show_silences(make_client(args), args))
 
 
 def _add_ack(parser: Parser) -> None:

@@ -82,6 +82,8 @@ class TowerConfig:
     """Advisories that are not shown."""
     record: File = ""
     """File to which every input of the tower is recorded, for `watchtower replay`; empty: none."""
+    log_json: bool = False
+    """Whether the log is lines of JSON."""
     policy: Policy = Policy()
     retention: Retention = Retention()
     alerts: AlertSettings = AlertSettings()

@@ -9,11 +9,16 @@ import io
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.properties import examples
 from watchtower.commands import asking
 from watchtower.commands.client import DONE, UNUSABLE, exit_code_of
 from watchtower.commands.printing import (
     as_json,
+    as_yaml,
     clean_lines,
     paint_table,
     paint_verdict,
@@ -132,3 +137,27 @@ def test_a_read_that_fails_is_not_a_write_that_fails(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"bundle\.json") as caught:
         read_bundle(bundle)
     assert exit_code_of(caught.value) == UNUSABLE
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9),
+        lambda each: (
+            st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=4), each, max_size=3)
+        ),
+        max_leaves=9,
+    )
+)
+@examples(100)
+def test_yaml_reads_what_was_written(answer):
+    page = as_yaml(answer)
+    assert yaml.safe_load(page) == answer
+    assert all(line.isprintable() for line in page.split("\n"))
+
+
+def test_yaml_is_what_people_write():
+    answer = {"items": [{"job": "a b", "ranks": [1, 2], "no": None}, {"job": "yes"}], "left_out": 0}
+    assert as_yaml(answer) == (
+        'items:\n  - job: "a b"\n    ranks:\n      - 1\n      - 2\n    "no": null\n'
+        '  - job: "yes"\nleft_out: 0'
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.jobs.scenes import JOB
 from tests.tower.simulator import Simulation, hang
 from watchtower.jobs.dump_timing import DiagnosisTiming
 from watchtower.jobs.ranks import DumpBody
+from watchtower.service.daemon import JsonLines
 from watchtower.store.values import read_case
 from watchtower.tower.store_writer import StoreFailedError
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched
@@ -52,6 +54,13 @@ def test_the_log_of_an_incident_names_its_id_the_cause_and_the_rank(tell, caplog
         assert len(lines) == 2
         assert re.fullmatch(rf"job llama: incident {incident.id} opened: {verdict}", lines[0])
         assert re.fullmatch(rf"job llama: incident {incident.id} closed: {verdict}", lines[1])
+        records = [each for each in caplog.records if incident.id in each.getMessage()]
+        found = [json.loads(JsonLines().format(each)) for each in records]
+        assert [each.pop("event") for each in found] == ["opened", "closed"]
+        for line, text in zip(found, lines, strict=True):
+            assert (line["message"], line["job"], line["incident"]) == (text, "llama", incident.id)
+            named = line["cause"], line["ranks"], line["nodes"]
+            assert named == ("dataloader_stall", "2", ["n1"])
 
     tell(story)
 

@@ -7,14 +7,10 @@ import getpass
 import time
 from typing import Any
 
-from watchtower.access.tower_address import add_tower
 from watchtower.commands.client import DONE, ClientError, NotFoundError, TowerClient
-from watchtower.commands.options import (
-    INCIDENT_HELP,
-    duration,
-    make_client,
-)
-from watchtower.commands.printing import as_json, clean, table
+from watchtower.commands.contexts import add_tower, make_client
+from watchtower.commands.options import INCIDENT_HELP, duration
+from watchtower.commands.printing import as_json, clean
 from watchtower.commands.texts import (
     KINDS,
     MAX_NAMED,
@@ -27,7 +23,6 @@ from watchtower.commands.texts import (
 from watchtower.service.command_line import Parser, name_or_id, person, suggest
 from watchtower.wire.verdict import Cause
 from watchtower.writing.text import name_some
-from watchtower.writing.times import format_time
 
 
 def ack(client: TowerClient, args: argparse.Namespace) -> int:
@@ -172,21 +167,6 @@ def silence(client: TowerClient, args: argparse.Namespace) -> int:
     answer = client.silence(kind, name, args.for_s, args.reason, by)
     text = write_silence({**answer, "reason": ""}, time.time())
     return _print(args, answer, f"{text}{_describe_unknown(client, kind, name)}")
-
-
-def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
-    """List the silences in force."""
-    answer = client.list_silences()
-    if args.json:
-        print(as_json(answer))
-        return DONE
-    rows = [("ID", "SILENCED", "NAME", "UNTIL", "BY", "REASON")]
-    for one in answer["items"]:
-        kind = kind_of(one)
-        until = format_time(str(one["until"]), time.time())
-        rows.append((one["id"], kind, one[kind], until, one.get("by") or "-", one["reason"] or "-"))
-    print(table(rows) if len(rows) > 1 else "No job, node or user is silenced.")
-    return DONE
 
 
 def _remove(client: TowerClient, args: argparse.Namespace, ident: str) -> int:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from watchtower.commands import options
@@ -23,6 +24,7 @@ from watchtower.commands.client import (
 )
 from watchtower.commands.printing import (
     as_json,
+    as_yaml,
     clean,
     clean_lines,
     paint_table,
@@ -47,9 +49,11 @@ from watchtower.commands.texts import (
     write_history,
     write_incidents,
     write_jobs,
+    write_nodes,
     write_outages,
     write_output,
     write_silence,
+    write_silences,
     write_stack,
 )
 from watchtower.service.command_line import suggest
@@ -73,12 +77,35 @@ def show_jobs(client: TowerClient, args: argparse.Namespace) -> int:
 
     def text(answer: dict[str, Any]) -> str:
         if answer["items"]:
-            shown = write_jobs(answer["items"])
+            shown = write_jobs(answer["items"], wide=args.form == "wide")
         else:
             shown = f"No job is {args.status}." if args.status else explain_no_jobs(client)
         return "\n".join([shown, *list_unwatched(client.unwatched(drills=args.drills))])
 
-    _show(args, lambda: client.list_jobs(args.drills, args.status or ""), text, paint_table)
+    ask = partial(client.list_jobs, args.drills, args.status or "")
+    _show(args, ask, text, paint_table, key="job")
+    return DONE
+
+
+def show_nodes(client: TowerClient, args: argparse.Namespace) -> int:
+    """List the nodes with their agents and incidents."""
+
+    def text(answer: dict[str, Any]) -> str:
+        if not answer["items"]:
+            return "No nodes: no agent has reported yet."
+        return write_nodes(answer, wide=args.form == "wide")
+
+    _show(args, partial(client.nodes, args.limit), text, paint_table, key="node")
+    return DONE
+
+
+def show_silences(client: TowerClient, args: argparse.Namespace) -> int:
+    """List the silences in force."""
+
+    def text(answer: dict[str, Any]) -> str:
+        return write_silences(answer["items"], time.time())
+
+    _show(args, client.list_silences, text, paint_table)
     return DONE
 
 
@@ -183,7 +210,7 @@ def show_incidents(client: TowerClient, args: argparse.Namespace) -> int:
     def text(answer: dict[str, Any]) -> str:
         if not answer["items"]:
             return explain_no_incidents(client, options.describe(args))
-        return write_incidents(answer["items"], time.time())
+        return write_incidents(answer["items"], time.time(), wide=args.form == "wide")
 
     def ask() -> dict[str, Any]:
         return client.list_incidents(args.limit, **options.find_filters(args, time.time()))
@@ -246,29 +273,43 @@ def _show(
     text: Callable[[Any], str],
     paint: Callable[[str], str],
     write: Callable[[Any], str] = as_json,
+    key: str = "id",
 ) -> Any:
-    """Print an answer and return it; with --watch again whenever it changes."""
-    shown, is_terminal = None, sys.stdout.isatty()
+    """Print an answer and return it; with --watch again whenever it changes.
+
+    `key`: the field with the name of an item of a list.
+    """
+    form = args.form if "form" in args else "json" if args.json else "table"
+    writers: dict[str, Callable[[Any], str]] = {
+        "json": write,
+        "yaml": as_yaml,
+        "name": lambda answer: _name_items(answer, key),
+    }
+    shown, is_terminal, is_text = None, sys.stdout.isatty(), form not in writers
     while True:
         try:
             answer = ask()
-            page = write(answer) if args.json else clean_lines(text(answer))
+            page = clean_lines(text(answer)) if is_text else writers[form](answer)
             # A time such as "3 min ago" changes by itself: only a terminal needs it again.
-            state = page if is_terminal or args.json else answer
+            state = answer if is_text and not is_terminal else page
         except ClientError:
             if not args.watch or shown is None:
                 raise
             page = state = "the tower does not answer"
         if state != shown:
-            if args.watch and not args.json and is_terminal:
+            if args.watch and is_text and is_terminal:
                 print(CLEAR, end="")
-            is_coloured = not args.json and wants_colour(sys.stdout, os.environ)
+            is_coloured = is_text and wants_colour(sys.stdout, os.environ)
             if page:
                 print(paint(page) if is_coloured else page, flush=True)
             shown = state
         if not args.watch:
             return answer
         time.sleep(AGAIN_S)
+
+
+def _name_items(answer: dict[str, Any], key: str) -> str:
+    return "\n".join(clean(str(one[key])) for one in answer["items"])
 
 
 def show_calibration(client: TowerClient, args: argparse.Namespace) -> int:

@@ -110,9 +110,9 @@ class TowerClient:
             raise self._no_tower()
         return answer
 
-    def nodes(self) -> dict[str, Any]:
+    def nodes(self, limit: int = 100) -> dict[str, Any]:
         """The API's answer about nodes and their agents, the worst first."""
-        answer = self._list("/api/v1/nodes", *_NODE)
+        answer = self._list(f"/api/v1/nodes?limit={limit}", *_NODE)
         if not _has(answer, ("connected", "silent", "rank_count")):
             raise self._no_tower()
         return answer

@@ -6,9 +6,9 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from watchtower.access.tower_address import add_tower
 from watchtower.commands.client import DONE, ClientError, TowerClient
-from watchtower.commands.options import INCIDENT_HELP, make_client
+from watchtower.commands.contexts import add_tower, make_client
+from watchtower.commands.options import INCIDENT_HELP
 from watchtower.commands.printing import clean_lines
 from watchtower.service.command_line import Parser, name_or_id
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from watchtower.access.tls import TlsError
 from watchtower.access.tokens import TokenError
-from watchtower.access.tower_address import add_tower
 from watchtower.commands.client import ClientError, TowerClient
-from watchtower.commands.options import duration, make_client
+from watchtower.commands.contexts import add_tower, make_client
+from watchtower.commands.options import duration
 from watchtower.commands.printing import clean
 from watchtower.incidents.handover import Blamed, Guards, Handover, decide
 from watchtower.service.command_line import Parser, name_or_id

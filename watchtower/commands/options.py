@@ -1,30 +1,18 @@
-"""Options that several commands have, how their values are read, and the client that they
-describe."""
+"""Options that several commands have, and how their values are read."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from watchtower.access.tokens import find_client_token
-from watchtower.commands.client import TIMEOUT_S, TowerClient
 from watchtower.service.command_line import Parser, name_or_id
 from watchtower.wire.bounds import MAX_SILENCE_S
 from watchtower.wire.verdict import Cause, Domain, Status
 from watchtower.writing.times import DAY, read_time
 
 INCIDENT_HELP = "id of the incident, or the beginning of it if no other id begins so"
-
-
-def make_client(args: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> TowerClient:
-    """Return a client for the options. Raises ClientError, TokenError, TlsError."""
-    token = find_client_token(args.token_file, os.environ)
-    return TowerClient(
-        args.tower, timeout_s, token=token, ca_file=args.ca_file, insecure=args.insecure
-    )
 
 
 _DURATION = re.compile(r"(?:\d+[smhd])+")
@@ -59,6 +47,32 @@ def moment(text: str) -> timedelta | datetime:
         raise argparse.ArgumentTypeError(
             f"invalid time {shown!r}: use 2h, 7d, 2026-11-22 or 2026-11-22T02:16Z"
         ) from None
+
+
+FORMS = ("table", "wide", "json", "yaml", "name")
+"""How a list may be printed."""
+
+
+def add_form(parser: Parser, *left_out: str) -> None:
+    """Add the options for the form of a list. `left_out`: forms that this list does not have."""
+    forms = [form for form in FORMS if form not in left_out]
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "-o",
+        "--output",
+        dest="form",
+        choices=forms,
+        default="table",
+        metavar="FORM",
+        help=f"{', '.join(forms)} (default table)",
+    )
+    form.add_argument(
+        "--json",
+        dest="form",
+        action="store_const",
+        const="json",
+        help="print the answer of the API, as JSON",
+    )
 
 
 def add_status(parser: Parser, what: str) -> None:

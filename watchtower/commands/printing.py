@@ -26,6 +26,35 @@ def as_json(answer: object) -> str:
     return page if page.isprintable() else json.dumps(answer)
 
 
+_OTHER_IN_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+
+
+def as_yaml(answer: object, indent: str = "") -> str:
+    """Return JSON values as YAML in blocks, with every text in quotes and no control characters."""
+    if isinstance(answer, Mapping) and answer:
+        parts = [(f"{_yaml_key(str(key))}:", value) for key, value in answer.items()]
+    elif isinstance(answer, list) and answer:
+        parts = [("-", each) for each in answer]
+    else:
+        return _yaml_text(answer) if isinstance(answer, str) else json.dumps(answer)
+    lines = []
+    for head, each in parts:
+        text = as_yaml(each, f"{indent}  ")
+        is_block = bool(each) and isinstance(each, Mapping | list) and head != "-"
+        lines.append(f"{indent}{head}\n{text}" if is_block else f"{indent}{head} {text.lstrip()}")
+    return "\n".join(lines)
+
+
+def _yaml_key(key: str) -> str:
+    is_plain = key.isidentifier() and key.isascii() and key.lower() not in _OTHER_IN_YAML
+    return key if is_plain else _yaml_text(key)
+
+
+def _yaml_text(text: str) -> str:
+    page = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in page)
+
+
 def clean(text: str) -> str:
     """Return text without control characters: names come from training processes."""
     return "".join(c if c.isprintable() else "?" for c in str(text))

@@ -13,12 +13,11 @@ import sys
 import time
 from typing import NamedTuple
 
-from watchtower.access.tower_address import add_tower
 from watchtower.commands.acting import user_name
 from watchtower.commands.asking import verdict_of
 from watchtower.commands.client import DONE, TROUBLE, ClientError, TowerClient
+from watchtower.commands.contexts import add_tower, make_client
 from watchtower.commands.handing_over import add_guards, read_blamed, read_guards
-from watchtower.commands.options import make_client
 from watchtower.commands.printing import clean
 from watchtower.incidents.handover import decide
 from watchtower.service.command_line import Parser, name_or_id

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from watchtower.access.tower_address import add_tower
 from watchtower.commands.asking import verdict_of
 from watchtower.commands.client import ClientError, NotFoundError, TowerClient
-from watchtower.commands.options import duration, make_client
+from watchtower.commands.contexts import add_tower, make_client
+from watchtower.commands.options import duration
 from watchtower.commands.printing import clean, clean_lines
 from watchtower.service.command_line import Parser, name_or_id
 from watchtower.service.interpreter import with_parent

@@ -16,7 +16,7 @@ from watchtower.commands.printing import (
     table,
 )
 from watchtower.wire.verdict import rank_severity
-from watchtower.writing.text import count_ranks, format_count, name_some
+from watchtower.writing.text import count_ranks, format_count, format_duration, name_some
 from watchtower.writing.times import format_time
 from watchtower.writing.verdict_text import SHOWN_AFTERMATH
 
@@ -67,11 +67,15 @@ def _name_jobs(jobs: list[dict[str, Any]]) -> str:
     return name_some([clean(str(job["job"])) for job in jobs[:MAX_NAMED]], len(jobs))
 
 
-def write_jobs(jobs: list[dict[str, Any]]) -> str:
-    """Return the table of jobs."""
-    rows: list[tuple[str, ...]] = [
-        ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED", "DETAIL")
-    ]
+_OF_SCHEDULER = ("partition", "namespace", "scheduler", "scheduler_id")
+"""Labels in the wide table of jobs."""
+
+
+def write_jobs(jobs: list[dict[str, Any]], *, wide: bool = False) -> str:
+    """Return the table of jobs. `wide`: with all labels and the incident."""
+    more = (*(word.upper().replace("_", " ") for word in _OF_SCHEDULER), "INCIDENT") if wide else ()
+    first = ("JOB", "NAME", "USER", "STATUS", "STEP", "RANKS", "ATTEMPT", "SILENCED")
+    rows: list[tuple[str, ...]] = [(*first, *more, "DETAIL")]
     for job in sorted(jobs, key=rank_urgency):
         step = "-" if job["step"] is None else str(job["step"])
         until = format_time(job["silenced_until"], time.time()) if job["silenced_until"] else "-"
@@ -81,8 +85,35 @@ def write_jobs(jobs: list[dict[str, Any]]) -> str:
         if not_judged := job.get("not_judged"):
             status, detail = not_judged["text"], "; ".join(not_judged["missing"])
         sizes = (step, job["world_size"], job["generation"], until)
-        rows.append((job["job"], *called, status, *map(str, sizes), detail))
+        known = [labels.get(name) or "-" for name in _OF_SCHEDULER]
+        other = (*known, job.get("incident") or "-") if wide else ()
+        rows.append((job["job"], *called, status, *map(str, sizes), *other, detail))
     return table(rows)
+
+
+def write_nodes(answer: dict[str, Any], *, wide: bool = False) -> str:
+    """Return the table of nodes, and how many others there are. `wide`: with release and limits."""
+    more = ("RELEASE", "LIMITS") if wide else ()
+    rows: list[tuple[str, ...]] = [
+        ("NODE", "AGENT", "RANKS", "TO BLAME", "NAMED", *more[:1], "JOBS", *more[1:])
+    ]
+    for one in answer["items"]:
+        silent_s, limits = one["silent_for_s"], one["limits"]
+        agent = f"silent for {format_duration(silent_s or 0.0)}" if one["is_silent"] else "reports"
+        numbers = (one["rank_count"], one["incident_count"], one["named_count"])
+        release, jobs = one["release"] or "-", ", ".join(one["job_names"]) or "-"
+        last = (release, jobs, "; ".join(limits) or "-") if wide else (jobs,)
+        rows.append((one["node"], agent if one["has_agent"] else "none", *map(str, numbers), *last))
+    return table(rows)
+
+
+def write_silences(silences: list[dict[str, Any]], now: float) -> str:
+    """Return the table of silences."""
+    rows = [("ID", "SILENCED", "NAME", "UNTIL", "BY", "REASON")]
+    for one in silences:
+        kind, until = kind_of(one), format_time(str(one["until"]), now)
+        rows.append((one["id"], kind, one[kind], until, one.get("by") or "-", one["reason"] or "-"))
+    return table(rows) if len(rows) > 1 else "No job, node or user is silenced."
 
 
 def rank_urgency(job: dict[str, Any]) -> float:
@@ -90,10 +121,11 @@ def rank_urgency(job: dict[str, Any]) -> float:
     return rank_severity(job["status"], not job.get("not_judged"))
 
 
-def write_incidents(incidents: list[dict[str, Any]], now: float) -> str:
-    """Return the table of incidents."""
+def write_incidents(incidents: list[dict[str, Any]], now: float, *, wide: bool = False) -> str:
+    """Return the table of incidents. `wide`: with attempt, end and summary."""
     shared = find_shared(incidents)
-    last = ("OUTAGE",) if shared else ()
+    more = ("ATTEMPT", "CLOSED", "SUMMARY") if wide else ()
+    last = (*(["OUTAGE"] if shared else []), *more)
     first = ("INCIDENT", "OPENED", "JOB", "STATUS", "CAUSE", "ALERT", "ACKNOWLEDGED", "RANKS")
     rows: list[tuple[str, ...]] = [(*first, *last)]
     for one in incidents:
@@ -102,7 +134,9 @@ def write_incidents(incidents: list[dict[str, Any]], now: float) -> str:
         ack = "-" if one["ack"] is None else one["ack"]["by"] or "yes"
         outage = (one["outage"] if one.get("outage") in shared else "-",) if shared else ()
         known = (one["id"], opened, one["job"], one["status"], cause, _write_alert(one), ack, ranks)
-        rows.append((*known, *outage))
+        closed = format_time(one["closed_at"], now) if one["closed_at"] else "-"
+        other = (str(one["generation"]), closed, one["summary"]) if wide else ()
+        rows.append((*known, *outage, *other))
     return table(rows)
 
 

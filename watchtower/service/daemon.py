@@ -12,11 +12,13 @@ together have a limit, too, because names of owners and jobs may be invented.
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 from time import monotonic
 
 from watchtower.service.sharing import TokenBucket, TokenBuckets
@@ -154,6 +156,33 @@ def _indent(traceback: str) -> str:
     """Return a traceback with a mark on each line, so that none can imitate a log line."""
     lines = traceback.split("\n")[-MAX_TRACEBACK_LINES:]
     return "\n".join(f"  | {printable(line, MAX_LINE)}" for line in lines)
+
+
+class JsonLines(logging.Formatter):
+    """Writes each record as one object of JSON, with the values of `extra={"fields": ...}`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        at = datetime.fromtimestamp(record.created, timezone.utc)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = record.exc_text or self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def log_to_stderr(*, as_json: bool) -> None:
+    """Write the log with a limit, as lines of text or of JSON."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if as_json else text)
+    handler.addFilter(LogLimit())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 YOUNG_AFTER = 20_000

@@ -33,7 +33,7 @@ from watchtower.tower.dispatcher import Dispatcher
 from watchtower.tower.incident_events import Change, IncidentFeed
 from watchtower.tower.store_writer import StoreWriter
 from watchtower.wire.verdict import Cause, Verdict
-from watchtower.writing.ranksets import name_ranks
+from watchtower.writing.ranksets import format_ranks, name_ranks
 from watchtower.writing.text import clean, format_percent, name_nodes
 
 log = logging.getLogger("watchtower.tower")
@@ -194,7 +194,21 @@ def _log_incident(
         return
     word = "has another verdict" if change is Change.UPDATED else change.value
     words = (incident.job, incident.id, word, found)
-    log.info("job %s: incident %s %s: %s", *words, extra={"sharer": sharer})
+    suspects = incident.verdict.suspects
+    fields = {
+        "job": clean(incident.job),
+        "incident": incident.id,
+        "event": change.value,
+        "cause": (incident.verdict.cause or Cause.UNKNOWN).value,
+        "ranks": format_ranks(suspect.rank for suspect in suspects),
+        "nodes": list(dict.fromkeys(clean(each.node) for each in suspects))[:MAX_NODES],
+    }
+    extra = {"sharer": sharer, "fields": fields}
+    log.info("job %s: incident %s %s: %s", *words, extra=extra)
+
+
+MAX_NODES = 16
+"""Nodes in a line of the log."""
 
 
 def _name_verdict(verdict: Verdict) -> str:
