@@ -112,12 +112,13 @@ def started(
     *words: str,
     name: str,
     ranks: int = RANKS,
+    node: int = 0,
     of_rank: Mapping[int, Mapping[str, str]] | None = None,
     **environment: str,
 ) -> Iterator[SmallJob]:
-    """Start ranks beside a tower and an agent that run; on leaving the ranks end.
+    """Start ranks beside a tower and agents that run; on leaving the ranks end.
 
-    `of_rank`: more variables of single ranks.
+    `node`: the number of their node. `of_rank`: more variables of single ranks.
     """
     # The port is not chosen earlier: the tower or the agent might take it.
     port, pids = str(free_port()), list[int]()
@@ -127,7 +128,7 @@ def started(
                 [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
                 env={
                     **os.environ,
-                    MARK: node_mark(place.folder, 0),
+                    MARK: node_mark(place.folder, node),
                     "WATCHTOWER_JOB": name,
                     "WORLD_SIZE": str(ranks),
                     "RANK": str(rank),

@@ -11,8 +11,15 @@ import time
 
 import pytest
 
-from tests.system.small_jobs import CULPRIT, PROGRAMS, launched
+from tests.system.e2e import test_before_ranks
+from tests.system.small_jobs import CULPRIT, PROGRAMS, beside, launched, started
+from watchtower.commands.client import TowerClient
+from watchtower.drills.compiling import find_compiler
+from watchtower.drills.gpus import IDLES, THROTTLED, WORKS, Gpus
+from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, node_mark
+from watchtower.drills.wall_clock import WallClock
+from watchtower.fleet.advisories import BY_NAME
 from watchtower.service.interpreter import module_command
 
 pytestmark = pytest.mark.system
@@ -134,3 +141,138 @@ def test_ranks_with_one_configuration_have_no_advisory(tmp_path):
         while time.monotonic() < until:
             assert "No advisories" in advise(job)
             time.sleep(1.0)
+
+
+LINKS = "links {gpu} 18\n"
+GPU_FAULTS = {
+    2: "rc {gpu} 15\n",
+    3: "remap_failed {gpu} 1\n",
+    4: "remap_pending {gpu} 1\n",
+    5: "links_up {gpu} 17\n",
+    6: THROTTLED,
+    7: "fabric_state {gpu} 1\n",
+}
+"""By number of the GPU. Ranks share GPU 0, an orphan uses GPU 1."""
+
+OF_NODE = {
+    "fabric_down": "pci:0000:41:00: its NVLink fabric is not set up yet",
+    "gpu_lost": "pci:0000:3c:00: NVML cannot reach the GPU",
+    "gpu_memory": "pci:0000:3d:00: it could not replace a row of its memory",
+    "gpu_memory_wears": "pci:0000:3e:00: it replaces memory with errors at its next reset",
+    "gpu_links": "pci:0000:3f:00: 1 of its 18 NVLinks were lost",
+    "gpu_throttled": "pci:0000:40:00: 97% busy",
+    "gpu_orphan": "pci:0000:3b:00: pid ",
+    "network_link": "nic:mlx5_0: mlx5_0 is no longer active",
+    "shm": "/dev/shm of its container has only 32 MiB",
+    "node_unfit": "mlx5_0 has a link and is not active: no subnet manager has set it up",
+    "node_limited": "mlx5_1 runs at 200 Gbit/s, another port at 400",
+}
+OF_JOB = {
+    "shared_gpu": "shares: ranks 0-1 use GPU 0 (0000:3a:00) of drill-a, while no process uses ",
+    "missing_ranks": "lacks: 1 rank of 4 was never reported: rank 3",
+    "configuration_unfit": "differs: NCCL_PROTO is LL on rank 1, and Simple on ranks 0,2",
+    "configuration_differs": "differs: OMP_NUM_THREADS is 1 on rank 2, and 4 on ranks 0-1",
+    "attempt_changed": "changes: attempt 2 has 3 ranks, attempt 1 had 2",
+}
+ELSEWHERE = {
+    "nan_loss": test_a_nan_loss_is_an_advisory_and_no_incident,
+    "lost_steps": test_a_job_that_begins_anew_has_lost_its_steps_unless_it_goes_on,
+    "waits_for_nodes": test_before_ranks.test_launchers_that_wait_for_a_node_have_an_advisory,
+}
+AT_LAST = {"clock": "the wall clock was set forward by 90.0 s"}
+
+
+def make_ports(root, states, rates):
+    """Give a node ports of InfiniBand."""
+    for number, (state, rate) in enumerate(zip(states, rates, strict=True)):
+        port = root / f"sys/class/infiniband/mlx5_{number}/ports/1"
+        port.mkdir(parents=True, exist_ok=True)
+        (port / "state").write_text(f"{state}\n")
+        (port / "rate").write_text(f"{rate} Gb/sec (4X NDR)\n")
+
+
+@contextlib.contextmanager
+def orphan():
+    """A process whose session has ended."""
+    words = ["setsid", "sh", "-c", "sleep 600 >/dev/null & echo $!"]
+    pid = int(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def list_until(client, wanted, deadline_s=100.0, **chosen):
+    """Return the advisories when all that are wanted are there."""
+    until = time.monotonic() + deadline_s
+    while True:
+        items = client.list_advisories(**chosen)["items"]
+        shown = {
+            f"{each['advisory']}: {each['job'] or each['subject']}: {each['text']}"
+            for each in items
+        }
+        missing = {
+            name
+            for name, text in wanted.items()
+            if not any(each.startswith(f"{name}: ") and text in each for each in shown)
+        }
+        if not missing:
+            return shown
+        assert time.monotonic() < until, f"{missing} of {sorted(shown)}"
+        time.sleep(0.5)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a /dev/shm for a rank")
+def test_each_fault_is_listed_and_beside_it_a_sound_node_and_its_job_are_silent(tmp_path):
+    """Two nodes with GPUs and ports, one of which becomes faulty. The other one must be silent."""
+    assert {*OF_NODE, *OF_JOB, *ELSEWHERE, *AT_LAST} == set(BY_NAME)
+    place = beside(tmp_path, nodes=2)
+    place.kernel_logs, place.gpus = KernelLogs(tmp_path), Gpus(tmp_path)
+    place.clock = WallClock(tmp_path)
+    roots = {name: tmp_path / f"root-{name}" for name in ("drill-a", "drill-b")}
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(place)
+        for root in roots.values():
+            (root / "dev/shm").symlink_to("/dev/shm")
+            make_ports(root, ("4: ACTIVE", "4: ACTIVE"), (400, 400))
+
+        def start(name, ranks, **chosen):
+            return stack.enter_context(
+                started(place, "advised", name=name, ranks=ranks, FIRST="0", **chosen)
+            )
+
+        sound = start("sound", 2, node=1)
+        on_node = {
+            "drill-a": [(0, IDLES + LINKS)] * 8,
+            "drill-b": [(pid, WORKS + LINKS) for pid in sound.pids],
+        }
+        for node, gpus in on_node.items():
+            place.gpus.show(node, gpus)
+        with started(place, "advised", name="changes", ranks=2, FIRST="0") as job:
+            job.wait_for(lambda verdict: (verdict["step"] or 0) > 1, 60.0)
+        start("lacks", 3, WORLD_SIZE="4")
+        odd = {1: {"NCCL_PROTO": "LL"}, 2: {"OMP_NUM_THREADS": "1"}}
+        start("differs", 3, of_rank=odd, OMP_NUM_THREADS="4", NCCL_PROTO="Simple")
+        shares = start("shares", 2, of_rank={1: {"SMALL_SHM": "1"}})
+        time.sleep(12.0)  # states are read every 10 s
+        client = TowerClient(place.tower_url)
+        found = client.list_advisories(node="drill-a")["items"]
+        assert {each["advisory"] for each in found} <= {"shm"}, "it is a rank's, from its start"
+        start("changes", 3)
+        left = stack.enter_context(orphan())
+        faulty = dict.fromkeys(range(8), "")
+        faulty |= GPU_FAULTS
+        gpus = [(0, IDLES + LINKS + load) for load in faulty.values()]
+        gpus[0] = shares.pids[0], WORKS + LINKS + f"pid {{gpu}} {shares.pids[1]}\n"
+        gpus[1] = left, IDLES + LINKS
+        place.gpus.show("drill-a", gpus)
+        make_ports(roots["drill-a"], ("2: INIT", "4: ACTIVE", "4: ACTIVE"), (400, 200, 400))
+        list_until(client, OF_NODE, node="drill-a")
+        list_until(client, OF_JOB)
+        assert client.list_advisories("sound")["items"] == []
+        assert client.list_advisories(node="drill-b")["items"] == []
+        assert {each["job"] for each in client.incidents()} <= {"changes"}, "its ranks were killed"
+        place.clock.shift(90.0)
+        list_until(client, AT_LAST, node="drill-b")

@@ -63,11 +63,15 @@ class Gpus:
         return self.environment(node)
 
     def show(self, node: str, gpus: Sequence[tuple[int, str]]) -> None:
-        """Set the first GPUs of a node: the process of each one, and its load. Others are idle."""
+        """Set the first GPUs of a node: the process of each one (0: none), and its load.
+
+        Others are idle.
+        """
         errors = (NO_ERRORS.format(gpu=number) for number in range(self._count))
         lines = [f"count 0 {self._count}\n", *errors]
         for number, (pid, load) in enumerate(gpus):
-            lines.append(f"pid {number} {pid}\n{load.format(gpu=number)}")
+            lines.append(f"pid {number} {pid}\n" if pid else "")
+            lines.append(load.format(gpu=number))
         path = self._folder / f"driver-{node}" / "script"
         new = path.with_suffix(".new")
         new.write_text("".join(lines), encoding="utf-8")

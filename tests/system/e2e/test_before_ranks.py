@@ -121,6 +121,21 @@ def test_a_node_that_does_not_join_is_named_and_the_job_starts_when_it_does(
             assert incident["closed_at"] is not None
 
 
+def test_launchers_that_wait_for_a_node_have_an_advisory(environment: Environment, tmp_path: Path):
+    client, port, job = TowerClient(environment.tower_url), free_port(), "waits"
+    with torchrun(environment, tmp_path, job, 0, port):
+        wait_for(client, job, lambda v: v["progress"] == "starting")
+        until = time.monotonic() + DEADLINE_S  # an advisory waits for a minute
+        while not (found := client.list_advisories(job)["items"]):
+            assert time.monotonic() < until
+            time.sleep(1.0)
+        assert [each["advisory"] for each in found] == ["waits_for_nodes"]
+        assert "1 of 2 nodes joined" in found[0]["text"]
+        with torchrun(environment, tmp_path, job, 1, port):
+            wait_for(client, job, lambda v: v["progress"] == "stepping")
+            assert client.list_advisories(job)["items"] == []
+
+
 def test_launchers_that_meet_at_different_addresses(environment: Environment, tmp_path: Path):
     client, job = TowerClient(environment.tower_url), "two-addresses"
     ports = free_port(), free_port()
