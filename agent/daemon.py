@@ -98,7 +98,11 @@ class Agent:
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
         collectors = make_collectors(
-            settings.root, self._rank_pids, self._watchlist.ends, self._watchlist.find_job
+            settings.root,
+            self._rank_pids,
+            self._watchlist.ends,
+            self._watchlist.find_job,
+            self._watchlist.find_saving,
         )
         self._observer = Observer(collectors, is_contained=self._is_contained)
         self._metrics = Metrics(settings.node)
@@ -131,8 +135,10 @@ class Agent:
             if settings.spool_dir
             else None
         )
-        self._configurations = Configurations(self._proc, settings.root, self._children)
         self._outputs = Outputs(self._proc) if settings.output_lines else None
+        self._configurations = Configurations(
+            self._proc, settings.root, self._children, self._outputs, self._observer.facts
+        )
         self._stacks = PythonStacks(self._children, self._py_spy)
         self._dumping = Dumping(
             node=settings.node,

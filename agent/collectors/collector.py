@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -87,6 +87,10 @@ class Collector(ABC):
     def samples(self, wall_now: float) -> Iterable[Sample]:
         """Return the values of its metrics after a `collect`. `wall_now` is the time of day."""
         return ()
+
+    def facts(self) -> Mapping[str, str]:
+        """Return what belongs to the configuration of the node, by name; little, and seldom new."""
+        return {}
 
     @property
     def can_read(self) -> bool:

@@ -18,6 +18,7 @@ from agent.collectors.network import Network
 from agent.collectors.node_checks import NodeChecks
 from agent.collectors.pressure import Pressure
 from agent.collectors.shared_memory import SharedMemory
+from agent.collectors.written_files import WrittenFiles
 
 
 def make_collectors(
@@ -25,11 +26,13 @@ def make_collectors(
     find_ranks: Callable[[], Iterable[int]] = lambda: (),
     find_ended: Callable[[], Iterable[Ended]] = lambda: (),
     find_job: Callable[[int], str] = lambda _: "",
+    find_saving: Callable[[], Iterable[int]] = lambda: (),
 ) -> tuple[Collector, ...]:
     """Return all collectors of the node.
 
     `root` is the root of its file system, `find_ranks` returns the pids of the ranks of now,
-    `find_ended` those that have ended, `find_job` the job of a process.
+    `find_ended` those that have ended, `find_job` the job of a process, `find_saving` the pids of
+    the ranks that save a checkpoint.
     """
     return (
         CpuLimits(root, find_ranks),
@@ -44,5 +47,6 @@ def make_collectors(
         Pressure(root),
         Listeners(root, find_ended, find_job),
         Clock(),
+        WrittenFiles(root, find_saving),
         NodeChecks(root),
     )

@@ -161,7 +161,7 @@ def _read_devices(root: str) -> Iterator[tuple[str, str]]:
     for card in _list(cards):
         for port in _list(os.path.join(cards, card, "ports")):
             folder = os.path.join(cards, card, "ports", port)
-            for what in ("rate", "link_layer"):
+            for what in ("state", "rate", "link_layer"):
                 yield f"{what} {card}/{port}", read_text(os.path.join(folder, what), MAX_FILE)
         yield f"firmware {card}", read_text(os.path.join(cards, card, "fw_ver"), MAX_FILE)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.children import ChildRunner
+from agent.dumpers.outputs import Outputs
 from agent.dumpers.software import SoftwareVersions
 from agent.procfs import Proc, parse_environ
 from agent.ranks.configuration import choose_variables, read_declared, read_limits, read_node
@@ -20,6 +21,7 @@ from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.owners import Owners
 from agent.watching.rank import WatchedRank
+from agent.watching.rank_network import RankNetworks
 from watchtower.wire.configuration import MAX_WANTED, Configuration
 
 log = logging.getLogger(__name__)
@@ -46,16 +48,28 @@ class _Known:
 class Configurations:
     """The configurations of a node. All methods are for the thread of the agent."""
 
-    def __init__(self, proc: Proc, root: str, runner: ChildRunner) -> None:
+    def __init__(
+        self,
+        proc: Proc,
+        root: str,
+        runner: ChildRunner,
+        outputs: Outputs | None = None,
+        find_facts: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`outputs`: of ranks, if the agent may read them. `find_facts`: more of the node."""
         self._proc, self._root = proc, root
         self._reads = GuardedReads(Owners(proc).find_quietly)
         self._software = SoftwareVersions(proc, runner)
+        self._networks = RankNetworks(proc, root, runner, outputs)
+        self._find_facts = find_facts
         self._known: dict[_Key, _Known] = {}
         self._found: dict[_Key, Configuration] = {}
         self._node: Configuration | None = None
         self._node_at = float("-inf")
         self._wanted: tuple[str, ...] = ()
-        self._asked: queue.SimpleQueue[tuple[Sequence[WatchedRank], bool]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Sequence[WatchedRank], Mapping[str, str] | None]] = (
+            queue.SimpleQueue()
+        )
         self._is_busy = False
         self._thread: threading.Thread | None = None
 
@@ -101,21 +115,21 @@ class Configurations:
     def _begin(self, due: Sequence[WatchedRank], now: float) -> None:
         for rank in due:
             self._known[rank.key] = _Known(now, _has_loaded(rank, now))
-        is_node_due = now - self._node_at >= AGAIN_S
-        if is_node_due:
-            self._node_at = now
+        facts = None
+        if now - self._node_at >= AGAIN_S:
+            self._node_at, facts = now, self._find_facts()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="configuration", daemon=True)
             self._thread.start()
         self._is_busy = True
-        self._asked.put((due, is_node_due))
+        self._asked.put((due, facts))
 
     def _run(self) -> None:
         while True:
-            due, is_node_due = self._asked.get()
+            due, facts = self._asked.get()
             try:
-                if is_node_due:
-                    self._node = Configuration.of(read_node(self._root))
+                if facts is not None:
+                    self._node = Configuration.of({**read_node(self._root), **facts})
                 self._read(due)
             except Exception:
                 log.exception("the configuration of ranks cannot be read")
@@ -126,6 +140,7 @@ class Configurations:
         keys = [rank.key for rank in loaded]
         owner = loaded[0].found.job.owner if loaded else ""
         versions = self._software.find(keys, VERSIONS_S, owner)
+        networks = self._networks.find(due)
         for rank in due:
             pid, born = rank.key
             raw = self._reads.run(pid, lambda pid=pid, born=born: self._read_environ(pid, born))  # type: ignore[misc]
@@ -135,7 +150,7 @@ class Configurations:
             view = rank.heartbeat.view if rank.heartbeat is not None else None
             values |= read_declared(view.declared) if view is not None else {}
             values |= {each.name: each.version for each in versions.get(rank.key, ())}
-            self._found[rank.key] = Configuration.of(values)
+            self._found[rank.key] = Configuration.of(values | networks.get(rank.key, {}))
 
     def _read_environ(self, pid: int, born: int) -> bytes:
         try:

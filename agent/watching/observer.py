@@ -135,6 +135,13 @@ class Observer:
         """
         return self._samples
 
+    def facts(self) -> dict[str, str]:
+        """Return what the collectors add to the configuration of the node."""
+        found: dict[str, str] = {}
+        for collector in self._collectors:
+            found |= collector.facts()
+        return found
+
     def gap(self) -> str:
         """Return what the collectors cannot observe; empty if nothing."""
         gaps = [*(collector.gap() for collector in self._collectors), *self._troubles.values()]

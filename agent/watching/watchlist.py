@@ -22,7 +22,7 @@ from agent.ranks.unwatched import MAX_ENDED
 from agent.watching.rank import WatchedRank
 from watchtower.service.sharing import by_turns
 from watchtower.wire.bounds import MAX_RANKS_PER_NODE
-from watchtower.wire.report import Launch, ProcessId, RankVitals
+from watchtower.wire.report import CHECKPOINT, Launch, ProcessId, RankVitals
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,17 @@ class Watchlist:
             if any(each.pid == pid and each.alive for each in related):
                 return rank.found.job.name
         return ""
+
+    def find_saving(self) -> Iterator[int]:
+        """Yield the pids of the living ranks whose phase is a checkpoint. Owners take turns."""
+        saving = (
+            (rank.found.job.owner, rank.found.process.pid)
+            for rank in self.living()
+            if (file := rank.heartbeat) is not None
+            and (view := file.view) is not None
+            and CHECKPOINT in view.phase.lower()
+        )
+        return by_turns(saving)
 
     def launches(self) -> tuple[Launch, ...]:
         """Return the launches of all watched ranks, each once."""

@@ -220,6 +220,22 @@ def test_ranks_that_appear_after_one_has_crashed_already_are_of_its_attempt():
     assert sorted(world.attempt.ranks) == [0, 1, 2, 3]
 
 
+def test_a_rank_of_another_world_size_is_of_the_next_attempt_though_it_comes_before_the_others():
+    fleet = Fleet(Policy())
+    ranks = [a_rank(rank, 10 + rank) for rank in (0, 1)]
+    fleet.take_report(a_report("n0", *ranks), 100.0)
+    killed = Ending(kind=EndingKind.SIGNAL, code=9, age_s=0.1)
+    fleet.take_report(a_report("n0", *(replace(each, ended=killed) for each in ranks)), 103.0)
+    third = a_rank(2, 22, world_size=3)
+    fleet.take_report(a_report("n0", third), 110.0)
+    others = [a_rank(rank, 20 + rank, world_size=3) for rank in (0, 1)]
+    fleet.take_report(a_report("n0", third, *others), 110.5)
+    attempt = fleet.jobs[JOB].attempt
+    assert (attempt.number, sorted(attempt.ranks)) == (2, [0, 1, 2])
+    assert attempt.before is not None
+    assert attempt.before.world_size == 2
+
+
 def test_a_batch_that_arrives_twice_is_one_dump():
     fleet = Fleet(Policy())
     fleet.take_report(a_report("n0", a_rank(0, 10)), 1.0)

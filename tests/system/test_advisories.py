@@ -172,6 +172,12 @@ OF_JOB = {
     "missing_ranks": "lacks: 1 rank of 4 was never reported: rank 3",
     "configuration_unfit": "differs: NCCL_PROTO is LL on rank 1, and Simple on ranks 0,2",
     "configuration_differs": "differs: OMP_NUM_THREADS is 1 on rank 2, and 4 on ranks 0-1",
+    "shared_checkpoint": "writes: ranks 0-1 write one file: ",
+    "old_checkpoint": "stops-saving: its last complete checkpoint was at step 20, ",
+    "tcp": "slow: rank 0 of drill-a: no card of InfiniBand or RoCE is in use, and 2 ports of the "
+    "node are active (mlx5_1/1, 200 Gb/sec); NCCL_IB_DISABLE is 1",
+    "no_gpudirect": "copies: NCCL's network channels of rank 0 of drill-a are without GPUDirect",
+    "no_nvlink": "near: NCCL's channels of ranks 0-1 of drill-a go through shared memory, and ",
     "attempt_changed": "changes: attempt 2 has 3 ranks, attempt 1 had 2",
 }
 ELSEWHERE = {
@@ -231,6 +237,7 @@ def test_each_fault_is_listed_and_beside_it_a_sound_node_and_its_job_are_silent(
     place = beside(tmp_path, nodes=2)
     place.kernel_logs, place.gpus = KernelLogs(tmp_path), Gpus(tmp_path)
     place.clock = WallClock(tmp_path)
+    place.agent_options = ("--output-lines", "20")
     roots = {name: tmp_path / f"root-{name}" for name in ("drill-a", "drill-b")}
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(place)
@@ -256,6 +263,18 @@ def test_each_fault_is_listed_and_beside_it_a_sound_node_and_its_job_are_silent(
         odd = {1: {"NCCL_PROTO": "LL"}, 2: {"OMP_NUM_THREADS": "1"}}
         start("differs", 3, of_rank=odd, OMP_NUM_THREADS="4", NCCL_PROTO="Simple")
         shares = start("shares", 2, of_rank={1: {"SMALL_SHM": "1"}})
+        start("stops-saving", 1, SAVES="1", LAST="20")
+        start("saves", 1, SAVES="1")
+        start("writes", 2, FILE=str(tmp_path / "model.pt"))
+        start("writes-too", 1, FILE=str(tmp_path / "other.pt"))
+        start("and-that", 1, FILE=str(tmp_path / "other.pt"))
+        start("writes-its-own", 1, FILE=str(tmp_path / "own.pt"))
+        on_both = {1: {MARK: node_mark(tmp_path, 1)}}
+        gdr, host, shm = ("via NET/IB/0/GDRDMA", "via NET/IB/0", "via SHM/direct/direct")
+        start("fast", 2, of_rank=on_both, CARD="1", LOG=f"0[0] -> 1[0] [send] {gdr}")
+        start("slow", 2, of_rank=on_both, NCCL_IB_DISABLE="1")
+        start("copies", 2, of_rank=on_both, CARD="1", LOG=f"0[0] -> 1[0] [send] {host}")
+        start("near", 2, LOG=f"0[0] -> 1[1] {shm}")
         time.sleep(12.0)  # states are read every 10 s
         client = TowerClient(place.tower_url)
         found = client.list_advisories(node="drill-a")["items"]
@@ -271,7 +290,14 @@ def test_each_fault_is_listed_and_beside_it_a_sound_node_and_its_job_are_silent(
         make_ports(roots["drill-a"], ("2: INIT", "4: ACTIVE", "4: ACTIVE"), (400, 200, 400))
         list_until(client, OF_NODE, node="drill-a")
         list_until(client, OF_JOB)
-        assert client.list_advisories("sound")["items"] == []
+        for job in ("sound", "saves", "fast", "writes-its-own"):
+            found = client.list_advisories(job)["items"]
+            assert [each for each in found if each["job"]] == [], job
+        assert {"writes-too", "and-that"} <= {
+            each["job"]
+            for each in client.list_advisories()["items"]
+            if each["advisory"] == "shared_checkpoint"
+        }
         assert client.list_advisories(node="drill-b")["items"] == []
         assert {each["job"] for each in client.incidents()} <= {"changes"}, "its ranks were killed"
         place.clock.shift(90.0)

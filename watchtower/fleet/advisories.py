@@ -21,9 +21,14 @@ from watchtower.fleet.job_findings import (
     find_different,
     find_lost_steps,
     find_missing_ranks,
+    find_old_checkpoint,
     find_shared,
+    find_shared_files,
+    find_tcp,
     find_unfit,
     find_waiting_launchers,
+    find_without_gpudirect,
+    find_without_nvlink,
     pids_by_node,
 )
 from watchtower.jobs.keeper import Keeper
@@ -155,6 +160,45 @@ ROWS: tuple[Row, ...] = (
         why="the odd one out is the first to be suspected when the job is slow or hangs",
         advice="check why it is not the same: {command} shows who has which",
         find=find_different,
+    ),
+    Row(
+        name="shared_checkpoint",
+        level=_FATAL,
+        why="the file is mixed of both, and the next start cannot load it",
+        advice="let one rank save (`if rank == 0`), or give each rank and each job its own file",
+        find=find_shared_files,
+    ),
+    Row(
+        name="old_checkpoint",
+        level=_SUSPICIOUS,
+        why="all steps since then are lost when the job ends",
+        advice="check whether its checkpoints fail: the log of rank 0, and the room where they are "
+        "stored",
+        find=find_old_checkpoint,
+    ),
+    Row(
+        name="tcp",
+        level=_SUSPICIOUS,
+        why="TCP is several times slower, and it is chosen silently when a card cannot be used",
+        advice="in the container: /dev/infiniband and libibverbs must be there, and memlock must "
+        "have no limit; NCCL_DEBUG=INFO shows why in the lines `NET/IB`",
+        find=find_tcp,
+    ),
+    Row(
+        name="no_gpudirect",
+        level=_SUSPICIOUS,
+        why="each byte is copied through the memory of the host, which halves the bandwidth",
+        advice="on {subject}: `modprobe nvidia-peermem`, or a kernel with dma-buf; "
+        "NCCL_NET_GDR_LEVEL must not forbid it",
+        find=find_without_gpudirect,
+    ),
+    Row(
+        name="no_nvlink",
+        level=_SUSPICIOUS,
+        why="shared memory has a tenth of the bandwidth of NVLink",
+        advice="check NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, and whether each container sees all "
+        "GPUs of its ranks; on {subject}: `nvidia-smi topo -m`",
+        find=find_without_nvlink,
     ),
     Row(
         name="attempt_changed",

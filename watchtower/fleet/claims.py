@@ -56,10 +56,12 @@ class Claim:
         """Return whether a rank not seen before is of the next attempt: this one has ended.
 
         A young attempt with a crashed rank has not ended, because its other ranks may not have
-        been reported yet.
+        been reported yet. They have its world size.
         """
         if not attempt.ranks or self.key in attempt.known or any(True for _ in attempt.live()):
             return False
+        if self.vitals.world_size not in (None, attempt.world_size):
+            return True
         is_young = self.now - attempt.began_at < self.policy.startup_grace_s
         return not (is_young and any(has_died(record) for record in attempt.ranks.values()))
 

@@ -77,6 +77,7 @@ WEIGHTS: tuple[tuple[str, Weight], ...] = (
     (r"XLA_FLAGS|ACCELERATE_MIXED_PRECISION|NVIDIA_TF32_OVERRIDE", Weight.FATAL),
     # Each rank or node has its own.
     (r"(?:CUDA|HIP|ROCR|NVIDIA)_VISIBLE_DEVICES|SLURM_STEP_GPUS|SLURM_.*_BIND", Weight.NORMAL),
+    (r"rdma|channels", Weight.NORMAL),  # rows of their own
     (r"cpus.*|numa nodes|hugepages|limit nofile|PYTHONHASHSEED", Weight.NORMAL),
     (r"NCCL_(?:DEBUG.*|HOSTID|TOPO_.*|GRAPH_DUMP.*)|TORCH_.*FILE.*|TORCH_.*DEBUG.*", Weight.NORMAL),
     (r"OMPI_MCA_(?:ess|orte|pmix|prte|plm|hnp|mpi_yield).*", Weight.NORMAL),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import TypeVar
 
+from watchtower.evidence.kernel import file_system_of
 from watchtower.evidence.launchers import read_meeting
 from watchtower.evidence.shared_gpus import find_shared_gpus
 from watchtower.fleet.configuration import Compared, Configurations, Weight, compare
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
-from watchtower.wire.observations import Observation
+from watchtower.wire.dumps import Mount
+from watchtower.wire.observations import WRITES_FILE, Observation
 from watchtower.writing.ranksets import name_ranks
 from watchtower.writing.text import clean, format_count, name_nodes
 
@@ -43,6 +47,20 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """A process that had a file of a checkpoint open for writing."""
+
+    node: str
+    pid: int
+    path: str
+    at: float
+    """When it was last seen to have it open."""
+
+
+WritersByFile = Mapping[str, Sequence[Writer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """What is known of one job, or of one node without a job."""
 
@@ -53,6 +71,8 @@ class Scene:
     configurations: Configurations
     observations: Callable[[str], tuple[Observation, ...]]
     """What the agent of a node observes, with ages of now."""
+    writers: Callable[[], WritersByFile]
+    """The processes that have written files of checkpoints in the last minutes."""
 
 
 def find_bad_losses(_: Scene, job: Keeper) -> Iterator[Found]:
@@ -217,3 +237,158 @@ def pids_by_node(attempt: Attempt) -> dict[str, dict[int, int]]:
     for record in attempt.live():
         found.setdefault(record.key.node, {})[record.key.pid] = record.vitals.rank
     return found
+
+
+MANY_TIMES = 3
+"""A checkpoint is old after so many times the usual number of steps: evaluations in between and
+longer epochs shift it by less."""
+
+
+def find_old_checkpoint(_: Scene, job: Keeper) -> Iterator[Found]:
+    """Find that the last complete checkpoint is older than all before it have become."""
+    attempt = job.attempt
+    last, usual = attempt.checkpoint_step, attempt.checkpoints.usual
+    if last is not None and usual and attempt.step() - last > MANY_TIMES * usual:
+        text = (
+            f"its last complete checkpoint was at step {last}, {attempt.step() - last} steps ago; "
+            f"before, there was one every {format_count(usual, 'step')}"
+        )
+        yield Found(text=text, since=attempt.began_at)
+
+
+SAME_TIME_S = 15.0
+"""Two processes have a file open at one time if both were seen with it within so many seconds. The
+agent reads every 5 s."""
+
+MAX_WRITERS = 1024
+"""Processes that write files of checkpoints, of all nodes, that are compared."""
+
+
+def find_writers(seen: Iterable[tuple[str, Observation]], now: float) -> WritersByFile:
+    """Return who writes which file, from the observations of nodes.
+
+    A file of a local disk is one of its node. One on a network file system is the same everywhere.
+    """
+    found: dict[str, list[Writer]] = defaultdict(list)
+    written = ((node, each) for node, each in seen if each.family == WRITES_FILE)
+    for node, each in islice(written, MAX_WRITERS):
+        kind = each.subject.split(":")[1:2]
+        scope = file_system_of(Mount(kind=kind[0] if kind else "", source="", point="")).scope
+        key = each.subject if scope == "cluster" else f"{node} {each.subject}"
+        if each.pid is not None:
+            at = now - each.age_s
+            found[key].append(Writer(node=node, pid=each.pid, path=each.text, at=at))
+    return found
+
+
+def find_shared_files(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find files of checkpoints that a rank writes while another process has them open, too."""
+    pids = pids_by_node(job.attempt)
+    for writers in scene.writers().values():
+        pairs = [pair for pair in combinations(writers, 2) if _write_together(*pair)]
+        both = {(each.node, each.pid): each for pair in pairs for each in pair}
+        ranks = sorted(pids[node][pid] for node, pid in both if pid in pids.get(node, {}))
+        if not ranks:
+            continue
+        others = [
+            f"pid {pid} of {clean(node, MAX_VALUE)}"
+            for node, pid in both
+            if pid not in pids.get(node, {})
+        ]
+        who = " and ".join([name_ranks(ranks), *others[:1]])
+        path = clean(next(iter(both.values())).path, 2 * MAX_VALUE)
+        since = min(each.at for each in both.values())
+        yield Found(text=f"{who} write one file: {path}", since=since, subject=name_ranks(ranks))
+
+
+def _write_together(one: Writer, other: Writer) -> bool:
+    """Return whether two processes write one file. The number of a removed file is used again."""
+    names = {each.path.rpartition("/")[2] for each in (one, other)}
+    is_other = (one.node, one.pid) != (other.node, other.pid)
+    return is_other and len(names) == 1 and abs(one.at - other.at) <= SAME_TIME_S
+
+
+RDMA, CHANNELS, NVLINKS = "rdma", "channels", "nvlinks up"
+"""Names in configurations: whether a rank has a card of InfiniBand or RoCE open, over what NCCL
+talks, and which NVLinks of a node are up."""
+
+
+def _list_bodies(
+    scene: Scene, job: Keeper
+) -> Iterator[tuple[str, Mapping[str, str], list[tuple[int, Mapping[str, str]]]]]:
+    """Yield each node of a job, its configuration, and those of its ranks there."""
+    ranks: dict[str, list[tuple[int, Mapping[str, str]]]] = defaultdict(list)
+    for record in job.attempt.live():
+        body = scene.configurations.find(record.vitals.configuration)
+        if body is not None:
+            ranks[record.key.node].append((record.vitals.rank, body))
+    for node in sorted(ranks):
+        known = scene.nodes.get(node)
+        body = scene.configurations.find(known.configuration) if known is not None else None
+        yield node, body or {}, sorted(ranks[node], key=lambda item: item[0])
+
+
+def find_tcp(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find ranks that talk over TCP to other nodes, although their node has an active card."""
+    if len({record.key.node for record in job.attempt.live()}) < 2:
+        return
+    for node, facts, ranks in _list_bodies(scene, job):
+        ports = [
+            name.removeprefix("state ")
+            for name, value in facts.items()
+            if name.startswith("state ") and value.endswith("ACTIVE")
+        ]
+        over_tcp = [
+            (rank, body)
+            for rank, body in ranks
+            if body.get(RDMA) == "not in use" or "NET/Socket" in body.get(CHANNELS, "")
+        ]
+        if not ports or not over_tcp:
+            continue
+        rate = facts.get(f"rate {ports[0]}", "").partition(" (")[0]
+        text = (
+            f"{name_ranks([rank for rank, _ in over_tcp])} of {clean(node, MAX_VALUE)}: no card of "
+            f"InfiniBand or RoCE is in use, and {format_count(len(ports), 'port')} of the node "
+            f"{'is' if len(ports) == 1 else 'are'} active ({clean(ports[0], MAX_VALUE)}"
+            f"{f', {clean(rate, MAX_VALUE)}' if rate else ''})"
+            f"{_why_tcp(over_tcp[0][1])}"
+        )
+        yield Found(text=text, since=job.attempt.began_at, subject=clean(node, MAX_VALUE))
+
+
+def _why_tcp(body: Mapping[str, str]) -> str:
+    """Return "; NCCL_IB_DISABLE is 1", if a variable of the rank decides it."""
+    decides = (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "Socket"))
+    return next((f"; {name} is {value}" for name, value in decides if body.get(name) == value), "")
+
+
+def find_without_gpudirect(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find ranks whose channels of InfiniBand copy through the memory of the host."""
+    for node, facts, ranks in _list_bodies(scene, job):
+        slow = [
+            rank
+            for rank, body in ranks
+            if (kinds := body.get(CHANNELS, "").split(", "))
+            and any(each.startswith("NET/") and each != "NET/Socket" for each in kinds)
+            and not any(each.endswith("/GDRDMA") for each in kinds)
+        ]
+        if slow and facts.get("gpus"):
+            loaded = "is loaded" if facts.get("nvidia_peermem") else "is not loaded"
+            text = (
+                f"NCCL's network channels of {name_ranks(slow)} of {clean(node, MAX_VALUE)} are "
+                f"without GPUDirect; nvidia_peermem {loaded}"
+            )
+            yield Found(text=text, since=job.attempt.began_at, subject=clean(node, MAX_VALUE))
+
+
+def find_without_nvlink(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find ranks that exchange data through the memory of a host whose GPUs have NVLinks."""
+    for node, facts, ranks in _list_bodies(scene, job):
+        slow = [rank for rank, body in ranks if "SHM" in body.get(CHANNELS, "").split(", ")]
+        links = facts.get(NVLINKS, "")
+        if slow and links and " 0 of " not in f" {links.partition(' x ')[2]}":
+            text = (
+                f"NCCL's channels of {name_ranks(slow)} of {clean(node, MAX_VALUE)} go through "
+                f"shared memory, and NVLinks are up: {clean(links, MAX_VALUE)}"
+            )
+            yield Found(text=text, since=job.attempt.began_at, subject=clean(node, MAX_VALUE))

@@ -24,6 +24,7 @@ from watchtower.jobs.ranks import (
 from watchtower.policy import Policy
 from watchtower.wire.dumps import DumpBatch, RankDump, SentBatch
 from watchtower.wire.report import (
+    CHECKPOINT,
     Beat,
     ProcessState,
     RankVitals,
@@ -92,10 +93,6 @@ def _size_of(batch_id: str, unclaimed: set[int] | frozenset[int]) -> int:
     return BATCH_BYTES + CHARACTER_BYTES * len(batch_id) + UNCLAIMED_BYTES * len(unclaimed)
 
 
-CHECKPOINT = "checkpoint"
-"""A phase with this word in its name is a checkpoint."""
-
-
 @dataclass(slots=True)
 class Checkpoints:
     """Checkpoints that a rank has left, and the last one that all ranks have left."""
@@ -103,6 +100,8 @@ class Checkpoints:
     _left: int | None = None
     """Highest step at which a rank left a checkpoint."""
     _complete: int | None = None
+    usual: int = 0
+    """Most steps from one checkpoint to the next; 0 before the second one."""
 
     def note(self, before: Beat | None, beat: Beat | None) -> None:
         """Compare two beats of a rank that follow each other."""
@@ -110,7 +109,10 @@ class Checkpoints:
             return
         if beat.exception_type:
             return  # the exception may have ended the checkpoint
-        self._left = before.step if self._left is None else max(self._left, before.step)
+        if self._left is None:
+            self._left = before.step
+        self.usual = max(self.usual, before.step - self._left)
+        self._left = max(self._left, before.step)
 
     def find_last(self, beats: Iterable[Beat | None]) -> int | None:
         """Return the step of the last complete checkpoint; None if none is known.

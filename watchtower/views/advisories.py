@@ -16,7 +16,7 @@ from watchtower.fleet.advisories import (
     advise_node,
     advise_only_job,
 )
-from watchtower.fleet.job_findings import Scene
+from watchtower.fleet.job_findings import Scene, find_writers
 from watchtower.views.moment import Moment
 from watchtower.views.people import Subject
 from watchtower.wire.drills import is_drill
@@ -115,14 +115,20 @@ def _find(
 
 def make_scene(moment: Moment) -> Scene:
     """Return what the rows of advisories may ask for."""
+    observations = cache(
+        lambda name: (
+            moment.nodes[name].observations.aged(moment.now) if name in moment.nodes else ()
+        )
+    )
     return Scene(
         now=moment.now,
         nodes=moment.nodes,
         configurations=moment.configurations,
         silent=lambda node: moment.detector.is_silent(node.reporter, moment.now),
-        observations=cache(
-            lambda name: (
-                moment.nodes[name].observations.aged(moment.now) if name in moment.nodes else ()
+        observations=observations,
+        writers=cache(
+            lambda: find_writers(
+                ((name, each) for name in moment.nodes for each in observations(name)), moment.now
             )
         ),
     )

@@ -37,6 +37,10 @@ MIG_IS_ON = "MIG is on"
 GPUS_ALLOWED = "gpus_allowed"
 """Name of the observation of how many GPUs of its node a rank may use, by its environment."""
 
+WRITES_FILE = "writes_file"
+"""Family of the observations of files of checkpoints that ranks write. The subject of one is
+"file:", the type of the mount, ":", the inode, ":" and the source of the mount."""
+
 SHARES_GPU = "it shares a GPU on purpose"
 """Begin of its text if the rank uses a part of a GPU."""
 

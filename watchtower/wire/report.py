@@ -34,6 +34,9 @@ from watchtower.wire.bounds import (
 from watchtower.wire.configuration import MAX_WANTED, Configuration
 from watchtower.wire.observations import MAX_OBSERVATIONS, Observation
 
+CHECKPOINT = "checkpoint"
+"""A phase with this word in its name is a checkpoint."""
+
 EXIT_PHASE = "exit"
 """Phase of a rank whose program has finished and whose process has not ended yet: the interpreter
 shuts down. The agent sets it, because the program cannot."""

@@ -14,7 +14,8 @@ not start is missing silently.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -49,7 +50,9 @@ from agent.collectors.gpu.report import (
 from agent.collectors.gpu.report import REPORTED_S as XIDS_REPORTED_S
 from agent.procfs import Proc, read_text
 from watchtower.service.metric_spec import Sample
+from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.observations import NODE, Observation
+from watchtower.writing.printable import printable
 
 DEVICES = "sys/bus/pci/devices"
 
@@ -214,6 +217,20 @@ class Nvml(Collector):
             if gpu.is_fresh(now):
                 yield from sample_values(label, gpu.reading)
 
+    def facts(self) -> dict[str, str]:
+        """Return the models, the NVLinks that are up, and whether the driver stays loaded."""
+        found: dict[str, list[str]] = {}
+        for gpu in self._gpus.values():
+            values, names = gpu.reading.values, gpu.reading.names
+            found.setdefault("gpus", []).append(names.get("name", ""))
+            if values.get("nvlinks"):
+                up = f"{values.get('nvlinks_up', 0):.0f} of {values['nvlinks']:.0f}"
+                found.setdefault("nvlinks up", []).append(up)
+            if "persistence" in values:
+                state = "on" if values["persistence"] else "off"
+                found.setdefault("persistence mode", []).append(state)
+        return {name: _count_equal(values) for name, values in found.items()}
+
     @property
     def can_read(self) -> bool:
         """Whether NVML answered in the last seconds."""
@@ -296,6 +313,16 @@ class _Call:
     subject: str
     pid: int | None = None
     """A process that uses the GPU."""
+
+
+def _count_equal(values: Iterable[str]) -> str:
+    """Return "8 x on"; "7 x on, 1 x off"."""
+    counts = Counter(values).most_common(MAX_FACT_VALUES)
+    return printable(", ".join(f"{count} x {value}" for value, count in counts), MAX_NAME)
+
+
+MAX_FACT_VALUES = 4
+"""Values of one fact of all GPUs. They have one."""
 
 
 def _read_lanes(values: Mapping[str, float]) -> Iterator[Reading]:

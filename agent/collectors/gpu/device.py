@@ -281,6 +281,7 @@ class Gpu:
         self._put("power_limit_w", self._call(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu), 1e-3)
         mig = self._call(nvml.nvmlDeviceGetMigMode, gpu)
         self._put("mig", mig and mig[0])
+        self._put("persistence", self._call(nvml.nvmlDeviceGetPersistenceMode, gpu))
         self._put("pcie_max_width", self._call(nvml.nvmlDeviceGetMaxPcieLinkWidth, gpu))
         self._read_fields(RARE_FIELDS)
 

@@ -149,6 +149,11 @@ Result nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
     *now = *pending = (unsigned)find("mig", gpu, 0);
     return 0;
 }
+Result nvmlDeviceGetPersistenceMode(Device device, int *mode) {
+    BEGIN("persistence");
+    *mode = (int)find("persistence", gpu, 1);
+    return 0;
+}
 Result nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned *lanes) {
     BEGIN("width");
     *lanes = (unsigned)find("width", gpu, 16);
