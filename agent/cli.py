@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str]) -> config.ServiceSettings:
     """Return the settings; exits with status 2 and a message if something is wrong."""
     parser = build_parser()
     given = parser.parse_args(arguments)
-    if given.command in ("help", "completion", "snapshot"):
+    if given.command in ("help", "completion", "snapshot", "path"):
         sys.exit(given.run(given))
     file, is_doctor = "", given.command == "doctor"
     if is_doctor:
@@ -135,6 +135,7 @@ def build_parser() -> Parser:
     add_snapshot(
         commands.add_parser("snapshot", help=text, description=f"{text[0].upper()}{text[1:]}.")
     )
+    add_path(commands)
     shell = "print a completion script for a shell"
     add_completion(commands.add_parser("completion", help=shell), parser)
     add_help(commands.add_parser("help", help="describe a command"), parser, commands)
@@ -177,6 +178,29 @@ def add_doctor(commands: argparse._SubParsersAction[Parser]) -> Parser:
     add("--strict", action="store_true", help="exit with 1 also for a warning")
     doctor.set_defaults(tower=None)  # without an address, the settings of the service are read
     return doctor
+
+
+def add_path(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add `path`, which `watchtower doctor --between` starts on two nodes."""
+    text = "test what gets through to another node; `watchtower doctor --between` starts it"
+    path = commands.add_parser("path", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    path.add_argument(
+        "--ask",
+        action="store_true",
+        help="test the paths to the node whose first line is on standard input; without it, answer "
+        "such a test for 30 s, until standard input ends",
+    )
+    path.add_argument(
+        "--interface", default="", metavar="NAME", help="answer only at this one (default: all)"
+    )
+    path.set_defaults(run=run_path)
+
+
+def run_path(given: argparse.Namespace) -> int:
+    """Test a path, or answer a test."""
+    from agent.doctor import path  # noqa: PLC0415
+
+    return path.run(given.interface, asks=given.ask)
 
 
 class _AddMatch(argparse.Action):

@@ -295,10 +295,34 @@ def _add_advisories(parser: Parser) -> None:
 
 
 def _add_doctor(parser: Parser) -> None:
-    parser.add_argument("job", type=name_or_id, help="name or scheduler id of the job")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("job", nargs="?", type=name_or_id, help="name or scheduler id of the job")
+    asked.add_argument(
+        "--between",
+        nargs=2,
+        type=name_or_id,
+        metavar="NODE",
+        help="test the path between two nodes with small and with large packets",
+    )
+    parser.add_argument(
+        "--through",
+        default=doctoring.THROUGH,
+        metavar="COMMAND",
+        help="starts a command on a node, for --between, such as "
+        "'srun -N1 -n1 --overlap -w {node}' (default: '%(default)s')",
+    )
+    parser.add_argument(
+        "--interface", default="", metavar="NAME", help="only to this one of the second node"
+    )
     add_tower(parser)
     _add_json(parser)
-    parser.set_defaults(run=lambda args: doctoring.show_doctor(make_client(args), args))
+    parser.set_defaults(run=_run_doctor)
+
+
+def _run_doctor(args: argparse.Namespace) -> int:
+    if args.between:
+        return doctoring.show_path(args)
+    return doctoring.show_doctor(make_client(args), args)
 
 
 def _add_incident(parser: Parser) -> None:

@@ -1,18 +1,25 @@
 """`watchtower doctor JOB`: what is wrong with a job and its nodes, and the first moves.
 
-Each move has a mark if it is known to be right, else the command that answers it.
+Each move has a mark if it is known to be right, else the command that answers it. `watchtower
+doctor --between NODE NODE` tests the path between two nodes: see `show_path`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import re
+import select
+import shlex
+import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from watchtower.commands.asking import find_job
-from watchtower.commands.client import DONE, TROUBLE, TowerClient
+from watchtower.commands.client import DONE, TROUBLE, ClientError, TowerClient
 from watchtower.commands.printing import as_json, clean_lines
 from watchtower.commands.texts import write_advisories
 from watchtower.writing.text import quote_name
@@ -255,3 +262,82 @@ def show_doctor(client: TowerClient, args: argparse.Namespace) -> int:
     else:
         print("\n\n".join(map(clean_lines, parts)))
     return TROUBLE if answers.advisories["items"] or WRONG in moves else DONE
+
+
+THROUGH = "ssh -o BatchMode=yes {node}"
+"""Starts a command on a node, with the rights of the person who runs the test."""
+
+AGENT = ("watchtower-agent", "path")
+
+OFFER_S, TEST_S = 20.0, 120.0
+"""Seconds until the second node answers, and for the test: 8 s for each address that is broken."""
+
+MAX_ANSWER = 1 << 20
+"""Characters of an answer that are read."""
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
+"""A node that no program takes for an option."""
+
+
+def show_path(args: argparse.Namespace) -> int:
+    """Print what gets through from one node to another; returns 1 if something does not.
+
+    Both nodes run `watchtower-agent path` for some seconds, with the rights of the caller: no
+    agent opens a port, and no tower can make nodes send anything. Raises ClientError.
+    """
+    first, second = args.between
+    if not (_NODE.fullmatch(first) and _NODE.fullmatch(second)):
+        raise ClientError("a name of a node has letters, digits, dots and dashes")
+    interface = ("--interface", args.interface) if args.interface else ()
+    with _started(args.through, second, *interface) as answering:
+        offer = _read_offer(answering, second)
+        with _started(args.through, first, "--ask") as asking:
+            try:
+                output, _ = asking.communicate(offer, TEST_S)
+            except subprocess.TimeoutExpired as error:
+                raise ClientError(f"{first} has no result after {TEST_S:.0f} s") from error
+    found = _read_json(output, first)
+    if args.json:
+        print(as_json(found))
+    else:
+        lines = [f"From {first} to {second}:"]
+        for each in found["results"]:
+            lines.append(f"{each['state'].upper():<5} {each['check']}: {each['text']}")
+            lines += [f"      fix: {each['fix']}"] if each["fix"] else []
+        print("\n".join(clean_lines(each) for each in lines))
+    return TROUBLE if found["state"] == "fail" else DONE
+
+
+@contextlib.contextmanager
+def _started(through: str, node: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the agent's part of the test on a node; its standard input is closed at the end."""
+    command = [each.replace("{node}", node) for each in shlex.split(through)]
+    try:
+        process = subprocess.Popen(
+            [*command, *AGENT, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    except OSError as error:
+        raise ClientError(f"{' '.join(command)}: {error.strerror}") from error
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _read_offer(process: subprocess.Popen[str], node: str) -> str:
+    """Return the first line of the node that answers."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], OFFER_S)
+    line = process.stdout.readline(MAX_ANSWER) if ready else ""
+    if not line:
+        raise ClientError(f"`watchtower-agent path` did not start on {node}: --through starts it")
+    return line
+
+
+def _read_json(output: str, node: str) -> dict[str, Any]:
+    try:
+        found = json.loads(output[:MAX_ANSWER])
+        return {"state": str(found["state"]), "results": list(found["results"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClientError(f"`watchtower-agent path` has no result on {node}") from error
