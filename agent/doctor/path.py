@@ -48,8 +48,11 @@ CONNECT_S = 2.0
 """Seconds for a TCP connection, the kind that a job uses to meet."""
 
 MAX_INTERFACES = 64
+"""Interfaces with an address. A node has up to 20, with those of containers more."""
 
 TOKEN_BYTES = 16
+"""Bytes of the token: other programs cannot guess it in 30 s."""
+
 _NUMBER = struct.Struct("!I")
 
 
@@ -60,6 +63,9 @@ class Offer(msgspec.Struct):
     token: str
     addresses: list[tuple[str, str, int]]
     """Interface, address and MTU of each interface with an IPv4 address."""
+
+
+_OFFERS = msgspec.json.Decoder(Offer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +253,7 @@ def _judge_sizes(found: Probed) -> Iterator[Finding]:
 def ask(line: str) -> int:
     """Test the paths to the node of an offer, and print the results as JSON."""
     try:
-        offer = msgspec.json.decode(line, type=Offer)
+        offer = _OFFERS.decode(line)
     except msgspec.MsgspecError as error:
         print(f"watchtower-agent: invalid offer: {error}", file=sys.stderr)
         return 2
