@@ -135,7 +135,8 @@ def test_the_index_links_to_every_page():
 
 
 def test_the_index_has_the_severity_of_each_alert_and_the_most_severe_first():
-    rules = read(ROOT / "deploy/prometheus/watchtower.rules.yml").split("- alert: ")[1:]
+    files = sorted((ROOT / "deploy/prometheus").glob("*.rules.yml"))
+    rules = [rule for file in files for rule in read(file).split("- alert: ")[1:]]
     severities = {rule.split("\n", 1)[0]: re.findall(r"severity: (\w+)", rule)[0] for rule in rules}
     rows = re.findall(r"^\| \[(\w+)\]\(alerts/\S+ \| (\w+) \|", read(INDEX), re.MULTILINE)
     assert dict(rows) == severities

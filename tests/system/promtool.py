@@ -12,12 +12,15 @@ from tests.system.monitoring import documented
 SCRAPED = 'instance="tower:19660",job="watchtower"'
 
 
+RULES, ADVISORIES = "watchtower.rules.yml", "watchtower-advisories.rules.yml"
+
+
 def promtool(folder: Path, *words: str, given: bytes | None = None) -> str:
     """Run promtool in a folder with the documented files; returns what it prints.
 
     `given` is its standard input.
     """
-    for name in ("prometheus.yml", "watchtower.rules.yml", "alertmanager.yml"):
+    for name in ("prometheus.yml", RULES, ADVISORIES, "alertmanager.yml"):
         (folder / name).write_text(documented(name))
     command = ["promtool", *words]
     done = subprocess.run(command, check=False, cwd=folder, input=given, capture_output=True)
@@ -30,6 +33,6 @@ def check(folder: Path, series: dict[str, str], **assertions: list[dict[str, Any
     """Check assertions about series that are scraped every 5 s, by `promtool test rules`."""
     inputs = [{"series": one, "values": values} for one, values in series.items()]
     case = {"interval": "5s", "input_series": inputs, **assertions}
-    suite = {"rule_files": ["watchtower.rules.yml"], "evaluation_interval": "5s", "tests": [case]}
+    suite = {"rule_files": [RULES, ADVISORIES], "evaluation_interval": "5s", "tests": [case]}
     (folder / "suite.yml").write_text(json.dumps(suite))
     promtool(folder, "test", "rules", "suite.yml")

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from agent.metric_table import AGENT_METRICS
+from tests.system import promtool
 from tests.system.monitoring import CONFIGURATION, needs_prometheus
 from tests.system.promtool import SCRAPED, check
 from watchtower.api.metric_table import TOWER_METRICS
 
 pytestmark = needs_prometheus
 
-RULES = (CONFIGURATION / "watchtower.rules.yml").read_text("utf-8")
+RULES = "".join(
+    (CONFIGURATION / name).read_text("utf-8") for name in (promtool.RULES, promtool.ADVISORIES)
+)
 AGENT = 'instance="gpu-042:19650",job="watchtower-agent"'
 UP = f"up{{{SCRAPED}}}"
 GRAFANA = "https://grafana.example/d"
@@ -64,6 +67,8 @@ PROCESSES = f'watchtower_gpu_processes{{node="gpu-042",gpu="3",{AGENT}}}'
 RANKS = f'watchtower_agent_ranks{{node="gpu-042",{AGENT}}}'
 UNWATCHED = f'watchtower_ranks_unwatched{{reason="second_claim",{SCRAPED}}}'
 
+ADVISED = f'watchtower_advisories{{advisory="nan_loss",level="fatal",{SCRAPED}}}'
+
 TROUBLES = {
     "WatchtowerJobSlow": (slow("a"), "0", "1", 600),
     "WatchtowerIncidentsHidden": (tower("incidents_hidden"), "0", "3", 0),
@@ -76,6 +81,7 @@ TROUBLES = {
     "WatchtowerGpuFault": (XID_79, "-3600", "50", 0),
     "WatchtowerDriverStuck": (STUCK, "0", "31", 0),
     "WatchtowerNodeProblem": (LINKS_LOST, "0", "1", 300),
+    "WatchtowerAdvisory": (ADVISED, "0", "1", 300),
     "WatchtowerGpuNodeUnwatched": (PROCESSES, "0", "2", 1800),
     "WatchtowerRanksUnwatched": (UNWATCHED, "0", "8", 300),
 }
@@ -228,6 +234,11 @@ def test_an_agent_that_cannot_be_scraped_is_reported(tmp_path: Path):
     series = {f"up{{{AGENT}}}": "1x11 0x60", tower("agents_silent"): "0x100"}
     name = "WatchtowerAgentMissing"
     check(tmp_path, series, promql_expr_test=[fires(name, 175, 0), fires(name, 180)])
+
+
+def test_a_suspicious_advisory_is_no_alert(tmp_path: Path):
+    series = {ADVISED.replace("fatal", "suspicious"): "1x200", UP: "1x200"}
+    check(tmp_path, series, promql_expr_test=[fires("WatchtowerAdvisory", 900, 0)])
 
 
 def test_a_node_whose_gpus_have_processes_and_ranks_is_watched(tmp_path: Path):
@@ -385,7 +396,7 @@ def test_the_text_of_an_alert(tmp_path, alert, at, series, summary, description)
 
 def test_each_rule_has_a_severity_a_text_and_the_runbook_of_its_name():
     rules = RULES.split("- alert: ")[1:]
-    assert len(rules) == 17
+    assert len(rules) == 18
     for rule in rules:
         name = rule.split("\n", 1)[0]
         assert re.search(r"severity: (critical|warning|info|none)\n", rule), name

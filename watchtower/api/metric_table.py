@@ -183,9 +183,9 @@ OUTAGES = gauge(
 )
 ADVISORIES = gauge(
     "watchtower_advisories",
-    "advisory",
+    "advisory level",
     "Jobs and nodes with this advisory (`watchtower advisories` lists them), without silenced ones "
-    "and drills. They open no incident.",
+    "and drills. They open no incident. `level`: fatal, suspicious.",
 )
 NODE_INCIDENTS = gauge(
     "watchtower_node_incidents",

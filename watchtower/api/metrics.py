@@ -40,6 +40,7 @@ from watchtower.api.job_metrics import (
     single,
 )
 from watchtower.api.security import REASONS, Refusals
+from watchtower.fleet.advisories import BY_NAME
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
 from watchtower.jobs.progress import is_judged
@@ -242,7 +243,6 @@ class TowerCollector(Collector):
                 table.SHADOW_INCIDENTS,
                 {cause.value: counters.shadow_incidents[cause] for cause in Cause},
             ),
-            (table.ADVISORIES, count_advisories(tower.moment())),
             (table.RANKS_UNWATCHED, self._count_unwatched()),
             (table.REFUSED_REQUESTS, {why: self._refusals.counts[why] for why in REASONS}),
         ):
@@ -250,6 +250,10 @@ class TowerCollector(Collector):
             for text, count in counts.items():
                 family.add_metric([text], count)
             yield family
+        advisories = family_of(table.ADVISORIES)
+        for name, count in count_advisories(tower.moment()).items():
+            advisories.add_metric([name, BY_NAME[name].level.value], count)
+        yield advisories
         yield _count_by_node(tower)
         yield _count_feedback(tower)
         yield histogram_of(table.DIAGNOSIS_DURATION, {(): tower.runner.durations})
