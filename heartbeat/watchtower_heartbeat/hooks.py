@@ -83,6 +83,11 @@ class HookPhase:
             self._phase.__enter__()
 
 
+def declare_known(**values: object) -> None:
+    """Declare what a framework knows; what is None it does not know."""
+    beating.declare(**{name: value for name, value in values.items() if value is not None})
+
+
 def harmless(method: Method) -> Method:
     """Return a callback method that never raises into the framework's loop."""
 

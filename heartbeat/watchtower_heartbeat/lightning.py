@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 
 from watchtower_heartbeat.beating import Heartbeat, check_loss, is_on_device, open_page
-from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, harmless
+from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, declare_known, harmless
 from watchtower_heartbeat.launchers import read_identity
 from watchtower_heartbeat.layout import UNKNOWN
 
@@ -68,6 +68,19 @@ class HeartbeatCallback(*find_callback_classes()):  # type: ignore[misc]  # know
             rank=trainer.global_rank,
             world_size=trainer.world_size,
             local_rank=trainer.local_rank,
+        )
+
+    @harmless
+    def on_train_start(self, trainer: Trainer, *_: object, **__: object) -> None:
+        """Declare what all ranks must have in common."""
+        batch = getattr(trainer.train_dataloader, "batch_size", None)
+        groups = trainer.optimizers[0].param_groups if trainer.optimizers else [{}]
+        declare_known(
+            global_batch=batch and batch * trainer.accumulate_grad_batches * trainer.world_size,
+            precision=trainer.precision,
+            lr=groups[0].get("lr"),
+            seed=os.environ.get("PL_GLOBAL_SEED"),
+            max_steps=trainer.max_steps,
         )
 
     @harmless

@@ -9,13 +9,13 @@ from __future__ import annotations
 from transformers import TrainerCallback
 
 from watchtower_heartbeat.beating import check_loss
-from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, harmless
+from watchtower_heartbeat.hooks import FRAMEWORK, HookPhase, beats, declare_known, harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from transformers import TrainerControl, TrainerState
+    from transformers import TrainerControl, TrainerState, TrainingArguments
 
 
 class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it is not installed
@@ -26,6 +26,20 @@ class HeartbeatCallback(TrainerCallback):  # type: ignore[misc]  # Any where it 
     def __init__(self) -> None:
         """Start outside of all phases."""
         self._phase = HookPhase()
+
+    @harmless
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: object, **_: object
+    ) -> None:
+        """Declare what all ranks must have in common."""
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        declare_known(
+            global_batch=batch,
+            precision="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+            lr=args.learning_rate,
+            seed=args.seed,
+            max_steps=state.max_steps,
+        )
 
     @harmless
     def on_step_begin(self, args: object, state: object, control: object, **_: object) -> None:

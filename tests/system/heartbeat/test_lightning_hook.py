@@ -53,6 +53,16 @@ def test_steps_validations_and_checkpoints_are_on_the_page(start, name) -> None:
     assert "watchtower-heartbeat:" not in errors
 
 
+def test_what_all_ranks_must_have_in_common_is_declared(start) -> None:
+    trainer = start("max_steps=1, accumulate_grad_batches=2")
+    watch(trainer, "t.fit(m, batches(2))")
+    declared = dict(line.split("=") for line in trainer.page().declared.split("\n"))
+    assert declared["precision"] == "32-true"
+    assert declared["global_batch"] == "2"
+    assert (declared["seed"], declared["max_steps"]) == ("0", "1")
+    assert float(declared["lr"]) > 0
+
+
 @pytest.mark.parametrize(
     ("call", "where"),
     [("validate", "validating"), ("test", "testing"), ("predict", "predicting")],

@@ -44,6 +44,19 @@ def test_steps_evaluations_and_saves_are_on_the_page(trainer, tmp_path) -> None:
     assert "watchtower-heartbeat:" not in errors
 
 
+def test_what_all_ranks_must_have_in_common_is_declared(trainer, tmp_path) -> None:
+    settings = "max_steps=1, gradient_accumulation_steps=2, learning_rate=3e-4, seed=7"
+    build(trainer, tmp_path, settings)
+    watch(trainer, "t.train()")
+    assert trainer.page().declared.split("\n") == [
+        "global_batch=4",
+        "precision=fp32",
+        "lr=0.0003",
+        "seed=7",
+        "max_steps=1",
+    ]
+
+
 def test_evaluations_and_saves_that_go_by_epochs_are_marked(trainer, tmp_path) -> None:
     build(
         trainer, tmp_path, "num_train_epochs=1, per_device_train_batch_size=8,"
