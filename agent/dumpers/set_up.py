@@ -18,6 +18,7 @@ from agent.ranks.live_environ import LiveEnviron, NoLiveEnviron
 from agent.ranks.owners import Owners
 from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import Setting
+from watchtower.wire.sockets import is_listening
 from watchtower.writing.printable import printable
 
 
@@ -31,8 +32,13 @@ class SetUp:
         self._reads = GuardedReads(Owners(proc).find_quietly)
 
     def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
-        """Return one step for each rank without a step. A sample is not diagnosed, and has none."""
-        trees = [] if ranks.is_sample else ranks.trees
+        """Return one step for each rank without a step. A sample is not diagnosed: it has those of
+        ranks that wait for a connection, which may be one of their own job."""
+        trees = [
+            tree
+            for tree in ranks.trees
+            if not ranks.is_sample or is_listening(tree.process.kernel.target)
+        ]
         return [
             partial(self._fill, tree, ranks.deadline)
             for tree in trees

@@ -17,7 +17,7 @@ from tests.diagnosis.builders import (
 )
 from watchtower.jobs.samples import MAX_RUN_S, MAX_SAMPLES, RunKind, Samples
 from watchtower.wire.collectives import PeerTransfers, RankCollectives
-from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, ThreadDump
+from watchtower.wire.dumps import DumpFailure, FailureKind, RankDump, Setting, ThreadDump
 
 RANKS = {0, 1}
 FAILED = DumpFailure(kind=FailureKind.TORN, help_text="")
@@ -62,6 +62,20 @@ def test_a_change_of_one_rank_resets_the_count():
     assert samples.since == 60.0
     assert samples.changed_since(1, 50.0)
     assert not samples.changed_since(0, 50.0)
+
+
+def test_who_listens_where_the_job_meets_waits_for_no_client():
+    """Such a rank 0 counted as a server, and its job as idle, while another rank hung in set-up."""
+    kernel = a_kernel("S", "accept4", "tcp 10.0.0.1:29500 listening")
+    dump = replace(a_dump(0, IN_USER_CODE), kernel=kernel)
+    for settings, waits in (
+        ((), True),
+        ((Setting(name="MASTER_PORT", value="8000"),), True),
+        ((Setting(name="MASTER_PORT", value="29500"),), False),
+    ):
+        samples = Samples()
+        samples.take([replace(dump, settings=settings)], [a_stack(IN_USER_CODE)], 5.0)
+        assert samples.activity_of(0).waits_for_client is waits
 
 
 def test_the_first_position_is_not_a_change():

@@ -10,6 +10,7 @@ from watchtower.wire.sockets import (
     is_listening,
     is_server_end,
     read_ends,
+    read_listening_port,
     read_unanswered,
     without_answer,
 )
@@ -67,6 +68,9 @@ def test_only_a_connection_is_unanswered_not_a_path_with_these_words(target, sho
 )
 def test_only_a_tcp_socket_listens_not_a_path_with_this_word(target, listens):
     assert is_listening(target) is listens
+    assert read_listening_port(target) == (
+        int(target.split()[1].rpartition(":")[2]) if listens else None
+    )
 
 
 def test_what_is_written_is_read():

@@ -158,7 +158,8 @@ class Position:
     @property
     def serves_clients(self) -> bool:
         """Whether its training thread waits for clients."""
-        return serves_clients(self.frame_class, self.kernel)
+        settings = (each for dump in self.evidence.dumps for each in dump.settings)
+        return serves_clients(self.frame_class, self.kernel, settings)
 
     @property
     def is_missing(self) -> bool:

@@ -16,8 +16,8 @@ from watchtower.evidence.facts import TextPattern, part, read_facts, whole
 from watchtower.evidence.frames import FrameClass, StackReading, last_component, read_stack
 from watchtower.evidence.kernel import ASLEEP, WaitReading, classify_wait
 from watchtower.evidence.native import at_training_thread, find_hidden_call, waits_for_device
-from watchtower.wire.dumps import KernelWait, RankDump, ThreadDump
-from watchtower.wire.sockets import is_server_end
+from watchtower.wire.dumps import KernelWait, RankDump, Setting, ThreadDump
+from watchtower.wire.sockets import is_server_end, read_listening_port
 from watchtower.wire.stacks import Frame, Stack
 
 
@@ -314,6 +314,16 @@ def kernel_wait_of(thread: ThreadDump | None, main: KernelWait) -> KernelWait:
     return replace(main, wchan=own.wchan, syscall=own.syscall, target=own.target, mounts=own.mounts)
 
 
-def serves_clients(frame_class: FrameClass, kernel: KernelWait) -> bool:
-    """Return whether a thread waits for clients: by its stack, or by the socket it waits for."""
+def serves_clients(
+    frame_class: FrameClass, kernel: KernelWait, settings: Iterable[Setting]
+) -> bool:
+    """Return whether a thread waits for clients: by its stack, or by the socket it waits for.
+
+    Who listens at MASTER_PORT waits for the other ranks of its own job: they are not its clients.
+    """
+    port = read_listening_port(kernel.target)
+    if port is not None and any(
+        each.name == "MASTER_PORT" and each.value == str(port) for each in settings
+    ):
+        return False
     return frame_class is FrameClass.SERVER or is_server_end(kernel.target)

@@ -236,7 +236,9 @@ class Samples:
                 block=find_block(placed),
                 waits_for_device=is_device_wait(placed.native),
                 runs_code=runs_code(placed.native),
-                waits_for_client=serves_clients(frame_class, kernel_wait_of(thread, dump.kernel)),
+                waits_for_client=serves_clients(
+                    frame_class, kernel_wait_of(thread, dump.kernel), dump.settings
+                ),
                 is_placed=placed.native is not None,
                 is_running=dump.kernel.state is ProcessState.RUNNING,
                 ran_python=dump.native is not None and dump.native.ran_python is True,

@@ -291,7 +291,7 @@ class RankDump:
     """Empty if it was not read."""
     settings: tuple[Setting, ...] = ()
     """Those that the process has now, also if its program set them. Empty after the first step, or
-    if they were not read."""
+    if they were not read, as for most stack samples."""
     network: RankNetwork | None = None
     """Null if its sockets were not read, as for a stack sample."""
     watchdog: NativePlace | None = None

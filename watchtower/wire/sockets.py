@@ -83,13 +83,19 @@ def is_server_end(target: str) -> bool:
 
 def is_listening(target: str) -> bool:
     """Return whether a target is a TCP socket that accepts connections."""
+    return read_listening_port(target) is not None
+
+
+def read_listening_port(target: str) -> int | None:
+    """Return the port at which a TCP socket accepts connections; None for other targets."""
     if not (target.startswith(_TCP) and target.endswith(_LISTENING)):
-        return False
+        return None
+    address = target.removeprefix(_TCP).removesuffix(_LISTENING)
     try:
-        _read_address(target.removeprefix(_TCP).removesuffix(_LISTENING))
+        _read_address(address)
     except ValueError:
-        return False
-    return True
+        return None
+    return split_port(address)[1]
 
 
 def split_port(text: str) -> tuple[str, int]:
