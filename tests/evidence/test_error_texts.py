@@ -1,5 +1,6 @@
 """What errors show, by the type and the text of an exception, or by a line of a log."""
 
+import io
 import time
 
 import pytest
@@ -17,10 +18,11 @@ from watchtower.evidence.error_texts import (
     split_lines,
 )
 from watchtower.evidence.facts import read_facts
+from watchtower.readers import logs
 
 ROWS = read_facts("error_texts")["error"]
 FIELDS = {"name", "type", "text", "example", "means", "strength", "blames", "domain", "beside"}
-FIELDS |= {"advice", "proof", "ranks"}
+FIELDS |= {"advice", "proof", "ranks", "marks"}
 
 MAX_MEANS = 90
 """Characters: a summary is one line of an alert, which also quotes the error."""
@@ -190,6 +192,16 @@ def test_an_exception_of_several_lines_is_read_to_its_end():
     text = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1\nncclRemoteError: x\n"
     names = [each.row.name for each in find_error_texts(text)]
     assert names[0] == "nccl_remote"
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if "marks" in row], ids=lambda row: row["name"]
+)
+def test_a_line_of_a_log_with_the_example_of_a_row_is_found(row):
+    line = f"[rank3]: 12:00:01 ERROR train: {row['example']}\n".encode()
+    errors = [each for each in logs.read("a.log", io.BytesIO(line)).findings if each.is_line]
+    assert [find_error_texts(each.text)[0].row.name for each in errors] == [row["name"]]
+    assert {each.owner.rank for each in errors} == {3}
 
 
 def test_a_line_without_an_error_has_none():

@@ -10,6 +10,7 @@ GAVE_UP = (
     "    main()\n"
     "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
 )
+ECC = "ERROR trainer: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 OUT_OF_DATA = (
     "Traceback (most recent call last):\n"
     '  File "/home/ann/train.py", line 63, in <module>\n'
@@ -53,6 +54,27 @@ def table(*rows: tuple[int, int, str]) -> str:
 
 
 LOG_CASES = (
+    FieldCase(
+        name="error_line_without_traceback",
+        report="a trainer logs the error of one rank, and the others write on",
+        files={
+            f"rank{rank}.log": f"step 80\n{ECC if rank == 2 else ''}"
+            for rank in range(4)
+        },
+        suspects=frozenset({2}),
+        cause="exception",
+        words=("could not correct",),
+    ),
+    FieldCase(
+        name="error_line_that_a_job_survived",
+        report="rank 3 wrote that it had no memory left, went on, and waits like the others",
+        files={
+            **{f"rank{rank}.log": watchdog(rank, 808) for rank in range(5)},
+            "rank3.log": "CUDA out of memory: the batch is left out\nstep 807\n" + watchdog(3, 808),
+            "rank5.log": "step 807\n",
+        },
+        suspects=frozenset({5}),
+    ),
     FieldCase(
         name="watchdog_silent_rank",
         report="a log per rank; one rank's log ends with a step",

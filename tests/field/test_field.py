@@ -9,6 +9,9 @@ from tests.field.log_cases import LOG_CASES
 from tests.field.nccl_cases import NCCL_CASES
 from tests.field.record_cases import RECORD_CASES
 from tests.field.stack_cases import STACK_CASES
+from watchtower.commands.evidence_files import find_files, read_files
+from watchtower.fleet.found_case import make_case
+from watchtower.fleet.found_files import sort_findings
 
 FORMS = {
     "logs": LOG_CASES,
@@ -39,3 +42,13 @@ def test_the_answer_is_the_one_of_the_report(case: FieldCase, tmp_path):
     )
     for word in case.words:
         assert word in text
+
+
+def test_a_claimed_number_of_ranks_costs_nothing(tmp_path):
+    (tmp_path / "rank1.log").write_text(
+        "world_size=65536\nTraceback (most recent call last):\nValueError: x"
+    )
+    (tmp_path / "rank2.log").write_text("world_size=65536\n")
+    case = make_case("job", sort_findings(list(read_files(find_files([tmp_path]), root=tmp_path))))
+    assert case.world_size == 65536
+    assert len(case.ranks) < 1000

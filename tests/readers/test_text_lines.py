@@ -31,3 +31,12 @@ def test_lines_are_the_same_in_any_chunk(monkeypatch):
     blocks = [block for part in parts for block in blocks_with(part, [b"line 6"], 3)]
     assert [line.number for line in blocks[0]] == [7, 8, 9]
     assert [line.text for line in blocks[0]] == ["line 6", "line 7", "line 8"]
+
+
+def test_a_last_line_without_an_end_is_with_the_lines_before_it(monkeypatch):
+    raw = b"".join(b"line %d\n" % number for number in range(10)) + b"the end"
+    for size in range(60, 90):
+        monkeypatch.setattr("watchtower.readers.text_lines.CHUNK_BYTES", size)
+        parts = list(chunks(io.BytesIO(raw)))
+        blocks = [block for part in parts for block in blocks_with(part, [b"line 8"], 9)]
+        assert [line.text for line in blocks[0]] == ["line 8", "line 9", "the end"]

@@ -6,6 +6,7 @@ finding is a rank of which it is not known where it is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -42,11 +43,12 @@ Logs = dict[str, tuple[ProcessGroup, GroupLog]]
 def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
     """Return the case of these findings."""
     policy = policy or Policy()
-    logs = {rank: _make_logs(own, found) for rank, own in sorted(found.ranks.items())}
+    groups, listed = _Groups(found), found.listed
+    logs = {rank: _make_logs(own, groups) for rank, own in sorted(found.ranks.items())}
     endings = find_endings(found)
-    quiet = _find_silent(found, logs)
+    quiet = _find_silent(found, listed, logs)
     logs |= quiet
-    for rank, log in _read_barrier(found).items():
+    for rank, log in _read_barrier(groups, listed).items():
         logs.setdefault(rank, {}).update(log)
     made = [each for own in logs.values() for each in own.values()]
     stacks = {s.digest: s for own in found.ranks.values() for s in _stacks_of(own)}
@@ -65,7 +67,7 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
                 is_quiet=rank in quiet,
                 ended=endings.get(rank),
             )
-            for rank in range(found.world_size)
+            for rank in listed
         ),
         stacks=tuple(stacks[digest] for digest in sorted(stacks)),
         groups=tuple(sorted({g.id: g for g, _ in made}.values(), key=lambda group: group.id)),
@@ -125,23 +127,60 @@ def _state_of(found: StacksFound) -> ProcessState:
 # --- collective logs ------------------------------------------------------------------------------
 
 
-def _make_logs(own: RankFound, found: Found) -> Logs:
+class _Groups:
+    """The groups of the findings. Each is made once: a group of all ranks has as many members."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self.has_records = any(each.records is not None for each in found.ranks.values())
+        self._made: dict[tuple[str, str], tuple[ProcessGroup, int]] = {}
+        self._waits = found.waits_by_group()
+        self._unnamed: tuple[Membership, ...] | None = None
+
+    def make(self, name: str, library: str) -> ProcessGroup:
+        """Return the group of the ranks that name it."""
+        return self._find(name, library, name)[0]
+
+    def is_left(self, call: CallsFound) -> bool:
+        """Return whether most members of a group wait in a later call."""
+        waits = self._waits.get(call.group, [])
+        past = len(waits) - bisect_right(waits, call.waits_in) if call.waits_in >= 0 else 0
+        return 2 * past > self._find(call.group, call.library, call.group)[1]
+
+    def of_all(self, name: str, library: str) -> ProcessGroup:
+        """Return a group of all ranks."""
+        return self._find(name, library, DEFAULT_GROUP)[0]
+
+    @property
+    def unnamed(self) -> tuple[Membership, ...]:
+        """The groups of recorders that do not know their members."""
+        if self._unnamed is None:
+            self._unnamed = _groups_of_all(self.found)
+        return self._unnamed
+
+    def _find(self, name: str, library: str, members_of: str) -> tuple[ProcessGroup, int]:
+        if (made := self._made.get((name, library))) is None:
+            members = self.found.members_of(members_of)
+            made = _make_group(name, members, library), len(members)
+            self._made[name, library] = made
+        return made
+
+
+def _make_logs(own: RankFound, groups: _Groups) -> Logs:
     """Return the logs of a rank. A flight recorder has more than the lines of a watchdog.
 
     Both write sizes of tensors, and not in the same way: beside dumps, those of lines say nothing.
     """
     logs: Logs = {}
-    has_records = any(each.records is not None for each in found.ranks.values())
     for written in own.calls.values():
-        call = replace(written, signature="") if has_records else written
-        group = _make_group(call.group, found.members_of(call.group), call.library)
-        is_left = 2 * found.count_past(call) > len(found.members_of(call.group))
-        logs[group.id] = (group, _make_log(group.id, call, is_left=is_left))
+        call = replace(written, signature="") if groups.has_records else written
+        group = groups.make(call.group, call.library)
+        logs[group.id] = (group, _make_log(group.id, call, is_left=groups.is_left(call)))
     for set_up in own.set_ups.values():
-        if set_up.size == found.world_size:
-            logs |= _make_set_up_log(set_up)
+        if set_up.size == groups.found.world_size:
+            logs |= _make_set_up_log(set_up, groups)
     if own.records is not None:
-        logs |= {pair[0].id: pair for pair in _trim(own.records.records, found)}
+        logs |= {pair[0].id: pair for pair in _trim(own.records.records, groups)}
     return logs
 
 
@@ -177,21 +216,21 @@ def _make_log(group: str, call: CallsFound, *, is_left: bool) -> GroupLog:
 SET_UP = "communicator set-up"
 
 
-def _make_set_up_log(set_up: SetUpFound) -> Logs:
+def _make_set_up_log(set_up: SetUpFound, groups: _Groups) -> Logs:
     """Return a log of one call, the set-up of a communicator of all ranks. No rank completes it
     before all have begun it."""
     name = f"{SET_UP} {set_up.group}".strip()
-    group = _make_group(name, range(set_up.size), "nccl set-up")
+    group = groups.of_all(name, "nccl set-up")
     done = 1 if set_up.is_complete else 0
     record = CollectiveRecord(number=1, operation=SET_UP)
     log = make_group_log(group=group.id, called=1, entered=1, completed=done, records=(record,))
     return {group.id: (group, log)}
 
 
-def _trim(records: TorchRecords, found: Found) -> Iterable[tuple[ProcessGroup, GroupLog]]:
+def _trim(records: TorchRecords, groups: _Groups) -> Iterable[tuple[ProcessGroup, GroupLog]]:
     library = records.library or "nccl"
     is_known = library != GLOO and bool(records.members)
-    return trim(library, records, () if is_known else _groups_of_all(found)).logs
+    return trim(library, records, () if is_known else groups.unnamed).logs
 
 
 def _groups_of_all(found: Found) -> tuple[Membership, ...]:
@@ -217,38 +256,36 @@ def _groups_of_all(found: Found) -> tuple[Membership, ...]:
 BARRIER = "monitored_barrier"
 
 
-def _read_barrier(found: Found) -> dict[int, Logs]:
+def _read_barrier(groups: _Groups, listed: Sequence[int]) -> dict[int, Logs]:
     """Return a log of one call for each rank, if rank 0 wrote which ranks did not come."""
-    missing = found.missing_in_barrier
+    missing = groups.found.missing_in_barrier
     if not missing:
         return {}
-    group = _make_group(BARRIER, found.members_of(DEFAULT_GROUP), GLOO)
+    group = groups.of_all(BARRIER, GLOO)
     record = CollectiveRecord(number=1, operation=BARRIER)
     inside = make_group_log(group=group.id, called=1, entered=1, completed=0, records=(record,))
     outside = make_group_log(group=group.id, called=0, entered=0, completed=0, records=())
-    return {
-        rank: {group.id: (group, outside if rank in missing else inside)}
-        for rank in range(found.world_size)
-    }
+    return {rank: {group.id: (group, outside if rank in missing else inside)} for rank in listed}
 
 
 # --- silence --------------------------------------------------------------------------------------
 
 
-def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
+def _find_silent(found: Found, listed: Sequence[int], logs: Mapping[int, Logs]) -> dict[int, Logs]:
     """Return the ranks whose output is there and has nothing about a call that the others wait in,
     with the log that follows: they have left the call before it.
 
     Each rank has a watchdog of its own. It reports any call that was queued and does not end,
     within a second of the others. One that reports nothing has queued no such call.
     """
+    everyone = format_members(tuple(range(found.world_size)))
     opened = {
         rank: pair
         for rank, own in logs.items()
         if found.ranks[rank].calls or found.ranks[rank].set_ups  # a dump is not in the output
-        for pair in _open_in_all(own, found)
+        for pair in _open_in_all(own, everyone)
     }
-    every = [found.ranks.get(rank) or RankFound(rank) for rank in range(found.world_size)]
+    every = [found.ranks.get(rank) or RankFound(rank) for rank in listed]
     shared = found.is_shared
     silent = [
         own.rank
@@ -265,9 +302,8 @@ def _find_silent(found: Found, logs: Mapping[int, Logs]) -> dict[int, Logs]:
     return {rank: {group.id: (group, log)} for rank in silent}
 
 
-def _open_in_all(logs: Logs, found: Found) -> Iterator[tuple[ProcessGroup, GroupLog]]:
+def _open_in_all(logs: Logs, everyone: str) -> Iterator[tuple[ProcessGroup, GroupLog]]:
     """Yield the log of the group of all ranks, if a call of it is open."""
-    everyone = format_members(tuple(range(found.world_size)))
     for group, log in logs.values():
         if group.members == everyone and log.called > log.completed >= 0:
             yield group, log

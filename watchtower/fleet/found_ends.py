@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watchtower.evidence.error_texts import OWN, read_error
+from watchtower.evidence.error_texts import OWN, find_error_texts, read_error
 from watchtower.evidence.exits import DeathKind, classify_ending
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.readers.findings import ErrorFound
@@ -14,6 +14,9 @@ from watchtower.wire.report import LINE_END, Ending, EndingKind
 GIVING_UP = frozenset({DeathKind.CONSEQUENTIAL, DeathKind.ABORTED, DeathKind.TERMINATED})
 """How a rank ends that has waited: by its own timeout, by its watchdog, or by its launcher. It may
 also end so with exit code 1, if nothing shows its exception."""
+
+UNNAMED_ERROR = "Error"
+"""Stands for the type of an exception that a line does not have."""
 
 MAX_LINES_AFTER = 200
 """Lines after a traceback that ended its rank: those of its watchdog, and of its launcher."""
@@ -50,9 +53,24 @@ def _last_error(own: RankFound) -> ErrorFound | None:
     its meaning is known."""
     first = next((each for each in own.warnings if _is_known(each)), None)
     error = own.error if own.error is not None and _is_near_end(own, own.error) else None
+    if error is None and first is None:
+        return _last_line_of_error(own)
     if error is None or first is None:
         return error or (first if first is not None and _is_near_end(own, first) else None)
     return replace(error, text=f"{error.text}{LINE_END}{first.text}"[:MAX_TEXT])
+
+
+def _last_line_of_error(own: RankFound) -> ErrorFound | None:
+    """Return the first of the lines about known faults at the end of the output. A rank that has
+    waited for others after such a line went on without it."""
+    if own.has_waited:
+        return None
+    for each in own.error_lines:
+        found = [match for match in find_error_texts(each.text) if match.row.names_fault]
+        if found and _is_near_end(own, each):
+            text = each.text if each.type else each.text[found[0].start :]
+            return replace(each, type=each.type or UNNAMED_ERROR, text=text)
+    return None
 
 
 def _is_known(warning: ErrorFound) -> bool:
@@ -67,5 +85,4 @@ def _is_near_end(own: RankFound, error: ErrorFound) -> bool:
 
 def _gave_up(own: RankFound, ending: Ending) -> bool:
     kind = classify_ending(ending)
-    waited = bool(own.calls or own.records or own.set_ups or own.barrier or own.stuck)
-    return waited and (kind in GIVING_UP or kind is DeathKind.EXIT_ONE)
+    return own.has_waited and (kind in GIVING_UP or kind is DeathKind.EXIT_ONE)

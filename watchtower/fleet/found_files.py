@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from watchtower.fleet.found_runs import keep_last_run
+from watchtower.jobs.attempt import list_missing
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
     BarrierFound,
@@ -32,7 +33,8 @@ MAX_STACKS = 2
 
 
 MAX_WARNINGS = 8
-"""Warnings of a rank that are read: the first one of a burst is the reason, the others follow."""
+"""Warnings of a rank that are read, and lines about errors: the first one of a burst is the reason,
+the others follow."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class RankFound:
     """The last exception that it printed."""
     warnings: list[ErrorFound] = field(default_factory=list)
     """What NCCL warned of, in the order of its lines."""
+    error_lines: list[ErrorFound] = field(default_factory=list)
+    """Lines about errors, in their order."""
     end: EndFound | None = None
 
     @property
@@ -68,6 +72,12 @@ class RankFound:
         """The last line of its own output; empty if no file is its own."""
         own = [file.last_line for file in self.files if file.owner.rank == self.rank]
         return next(filter(None, reversed(own)), "")
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether a finding shows that it waited for other ranks."""
+        waits = self.calls or self.records or self.set_ups or self.barrier or self.stuck
+        return bool(waits)
 
     def take(self, finding: Finding) -> None:
         """Add a finding. Of several about the same, the newest counts; in a file, the last."""
@@ -101,7 +111,9 @@ class RankFound:
             self.set_ups[finding.group] = finding
 
     def _take_error(self, finding: ErrorFound) -> None:
-        if finding.type == NCCL_WARNING:
+        if finding.is_line:
+            self.error_lines = [*self.error_lines, finding][-MAX_WARNINGS:]
+        elif finding.type == NCCL_WARNING:
             self.warnings = [*self.warnings, finding][-MAX_WARNINGS:]
         else:
             self.error = finding
@@ -133,10 +145,20 @@ class Found:
         named = {rank for own in self.ranks.values() if own.barrier for rank in own.barrier.missing}
         return frozenset(rank for rank in named if not self._came(rank))
 
-    def count_past(self, call: CallsFound) -> int:
-        """Return how many ranks wait in a later call of the same group."""
-        others = (own.calls.get(call.group) for own in self.ranks.values())
-        return sum(each is not None and each.waits_in > call.waits_in >= 0 for each in others)
+    @property
+    def listed(self) -> tuple[int, ...]:
+        """The ranks that files name, and the lowest of the others. A number of ranks in a line may
+        be wrong, and must not cost time."""
+        named = {*self.ranks, *self.missing_in_barrier}
+        return tuple(sorted({*named, *list_missing(self.world_size, named)}))
+
+    def waits_by_group(self) -> dict[str, list[int]]:
+        """Return the numbers of the calls in which ranks wait, sorted, by group."""
+        numbers: dict[str, list[int]] = {}
+        for own in self.ranks.values():
+            for group, call in own.calls.items():
+                numbers.setdefault(group, []).append(call.waits_in)
+        return {group: sorted(each) for group, each in numbers.items()}
 
     def _came(self, rank: int) -> bool:
         own = self.ranks.get(rank)

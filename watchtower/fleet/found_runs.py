@@ -135,7 +135,7 @@ def _add(run: _Run, at: int, finding: Finding) -> None:
         run.waited_in[finding.owner.rank, finding.group] = finding.waits_in
         run.calls_end = at + 1
         run.is_over = True
-    elif isinstance(finding, (EndFound, ErrorFound)):
+    elif isinstance(finding, EndFound) or (isinstance(finding, ErrorFound) and not finding.is_line):
         run.is_over = True
     elif isinstance(finding, SetUpFound):
         run.processes[finding.group_rank, finding.size] = finding.process

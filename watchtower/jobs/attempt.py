@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -138,6 +138,13 @@ MAX_MISSING = 4096
 `MIN_MISSING` and at most `MAX_MISSING`. The world size that a job reports may be wrong, and must
 not cost time or memory."""
 
+
+def list_missing(world_size: int, seen: Collection[int]) -> tuple[int, ...]:
+    """Return the lowest ranks that were not seen; see `MAX_MISSING` for how many."""
+    limit = min(MAX_MISSING, max(MIN_MISSING, MISSING_PER_RANK * len(seen)))
+    return tuple(islice((rank for rank in range(world_size) if rank not in seen), limit))
+
+
 MAX_RIVALS = 1024
 """Most rivals of one attempt: the number of processes of one node. A real job has fewer."""
 
@@ -237,9 +244,7 @@ class Attempt:
 
     def missing_ranks(self) -> tuple[int, ...]:
         """Return the ranks that were never reported, in order; see `MAX_MISSING` for the limit."""
-        limit = min(MAX_MISSING, max(MIN_MISSING, MISSING_PER_RANK * len(self.ranks)))
-        missing = (rank for rank in range(self.world_size) if rank not in self.ranks)
-        return tuple(islice(missing, limit))
+        return list_missing(self.world_size, self.ranks)
 
     def pace(self, phase: str) -> Pace:
         """Return the step times in `phase`. Beyond `MAX_PHASES`, phases share the plain pace."""

@@ -165,13 +165,15 @@ class WorldFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFound:
-    """An exception that a rank printed with its traceback."""
+    """An exception that a rank printed with its traceback, or a line about an error."""
 
     place: Place
     owner: Owner
     type: str
     text: str
     process: Process | None = None
+    is_line: bool = False
+    """It is a line without traceback: the program may have gone on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

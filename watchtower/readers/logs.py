@@ -11,7 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from watchtower.readers import nccl_lines, ras, stacks, torch_texts, tracebacks, watchdog
+from watchtower.readers import (
+    error_lines,
+    nccl_lines,
+    ras,
+    stacks,
+    torch_texts,
+    tracebacks,
+    watchdog,
+)
 from watchtower.readers.findings import (
     NO_OWNER,
     FileFound,
@@ -70,6 +78,7 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(ras.WORDS, ras.read, ras.MAX_LINES),
     LineReader(stacks.WORDS, stacks.read_in_log, stacks.MAX_LINES),
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
+    LineReader(error_lines.WORDS, error_lines.read),
 )
 
 

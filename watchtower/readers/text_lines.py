@@ -129,17 +129,16 @@ def chunks(stream: BinaryIO) -> Iterator[Chunk]:
 
 def _cut(stream: BinaryIO) -> Iterator[Chunk]:
     rest, number = b"", 1
-    while more := stream.read(CHUNK_BYTES):
-        data = rest + more
+    more = stream.read(CHUNK_BYTES)
+    while more:
+        data, more = rest + more, stream.read(CHUNK_BYTES)
         end = data.rfind(b"\n") + 1
-        if not end and len(data) >= 2 * CHUNK_BYTES:
-            end = len(data)
+        if not more or (not end and len(data) >= 2 * CHUNK_BYTES):
+            end = len(data)  # the last line of a file may have no end
         if end:
             yield Chunk(data[:end], number)
             number += data.count(b"\n", 0, end)
         rest = data[end:]
-    if rest:
-        yield Chunk(rest, number)
 
 
 _NUMBERS = b"0123456789."
