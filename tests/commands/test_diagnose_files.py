@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.field.field_case import watchdog, write
+from tests.field.field_case import FieldCase, watchdog, write
 from tests.field.log_cases import LOG_CASES
 from watchtower.cli import main
 from watchtower.commands.client import ClientError
@@ -28,7 +28,11 @@ def test_the_text_names_the_rank_and_has_a_row_for_each_kind_of_rank(folder, cap
     text = capsys.readouterr().out
     assert text.startswith("job-17: hung, behind_collective (80%)\nRank 7 has not come to the call")
     assert "8 of 8 ranks are in these files" in text
-    assert "0-6    default_pg  all_reduce 808  808     807" in text
+    assert "0-6    -     default_pg  all_reduce 808  808     -        807" in text
+    assert "7      807   default_pg  no call" in text
+    assert "all have made call 807. Then ranks 0-6 called all_reduce" in text
+    assert "Ranks 0-6 (waiting): wait for rank 7 in all_reduce number 808" in text
+    assert "to be sure: `py-spy dump --pid PID` of rank 7, a dump of each rank's flight" in text
     assert "8 files: 8 log; 0 lines that were not understood" in text
     assert "export TORCH_FR_BUFFER_SIZE=2000" in text
 
@@ -41,6 +45,37 @@ def test_json_has_the_verdict_and_each_file(folder, capsys):
         ("log", "content"),
         ("log", "file_name"),
     }
+
+
+def test_json_has_a_row_for_each_rank(folder, capsys):
+    main(["diagnose", str(folder), "--json"])
+    rows = {row["rank"]: row for row in json.loads(capsys.readouterr().out)["ranks"]}
+    assert rows[7]["step"] == 807
+    assert rows[7]["waits_in"] == "no call"
+    assert (rows[0]["called"], rows[0]["completed"]) == ("808", "807")
+
+
+def test_the_page_of_html_stands_alone(folder, capsys):
+    (folder / "<script>x_rank0.log").write_text("step 1\n")
+    assert main(["diagnose", str(folder), "--html"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<h1>job-17: hung" in page
+    assert 'src="data:image/svg+xml;base64,' in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_redacted_texts_have_no_names(tmp_path, capsys):
+    files = {f"gpu-zeppelin/rank{rank}.log": watchdog(rank, 8) for rank in range(3)}
+    files["gpu-zeppelin/rank3.log"] = "step 7 of /home/wilhelmina/secretproject\n"
+    folder = write(FieldCase(name="", report="", files=files), tmp_path / "acmejob")
+    for form in ([], ["--json"], ["--markdown"], ["--html"]):
+        main(["diagnose", str(folder), "--redact", *form])
+        text = capsys.readouterr().out
+        assert not {w for w in ("zeppelin", "wilhelmina", "secretproject", "acmejob") if w in text}
+        assert "job-00001" in text
+        assert "rank 3" in text
 
 
 def test_markdown_may_be_pasted(folder, capsys):

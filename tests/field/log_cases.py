@@ -57,10 +57,7 @@ LOG_CASES = (
     FieldCase(
         name="error_line_without_traceback",
         report="a trainer logs the error of one rank, and the others write on",
-        files={
-            f"rank{rank}.log": f"step 80\n{ECC if rank == 2 else ''}"
-            for rank in range(4)
-        },
+        files={f"rank{rank}.log": f"step 80\n{ECC if rank == 2 else ''}" for rank in range(4)},
         suspects=frozenset({2}),
         cause="exception",
         words=("could not correct",),

@@ -14,7 +14,16 @@ import msgspec
 
 from watchtower.commands.client import DONE, TROUBLE, UNUSABLE, ClientError
 from watchtower.commands.evidence_files import find_files, part_snapshots, read_files
-from watchtower.commands.evidence_texts import list_files, write_tables
+from watchtower.commands.evidence_texts import (
+    Shown,
+    diagnose_found,
+    list_files,
+    list_ranks,
+    redact_case,
+    redact_found,
+    write_page,
+    write_tables,
+)
 from watchtower.commands.printing import as_json, clean, clean_lines, paint_verdict, wants_colour
 from watchtower.commands.snapshot_files import (
     FILES_CPU_S,
@@ -23,7 +32,6 @@ from watchtower.commands.snapshot_files import (
     read_snapshots,
 )
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.evidence.case import Case
 from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
@@ -65,16 +73,16 @@ def show_diagnosis(args: argparse.Namespace) -> int:
         for sentence in files.unusable:
             print(f"watchtower: {sentence}. The other files are diagnosed", file=sys.stderr)
         verdicts = _diagnose(args, files.found) if files.found else []
-        case = make_case(args.job or args.files[0].resolve().name, found)
-        if found.ranks:
-            verdicts.append(_diagnose_found(case, found))
-    shown = found.files if found.ranks else []
+        shown = _diagnose_evidence(args, found) if found.ranks else None
+        if shown is not None:
+            verdicts.append(_make_verdict(shown))
     if args.json:
         for verdict in verdicts:
             page = msgspec.to_builtins(view_verdict(verdict))
-            print(as_json({**page, "files": list_files(shown)} if shown else page))
+            more = {} if shown is None else _list_shown(shown)
+            print(as_json({**page, **more}))
     else:
-        _print(args, verdicts, write_tables(found, case, shown) if shown else "")
+        _print(args, verdicts, shown)
     if files.unusable:
         return UNUSABLE
     is_trouble = any(verdict.status in (Status.SUSPECT, Status.HUNG) for verdict in verdicts)
@@ -94,17 +102,26 @@ def _write_nothing_found(args: argparse.Namespace) -> str:
     return f"{clean(', '.join(map(str, args.files[:MAX_JOBS])))}: {NOTHING}"
 
 
-def _diagnose_found(case: Case, found: Found) -> Verdict:
-    """Return the verdict on what readers found in files."""
-    status = Status.HUNG if found.has_timed_out else Status.SUSPECT
-    return diagnosed_verdict(case.job, 1, status, diagnose(case), time.time())
+def _diagnose_evidence(args: argparse.Namespace, found: Found) -> Shown:
+    """Return the diagnosis of what readers found in files."""
+    case = make_case(args.job or args.files[0].resolve().name, found)
+    if args.redact:
+        case, found = redact_found(case, found)
+    return diagnose_found(case, found)
+
+
+def _make_verdict(shown: Shown) -> Verdict:
+    status = Status.HUNG if shown.found.has_timed_out else Status.SUSPECT
+    return diagnosed_verdict(shown.case.job, 1, status, shown.diagnosis, time.time())
+
+
+def _list_shown(shown: Shown) -> dict[str, object]:
+    """Return what JSON has besides the verdict."""
+    return {"ranks": list_ranks(shown), "files": list_files(shown.found.files)}
 
 
 MAX_PASTED = 1 << 20
 """Characters of a text that a person pastes: the end of a log of all ranks has 100 kB."""
-
-MAX_PASTED_RANKS = 4096
-"""Ranks of such a text. It may name any number, and each rank costs time."""
 
 PASTED = "pasted text"
 
@@ -119,20 +136,20 @@ def diagnose_text(text: str) -> str:
     found = sort_findings([file])
     if not found.ranks:
         raise ClientError(f"{PASTED}: {NOTHING}")
-    if found.world_size > MAX_PASTED_RANKS:
-        raise ClientError(
-            f"the {PASTED} names {found.world_size} ranks: put it into a file, and run "
-            "`watchtower diagnose FILE`"
-        )
-    case = make_case(PASTED, found)
-    tables = clean_lines(write_tables(found, case, found.files)).replace("`", "'")
-    verdict = clean_lines(render_markdown(_diagnose_found(case, found))).rstrip()
+    shown = diagnose_found(make_case(PASTED, found), found)
+    tables = clean_lines(write_tables(shown)).replace("`", "'")
+    verdict = clean_lines(render_markdown(_make_verdict(shown))).rstrip()
     return f"{verdict}\n\n```\n{tables}\n```"
 
 
-def _print(args: argparse.Namespace, verdicts: Sequence[Verdict], tables: str) -> None:
-    """Print verdicts as text or as Markdown, with the tables of the files that were read."""
-    tables = clean_lines(tables)
+def _print(args: argparse.Namespace, verdicts: Sequence[Verdict], shown: Shown | None) -> None:
+    """Print verdicts as text, Markdown or HTML, with the tables of the files that were read."""
+    if args.html:
+        if shown is None:
+            raise ClientError("--html is for logs and records: a snapshot has no table of files")
+        print(write_page(verdicts[-1], time.time(), shown), end="")
+        return
+    tables = clean_lines(write_tables(shown)) if shown else ""
     if args.markdown:
         print(clean_lines("\n".join(map(render_markdown, verdicts))).rstrip())
         print("\n```\n" + tables.replace("`", "'") + "\n```" if tables else "")
@@ -163,7 +180,19 @@ def _diagnose(args: argparse.Namespace, files: Sequence[FileSnapshot]) -> list[V
         _check_times(job, files, args.within)
         _warn(job, files)
         _warn_of_age(job)
-    return [make_verdict(job) for job in jobs]
+    return [make_verdict(_redact(job) if args.redact else job) for job in jobs]
+
+
+def _redact(job: JobSnapshot) -> JobSnapshot:
+    """Return a job of snapshots without names."""
+    case, redactor = redact_case(job.case)
+    return replace(
+        job,
+        job=case.job,
+        case=case,
+        reason=redactor.text(job.reason),
+        gaps=tuple(map(redactor.text, job.gaps)),
+    )
 
 
 def _list_jobs(names: Sequence[str]) -> str:

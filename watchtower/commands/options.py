@@ -159,6 +159,12 @@ def add_diagnose(parser: Parser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     form.add_argument("--markdown", action="store_true", help="print them to paste into an issue")
+    form.add_argument("--html", action="store_true", help="print them as a page that stands alone")
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace names of jobs, nodes, users, paths, addresses and programs",
+    )
     parser.add_argument(
         "--exit-code", action="store_true", help="exit with 1 if a job is hung or suspect"
     )

@@ -10,6 +10,7 @@ from watchtower.fleet.found_runs import keep_last_run
 from watchtower.jobs.attempt import list_missing
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
+    UNKNOWN,
     BarrierFound,
     CallsFound,
     EndFound,
@@ -22,6 +23,7 @@ from watchtower.readers.findings import (
     RecordsFound,
     SetUpFound,
     StacksFound,
+    StepFound,
     WatchdogStuck,
     WorldFound,
 )
@@ -61,6 +63,8 @@ class RankFound:
     error_lines: list[ErrorFound] = field(default_factory=list)
     """Lines about errors, in their order."""
     end: EndFound | None = None
+    step: int = UNKNOWN
+    """The last one that it wrote."""
 
     @property
     def has_output(self) -> bool:
@@ -103,6 +107,8 @@ class RankFound:
             self._take_error(finding)
         elif isinstance(finding, EndFound):
             self.end = finding
+        elif isinstance(finding, StepFound):
+            self.step = max(self.step, finding.step)
 
     def _take_set_up(self, finding: SetUpFound) -> None:
         before = self.set_ups.get(finding.group)

@@ -164,6 +164,15 @@ class WorldFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepFound:
+    """The last step that a rank wrote."""
+
+    place: Place
+    owner: Owner
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFound:
     """An exception that a rank printed with its traceback, or a line about an error."""
 
@@ -206,6 +215,7 @@ Finding: TypeAlias = (
     | BarrierFound
     | SetUpFound
     | WorldFound
+    | StepFound
     | ErrorFound
     | EndFound
     | RunStarted

@@ -28,6 +28,7 @@ from watchtower.readers.findings import (
     Owner,
     Place,
     StacksFound,
+    StepFound,
     WorldFound,
 )
 from watchtower.readers.text_lines import (
@@ -52,6 +53,16 @@ step."""
 
 MAX_SIZE_LINES = 100_000
 """Lines in which a number of ranks is searched if one was found: ranks write it as they start."""
+
+TAIL_BYTES = 1 << 18
+"""Bytes at the end of a file in which the last steps are searched: 2000 lines."""
+
+STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"STEP")
+
+_STEP = re.compile(
+    r"(?i)\b(?:global_?step|step|iter(?:ation)?)s?\b[ '\":=#\[(]{0,4}(\d{1,12})(?![\d.]*s\b)"
+)
+"""The step of a line: "step 807", "iteration 40/ 1000", "global_step: 12", not "step 0.4s"."""
 
 _PREFIXES = re.compile(rb"\[rank(\d{1,7})\]:")
 
@@ -105,6 +116,7 @@ def read(name: str, stream: BinaryIO) -> FileFound:
             findings += (each for each in found if _is_news(each, sizes, dumps))
             missed += not found
         last = last_line(chunk.data) or last
+    findings += _find_steps(name, chunk, named)
     ends_open = bool(chunk.data) and not chunk.data.endswith(b"\n")
     return FileFound(
         name=name,
@@ -127,6 +139,20 @@ def _read_chunk(
             prefix = rank_in_prefix(lines[0].text)
             owner = named if prefix is NO_OWNER else prefix
             yield list(reader.read(lines, Place(name, lines[0].number), owner))
+
+
+def _find_steps(name: str, chunk: Chunk, named: Owner) -> Iterator[StepFound]:
+    """Yield the last step of each rank in the end of a file."""
+    cut = max(0, len(chunk.data) - TAIL_BYTES)
+    first = chunk.first + chunk.data.count(b"\n", 0, cut)
+    last: dict[Owner, StepFound] = {}
+    for lines in blocks_with(Chunk(chunk.data[cut:], first), STEP_WORDS):
+        if found := _STEP.search(lines[0].text):
+            prefix = rank_in_prefix(lines[0].text)
+            owner = named if prefix is NO_OWNER else prefix
+            place = Place(name, lines[0].number)
+            last[owner] = StepFound(place=place, owner=owner, step=int(found[1]))
+    yield from last.values()
 
 
 def _ranks_in_prefixes(data: bytes) -> set[int]:

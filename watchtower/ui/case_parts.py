@@ -30,7 +30,7 @@ from watchtower.views.case_summary import (
     StackTree,
     WaitBoxes,
 )
-from watchtower.views.graph_svg import MAX_LABELS, describe_box
+from watchtower.views.graph_svg import WaitLine, list_waits
 from watchtower.views.incident import IncidentOverview
 from watchtower.views.job import JobOverview
 from watchtower.wire.stacks import Frame
@@ -48,20 +48,6 @@ async def _find_summary(
     if job.status not in (Status.SUSPECT, Status.SLOW) or job.incident is not None:
         return None
     return await find_job_summary(tower, job.job)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitLine:
-    """One box of the picture."""
-
-    name: str
-    """"rank 5", "480 ranks"."""
-    about: str
-    """"suspect, not waiting, gpu-001"."""
-    place: str
-    waits: list[str]
-    """"waits for rank 5 in recv number 81"."""
-    is_suspect: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,28 +70,7 @@ async def collect_graph(
 
 def show_graph(summary: CaseSummary) -> GraphShown:
     """Return the graph, for a picture and in words."""
-    waits = summary.waits
-    order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
-    return GraphShown(waits=waits, lines=[_list_wait(waits, index) for index in order])
-
-
-def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
-    box = waits.boxes[index]
-    name, about, *places = describe_box(box)
-    verb = "waits" if box.rank_set.count == 1 else "wait"
-    named = [
-        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
-        f"{f' in {arrow.label}' if arrow.label else ''}"
-        for arrow in waits.arrows
-        if arrow.from_box == index
-    ]
-    return WaitLine(
-        name=name,
-        about=about,
-        place="".join(places),
-        waits=list(dict.fromkeys(named))[:MAX_LABELS],
-        is_suspect=bool(box.suspect_ranks),
-    )
+    return GraphShown(waits=summary.waits, lines=list_waits(summary.waits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,6 +208,45 @@ def describe_box(box: WaitBox) -> tuple[str, ...]:
     return tuple(filter(None, (title, where, box.call if box.is_cycle else box.place or box.call)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitLine:
+    """One box of the picture."""
+
+    name: str
+    """"rank 5", "480 ranks"."""
+    about: str
+    """"suspect, not waiting, gpu-001"."""
+    place: str
+    waits: list[str]
+    """"waits for rank 5 in recv number 81"."""
+    is_suspect: bool
+
+
+def list_waits(waits: WaitBoxes) -> list[WaitLine]:
+    """Return the picture as lines: the end of the waiting first."""
+    order = sorted(range(len(waits.boxes)), key=lambda index: waits.boxes[index].layer)
+    return [_list_wait(waits, index) for index in order]
+
+
+def _list_wait(waits: WaitBoxes, index: int) -> WaitLine:
+    box = waits.boxes[index]
+    name, about, *places = describe_box(box)
+    verb = "waits" if box.rank_set.count == 1 else "wait"
+    named = [
+        f"{verb} for {describe_box(waits.boxes[arrow.to_box])[0]}"
+        f"{f' in {arrow.label}' if arrow.label else ''}"
+        for arrow in waits.arrows
+        if arrow.from_box == index
+    ]
+    return WaitLine(
+        name=name,
+        about=about,
+        place="".join(places),
+        waits=list(dict.fromkeys(named))[:MAX_LABELS],
+        is_suspect=bool(box.suspect_ranks),
+    )
+
+
 def _text(
     x: int, y: int, name: str, text: str, *, bold: bool = False, centred: bool = False
 ) -> str:
