@@ -1,4 +1,5 @@
-"""Dumper: what readers know in the output of ranks, if the agent may read it, and in NCCL's RAS.
+"""Dumpers: what readers know in the output of ranks and in their files, if the agent may read them,
+and in NCCL's RAS.
 
 Only lines that a reader turns into a finding leave the node, with as few of the lines after them as
 the finding needs. The readers are those of `watchtower diagnose`, and they read the same lines
@@ -20,11 +21,13 @@ from itertools import accumulate, dropwhile, takewhile
 import msgspec
 
 from agent.children import ChildRunner, Program
-from agent.dumpers.dumper import RanksOfRound, Step, Tree
+from agent.dumpers.dumper import RankRecords, RanksOfRound, Step, Tree
 from agent.dumpers.nccl_ras import NcclRas
-from agent.dumpers.outputs import Output, Outputs
+from agent.dumpers.outputs import RECORDS_AGE_S, Output, Outputs
 from watchtower.readers import logs
-from watchtower.readers.findings import FileFound, Finding, Place
+from watchtower.readers.collective_calls import trim
+from watchtower.readers.files import read_bytes
+from watchtower.readers.findings import FileFound, Finding, Place, RecordsFound, StepFound
 from watchtower.readers.text_lines import decode
 from watchtower.wire.bounds import MAX_TEXT
 from watchtower.wire.dumps import MAX_WRITTEN, MAX_WRITTEN_TEXT, WrittenLines
@@ -62,6 +65,10 @@ LOG_CHILD = Program(
 )
 
 
+Files = dict[tuple[int, int], tuple[Output, list[Tree]]]
+"""Files with the ranks that have them, by device and inode."""
+
+
 class WrittenLogs:
     """Reads the output of the ranks of a round, and what NCCL answers about them."""
 
@@ -90,10 +97,7 @@ class WrittenLogs:
     def _read_outputs(
         self, ranks: RanksOfRound, outputs: Outputs, written: dict[int, list[WrittenLines]]
     ) -> None:
-        files: dict[tuple[int, int], tuple[Output, list[Tree]]] = {}
-        for tree in ranks.trees:
-            for output in outputs.of((tree.target.pid, tree.target.start_time)):
-                files.setdefault(output.file, (output, []))[1].append(tree)
+        files = _files_of(ranks, outputs, records=False)
         left_s = min(READ_S, ranks.deadline - time.monotonic())
         if not files or left_s <= 0:
             return
@@ -104,6 +108,53 @@ class WrittenLogs:
         for (output, trees), read in zip(files.values(), answers, strict=False):
             lines = written.setdefault(trees[0].target.pid, [])
             lines += _lines_of(read, output, is_own=len(trees) == 1)
+
+
+def _files_of(ranks: RanksOfRound, outputs: Outputs, *, records: bool) -> Files:
+    """Return the files of text of these ranks, or the dumps of their flight recorders."""
+    files: Files = {}
+    for tree in ranks.trees:
+        for output in outputs.of((tree.target.pid, tree.target.start_time)):
+            if output.is_records is records:
+                files.setdefault(output.file, (output, []))[1].append(tree)
+    return files
+
+
+class RecorderFiles:
+    """Reads the dumps of flight recorders, of ranks whose recorder was not asked. torch writes them
+    when a call has timed out."""
+
+    name, at_once, needs_stacks = "recorder files", 1, True
+
+    def __init__(self, runner: ChildRunner, outputs: Outputs | None) -> None:
+        """Without `outputs` no file is read."""
+        self._runner, self._outputs = runner, outputs
+
+    def plan(self, ranks: RanksOfRound) -> Sequence[Step]:
+        """Return a step for each dump. One that two ranks may have written is of another job."""
+        if self._outputs is None or ranks.is_sample:
+            return []
+        now = time.monotonic()
+        return [
+            partial(self._fill, ranks, output, trees[0])
+            for output, trees in _files_of(ranks, self._outputs, records=True).values()
+            if len(trees) == 1 and output.age_s(0, now) < RECORDS_AGE_S
+        ]
+
+    def _fill(self, ranks: RanksOfRound, output: Output, tree: Tree) -> None:
+        left_s = min(READ_S, ranks.deadline - time.monotonic())
+        if left_s <= 0 or (tree.records is not None and tree.records.logs):
+            return
+        words = [f"/proc/{os.getpid()}/fd", str(MAX_READ_BYTES), str(output.held.number)]
+        for read in self._runner.ask(LOG_CHILD, words, left_s, ranks.owner).found:
+            raw = b"" if read.first else base64.b64decode(read.raw)
+            name = f"rank{tree.target.rank}"
+            for each in read_bytes(name, raw).findings:
+                if isinstance(each, RecordsFound):
+                    made = trim(each.records.library or "nccl", each.records, ())
+                    tree.records = replace(
+                        tree.records or RankRecords(), logs=made.logs, oldest_open=made.oldest_open
+                    )
 
 
 def _keep(tree: Tree, written: Sequence[WrittenLines], left: int) -> int:
@@ -149,6 +200,8 @@ def _find_known(raw: bytes) -> Iterator[tuple[int, str]]:
 def _by_line(found: FileFound) -> dict[int, list[Finding]]:
     by_line: dict[int, list[Finding]] = defaultdict(list)
     for each in found.findings:
+        if isinstance(each, StepFound):
+            continue  # a line of the program's own, which stays on the node
         by_line[each.place.line].append(replace(each, place=Place("")))
     return by_line
 

@@ -33,7 +33,7 @@ from agent.dumpers.software import SoftwareVersions
 from agent.dumpers.source_loops import SourceLoops
 from agent.dumpers.watchdogs import Watchdogs
 from agent.dumpers.watched_descriptors import WatchedDescriptors
-from agent.dumpers.written_logs import WrittenLogs
+from agent.dumpers.written_logs import RecorderFiles, WrittenLogs
 from agent.dumps.contents import (
     MAX_BATCH_CHILDREN,
     GroupSet,
@@ -282,5 +282,6 @@ def make_taker(
         Watchdogs(proc, places),
         SetUp(proc),
         WrittenLogs(runner, outputs, NcclRas(proc)),
+        RecorderFiles(runner, outputs),
     )
     return RoundTaker(proc, dumpers, count, SourceLoops(proc, runner) if read_source else None)

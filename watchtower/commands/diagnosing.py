@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 import time
@@ -36,7 +35,7 @@ from watchtower.fleet.found_case import make_case
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
-from watchtower.readers.files import read_file
+from watchtower.readers.files import read_bytes
 from watchtower.readers.findings import NO_OWNER, FileFound
 from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
@@ -132,7 +131,7 @@ def diagnose_text(text: str) -> str:
     Raises ClientError, which says why there is none.
     """
     raw = text.encode("utf-8", "replace")
-    file = read_file(PASTED, io.BufferedReader(io.BytesIO(raw)))
+    file = read_bytes(PASTED, raw)
     found = sort_findings([file])
     if not found.ranks:
         raise ClientError(f"{PASTED}: {NOTHING}")

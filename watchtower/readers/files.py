@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BufferedReader
-from typing import BinaryIO, NamedTuple
+from io import BufferedReader, BytesIO
+from typing import BinaryIO, NamedTuple, cast
 
 from watchtower.readers import flight_recorder, logs, stacks
 from watchtower.readers.findings import FileFound
@@ -30,6 +30,11 @@ READERS: tuple[Reader, ...] = (
     Reader("log", logs.recognises, logs.read),
 )
 """In the order in which they are asked. The last one takes any text."""
+
+
+def read_bytes(name: str, raw: bytes) -> FileFound:
+    """Read the content of a file, as `read_file` does."""
+    return read_file(name, cast("BufferedReader", BufferedReader(BytesIO(raw))))
 
 
 def read_file(name: str, stream: BufferedReader) -> FileFound:

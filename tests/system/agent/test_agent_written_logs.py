@@ -16,11 +16,13 @@ from agent.children import ChildRunner
 from agent.dumpers.dumper import Target
 from agent.dumpers.nccl_ras import NcclRas
 from agent.dumpers.outputs import Outputs
-from agent.dumpers.written_logs import WrittenLogs
+from agent.dumpers.written_logs import RecorderFiles, WrittenLogs
 from agent.dumps.round import RoundTaker
 from agent.procfs import Proc
+from tests.field.record_cases import dump
 from tests.waiting import wait_until
 from watchtower.drills.launching import free_port
+from watchtower.wire.collectives import GroupLog
 from watchtower.wire.dumps import WrittenLines
 
 BARRIER = "[rank0]:[E1128 15:59:17] [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms"
@@ -56,7 +58,10 @@ class Node:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.proc, self.outputs = Proc(), Outputs(Proc())
-        self.dumper = WrittenLogs(ChildRunner(), self.outputs, NcclRas(self.proc))
+        self.dumpers = (
+            WrittenLogs(ChildRunner(), self.outputs, NcclRas(self.proc)),
+            RecorderFiles(ChildRunner(), self.outputs),
+        )
         self.keys = [(pid, self.started(pid)) for pid in pids]
 
     def started(self, pid: int) -> int:
@@ -68,15 +73,30 @@ class Node:
         """Mark the files, as the agent did some time ago."""
         self.outputs.note(self.keys, time.monotonic() - ago_s)
 
+    def has_both_dumps(self) -> bool:
+        """Mark the files again; return whether each rank has one."""
+        self.note()
+        return all(any(each.is_records for each in self.outputs.of(key)) for key in self.keys)
+
     def dump(self, **values: bool) -> list[tuple[WrittenLines, ...]]:
         """Return what one round sends of each rank."""
         targets = [
             Target(rank=rank, pid=pid, start_time=born, read_page=lambda: None)
             for rank, (pid, born) in enumerate(self.keys)
         ]
-        taker = RoundTaker(self.proc, [self.dumper], lambda _: None)
+        taker = RoundTaker(self.proc, self.dumpers, lambda _: None)
         taken = taker.take(targets, deadline=time.monotonic() + 20, **values)
+        self.logs = {log.digest: log for log in taken.group_logs}
+        self.taken = taken.ranks
         return [dump.written for dump in taken.ranks]
+
+    def records(self) -> list[list[GroupLog]]:
+        """Return the collective logs of each rank in one round."""
+        self.dump()
+        return [
+            [self.logs[each] for each in dump.collectives.logs] if dump.collectives else []
+            for dump in self.taken
+        ]
 
 
 def append(path: Path, text: str) -> None:
@@ -209,5 +229,78 @@ def test_the_rank_that_answers_for_nccl_is_asked_once(tmp_path: Path) -> None:
         assert said.read_text().count("asked") == 1
     finally:
         for child in (rank, other):
+            child.kill()
+            child.wait()
+
+
+INIT = "gpu-0:4711:4712 [0] NCCL INFO f comm 0xa1 rank 0 nranks 2 cudaDev 0 - Init START"
+WRITER = """
+import sys, time
+log = open(sys.argv[1], "a")
+print("opened", flush=True)
+for line in sys.stdin: print(line, end="", file=log, flush=True)
+"""
+
+
+def test_the_log_of_nccl_and_the_dump_of_the_recorder_are_found(tmp_path: Path) -> None:
+    log, said = tmp_path / "nccl.gpu-0.4711.log", tmp_path / "said"
+    variables = {
+        "RANK": "0",
+        "NCCL_DEBUG_FILE": str(tmp_path / "nccl.%h.%p.log"),
+        "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "fr_rank_"),
+    }
+    (tmp_path / "fr_rank_0").write_bytes(dump(2, 99))
+    os.utime(tmp_path / "fr_rank_0", (1, 1))  # of an earlier run
+    with said.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(log)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **variables},
+        )
+    assert child.stdin is not None
+    try:
+        wait_until(lambda: "opened" in said.read_text(), "the log is open", 30)
+        node = Node([child.pid])
+        node.note(10)
+        child.stdin.write(f"{SECRET}\n{INIT}\n".encode())
+        child.stdin.flush()
+        wait_until(lambda: INIT in log.read_text(), "a line is written", 30)
+        assert node.records() == [[]]
+        (tmp_path / "fr_rank_0").write_bytes(dump(2, 41))
+        node.note()
+        (written,) = node.dump()
+        assert [(each.file, each.text) for each in written] == [(str(log), INIT)]
+        ((found,),) = node.records()
+        assert (found.called, found.completed) == (41, 40)
+    finally:
+        child.stdin.close()
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("kind", ["link", "other user", "two ranks"])
+def test_a_dump_that_may_be_of_another_program_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "fr_rank_0"
+    variables = {**os.environ, "RANK": "0", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "fr_rank_")}
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    children = [subprocess.Popen(words, env=variables) for _ in range(1 + (kind == "two ranks"))]
+    try:
+        path.write_bytes(dump(2, 41))
+        node = Node([child.pid for child in children])
+        if kind == "other user":
+            if os.geteuid() != 0:
+                pytest.skip("only root can make a file of another user")
+            os.chown(path, 4242, 4242)
+        elif kind == "link":
+            path.unlink()
+            path.symlink_to("/proc/self/environ")
+        node.note()
+        if kind == "two ranks":
+            wait_until(node.has_both_dumps, "both processes are known to name the file", 30)
+        assert node.records() == [[] for _ in children]
+    finally:
+        for child in children:
             child.kill()
             child.wait()
