@@ -5,22 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from watchtower.service.metric_spec import MetricSpec, Sample
 from watchtower.wire.observations import Observation
-
-
-@lru_cache(maxsize=256)
-def name_pci(address: str) -> str:
-    """Return the subject of a PCI device: "pci:0000:3b:00" of "00000000:3B:00.0" or "0000:3b:00".
-
-    The kernel writes a domain of four digits and NVML one of eight. A GPU has one function.
-    """
-    device = address.lower().partition(".")[0]
-    domain, _, rest = device.partition(":")
-    return f"pci:{domain[-4:].zfill(4)}:{rest}" if rest.count(":") == 1 else f"pci:{device}"
 
 
 def name_pid(pid: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from tests.field.field_case import FieldCase, diagnose_folder, write
 from tests.field.log_cases import LOG_CASES
 from tests.field.nccl_cases import NCCL_CASES
+from tests.field.node_cases import NODE_CASES
 from tests.field.record_cases import RECORD_CASES
 from tests.field.stack_cases import STACK_CASES
 from watchtower.commands.evidence_files import find_files, read_files
@@ -18,6 +19,7 @@ FORMS = {
     "NCCL": NCCL_CASES,
     "flight recorder": RECORD_CASES,
     "stacks": STACK_CASES,
+    "nodes": NODE_CASES,
 }
 CASES = tuple(case for cases in FORMS.values() for case in cases)
 

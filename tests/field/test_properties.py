@@ -31,7 +31,8 @@ STRANGERS = {
     "config.json": b'{"world_size": "four", "entries": "none"}',
     "other_job.txt": b"world_size=64\nrestart_count=1\n",
     "setup.out": b'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: x\n',
-    "dmesg": b"NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n",
+    "dmesg": b"NVRM: Xid (PCI:0000:3b:00): 79, pid=999999, GPU has fallen off the bus.\n",
+    "messages": b"Nov 28 20:00:00 gpu-9 kernel: Out of memory: Killed process 999998 (python)\n",
     "model.pt": b"PK\3\4" + bytes(90),
     "notes.tar.gz": b"\x1f\x8b\x08\x00" + bytes(20),
 }

@@ -167,13 +167,16 @@ class Blamed(NamedTuple):
             "text": clean(seen.text or seen.name, 160),
             "value": 0.0 if seen.value is None else seen.value,
             "age": format_duration(seen.age_s),
-            "when": _write_when(seen.age_s - position.age_s),
+            "when": NO_TIME if position.of_files else _write_when(seen.age_s - position.age_s),
         }
         return _word(self.row.says, seen).format_map(names)
 
 
 def _word(words: Words, seen: Observation) -> str:
     return words if isinstance(words, str) else words(seen)
+
+
+NO_TIME = "at a time that its file does not show"
 
 
 def _write_when(before_s: float) -> str:

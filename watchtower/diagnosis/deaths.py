@@ -372,10 +372,12 @@ def _split(deaths: Sequence[Death], gap_s: float) -> Iterator[list[Death]]:
 
 
 def write_ending(death: Death) -> str:
-    """Return "exited with code 3 (after step 41, 2 s ago)"."""
+    """Return "exited with code 3 (after step 41, 2 s ago)". Files do not show how long ago."""
     step = death.position.step
-    after = "" if step is None else f"after step {step}, "
-    return f"{_write_how(death)} ({after}{format_duration(death.age_s)} ago)"
+    after = "" if step is None else f"after step {step}"
+    ago = f"{format_duration(death.age_s)} ago" if death.age_s > 0 else ""
+    when = ", ".join(filter(None, (after, ago)))
+    return f"{_write_how(death)} ({when})" if when else _write_how(death)
 
 
 def _write_how(death: Death) -> str:

@@ -89,9 +89,9 @@ def _is_recent(picture: Picture, observation: Observation) -> bool:
 
 def _write(node: str, observation: Observation, ranks: str) -> Evidence:
     related = "" if ranks else " (it names no suspect)"
-    ago = format_duration(observation.age_s)
+    ago = f", {format_duration(observation.age_s)} ago" if observation.age_s > 0 else ""
     device = _name_gpu(observation)
-    text = f"{clean(node, 64)}, {ago} ago: {device}{clean(observation.text, 200)}{related}"
+    text = f"{clean(node, 64)}{ago}: {device}{clean(observation.text, 200)}{related}"
     return Evidence(source=COLLECTORS[observation.source], text=text, ranks=ranks)
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from watchtower.evidence.case import Case, Presence, RankEvidence
+from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.fleet.found_ends import find_endings
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.policy import Policy
@@ -28,6 +28,7 @@ from watchtower.wire.collectives import (
     name_group,
 )
 from watchtower.wire.dumps import KernelWait, RankDump
+from watchtower.wire.observations import Observation
 from watchtower.wire.report import Ending, ProcessState
 from watchtower.wire.stacks import Stack
 from watchtower.writing.text import clean
@@ -69,6 +70,7 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
             )
             for rank in listed
         ),
+        nodes=_make_nodes(found),
         stacks=tuple(stacks[digest] for digest in sorted(stacks)),
         groups=tuple(sorted({g.id: g for g, _ in made}.values(), key=lambda group: group.id)),
         group_logs=tuple(
@@ -82,6 +84,22 @@ def _stalled_for(found: Found) -> float:
     return max(waited, default=0.0)
 
 
+UNNAMED_NODE = "its node"
+
+
+def _make_nodes(found: Found) -> tuple[NodeEvidence, ...]:
+    """Return the nodes whose files show something of a rank's process."""
+    nodes: dict[str, list[Observation]] = {}
+    for own in found.ranks.values():
+        if own.observed:
+            seen = (each.observation for each in own.observed)
+            nodes.setdefault(own.node or UNNAMED_NODE, []).extend(seen)
+    return tuple(
+        NodeEvidence(node=clean(name, MAX_NAME), silent_for_s=0.0, observations=tuple(seen))
+        for name, seen in sorted(nodes.items())
+    )
+
+
 def _wrote(own: RankFound) -> bool:
     return bool(
         own.calls or own.records or own.set_ups or own.stacks or own.stuck or own.error or own.end
@@ -93,7 +111,7 @@ def _stacks_of(own: RankFound) -> Iterator[Stack]:
 
 
 def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool, ended: Ending | None) -> RankEvidence:
-    if not logs and not own.stacks and ended is None:
+    if not logs and not own.stacks and ended is None and not own.observed:
         return RankEvidence(rank=own.rank, presence=Presence.UNREAD)
     digests = tuple(log.digest for _, log in logs.values())
     collectives = RankCollectives(logs=digests) if digests else None
@@ -109,8 +127,8 @@ def _make_rank(own: RankFound, logs: Logs, *, is_quiet: bool, ended: Ending | No
     return RankEvidence(
         rank=own.rank,
         presence=presence if ended is None else Presence.ENDED,
-        node=clean(own.end.node, MAX_NAME) if own.end else "",
-        pid=pid or (own.end.pid if own.end and own.end.pid >= 0 else None),
+        node=clean(own.node or (UNNAMED_NODE if own.observed else ""), MAX_NAME),
+        pid=pid or min(own.pids, default=None),
         dumps=dumps or (bare,) if logs or own.stacks else (),
         ended=ended,
     )

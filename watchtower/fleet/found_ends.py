@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 from watchtower.evidence.error_texts import OWN, find_error_texts, read_error
@@ -17,6 +18,8 @@ also end so with exit code 1, if nothing shows its exception."""
 
 UNNAMED_ERROR = "Error"
 """Stands for the type of an exception that a line does not have."""
+
+OOM_KILL = "oom_kill"
 
 MAX_LINES_AFTER = 200
 """Lines after a traceback that ended its rank: those of its watchdog, and of its launcher."""
@@ -36,6 +39,8 @@ def find_endings(found: Found) -> dict[int, Ending]:
 
 def _end_of(own: RankFound, last: float) -> Ending | None:
     end, error = own.end, _last_error(own)
+    if any(each.observation.name == OOM_KILL for each in own.observed):
+        return Ending(kind=EndingKind.SIGNAL, code=signal.SIGKILL, age_s=0.0, oom_killed=True)
     if end is None and error is None:
         return None
     code = 1 if end is None else end.code

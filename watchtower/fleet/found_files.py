@@ -18,6 +18,7 @@ from watchtower.readers.findings import (
     FileFound,
     Finding,
     Known,
+    ObservedFound,
     Owner,
     Process,
     RecordsFound,
@@ -65,6 +66,8 @@ class RankFound:
     end: EndFound | None = None
     step: int = UNKNOWN
     """The last one that it wrote."""
+    observed: list[ObservedFound] = field(default_factory=list)
+    """What files of its node show of its process."""
 
     @property
     def has_output(self) -> bool:
@@ -76,6 +79,18 @@ class RankFound:
         """The last line of its own output; empty if no file is its own."""
         own = [file.last_line for file in self.files if file.owner.rank == self.rank]
         return next(filter(None, reversed(own)), "")
+
+    @property
+    def pids(self) -> set[int]:
+        """Its process, as its files name it: that of its last run."""
+        known = [self.end and self.end.pid, self.process and self.process.pid]
+        return {pid for pid in (*known, *(each.pid for each in self.stacks)) if pid and pid > 0}
+
+    @property
+    def node(self) -> str:
+        """The node of its process; empty if no file has it."""
+        named = self.end.node if self.end else ""
+        return named or (self.process.node if self.process else "")
 
     @property
     def has_waited(self) -> bool:
@@ -196,6 +211,7 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
             rank = finding.owner.rank
             if rank >= 0:
                 ranks.setdefault(rank, RankFound(rank)).take(finding)
+    _add_observed(ranks.values(), files)
     missing = {r for own in ranks.values() if own.barrier for r in own.barrier.missing}
     largest = max((*ranks, *missing, *_members_in_records(ranks.values())), default=-1)
     findings = [each for file in files for each in file.findings]
@@ -210,6 +226,33 @@ def sort_findings(files: Sequence[FileFound]) -> Found:
     )
     size = max([proven, *by])
     return Found(ranks, files, min(size, MAX_WORLD_SIZE), min(proven, MAX_WORLD_SIZE))
+
+
+MAX_OBSERVED = 16
+"""Observations of one process: a GPU that fails writes a line a second."""
+
+
+def _add_observed(ranks: Iterable[RankFound], files: Sequence[FileFound]) -> None:
+    """Add to each rank what the files of its node show of its process. A number of a process alone
+    is not enough if both files name their nodes, and these differ."""
+    by_pid: dict[int, list[ObservedFound]] = {}
+    for each in (found for file in files for found in file.findings):
+        if isinstance(each, ObservedFound) and each.observation.pid:
+            by_pid.setdefault(each.observation.pid, []).append(each)
+    if not by_pid:
+        return
+    for own in ranks:
+        own.observed = [
+            each
+            for pid in sorted(own.pids)
+            for each in by_pid.get(pid, ())
+            if not each.node or not own.node or _is_same_node(each.node, own.node)
+        ][-MAX_OBSERVED:]
+
+
+def _is_same_node(name: str, other: str) -> bool:
+    """Return whether two names are of one node: one may have its domain."""
+    return name.partition(".")[0] == other.partition(".")[0]
 
 
 def _name_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from watchtower.readers.canonical import Threads
 from watchtower.readers.torch_records import TorchRecords
+from watchtower.wire.observations import Observation
 
 
 class Known(IntEnum):
@@ -207,6 +208,17 @@ class RunStarted:
     owner: Owner
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedFound:
+    """What a file about a node shows, such as its kernel log: it may name a process of the job."""
+
+    place: Place
+    owner: Owner
+    node: str
+    """Empty if the file does not have its name."""
+    observation: Observation
+
+
 Finding: TypeAlias = (
     CallsFound
     | WatchdogStuck
@@ -219,6 +231,7 @@ Finding: TypeAlias = (
     | ErrorFound
     | EndFound
     | RunStarted
+    | ObservedFound
 )
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 from watchtower.readers import (
     error_lines,
+    kernel_lines,
     nccl_lines,
     ras,
     stacks,
@@ -90,6 +91,7 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(stacks.WORDS, stacks.read_in_log, stacks.MAX_LINES),
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
     LineReader(error_lines.WORDS, error_lines.read),
+    LineReader(kernel_lines.WORDS, kernel_lines.read),
 )
 
 

@@ -7,6 +7,7 @@ without interpreting them. Only readers in `watchtower.evidence` and rules know 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from watchtower.wire.bounds import (
     AGE,
@@ -101,3 +102,14 @@ class Observation:
     def family(self) -> str:
         """The word of its name before the first dot: "xid" of "xid.79"."""
         return self.name.partition(".")[0]
+
+
+@lru_cache(maxsize=256)
+def name_pci(address: str) -> str:
+    """Return the subject of a PCI device: "pci:0000:3b:00" of "00000000:3B:00.0" or "0000:3b:00".
+
+    The kernel writes a domain of four digits and NVML one of eight. A GPU has one function.
+    """
+    device = address.lower().partition(".")[0]
+    domain, _, rest = device.partition(":")
+    return f"pci:{domain[-4:].zfill(4)}:{rest}" if rest.count(":") == 1 else f"pci:{device}"

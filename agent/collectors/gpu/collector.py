@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.collectors.collector import Collector, Measured, Reading, name_pci
+from agent.collectors.collector import Collector, Measured, Reading
 from agent.collectors.gpu.metrics import (
     EXPECTED,
     METRICS,
@@ -51,7 +51,7 @@ from agent.collectors.gpu.report import REPORTED_S as XIDS_REPORTED_S
 from agent.procfs import Proc, read_text
 from watchtower.service.metric_spec import Sample
 from watchtower.wire.bounds import MAX_NAME
-from watchtower.wire.observations import NODE, Observation
+from watchtower.wire.observations import NODE, Observation, name_pci
 from watchtower.writing.printable import printable
 
 DEVICES = "sys/bus/pci/devices"

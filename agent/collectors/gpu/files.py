@@ -22,11 +22,11 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from agent.collectors.collector import Collector, name_pci, name_pid
+from agent.collectors.collector import Collector, name_pid
 from agent.procfs import Proc, parse_environ, read_text
 from agent.ranks.guarded_reads import GuardedReads
 from agent.ranks.owners import Owners
-from watchtower.wire.observations import GPUS_ALLOWED, SHARES_GPU, Observation
+from watchtower.wire.observations import GPUS_ALLOWED, SHARES_GPU, Observation, name_pci
 from watchtower.writing.printable import printable
 
 EVERY_S = 10.0

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.collectors.collector import name_pci
 from agent.collectors.gpu.pattern import Load, Pattern, Stillness, find_pattern
 from agent.collectors.gpu.reading import GpuReading
 from agent.procfs import Proc
-from watchtower.wire.observations import MIG_IS_ON, NODE, Observation
+from watchtower.wire.observations import MIG_IS_ON, NODE, Observation, name_pci
 from watchtower.writing.printable import printable
 
 INIT = 1

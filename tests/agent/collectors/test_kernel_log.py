@@ -14,8 +14,8 @@ from agent.collectors.kernel_log import (
     KernelLog,
     OomReport,
     parse_record,
-    read_line,
 )
+from watchtower.readers.kernel_lines import read_line
 from watchtower.wire.observations import Observation
 
 XID_79 = (

@@ -363,7 +363,7 @@ def test_what_is_older_than_the_stall_separates_none():
 
 
 def test_every_family_of_observations_is_a_row_or_has_a_reason_why_it_blames_nobody():
-    lines = read_table("agent.data", "kernel_lines")["line"]
+    lines = read_table("watchtower.readers", "kernel_lines")["line"]
     names = {line["name"].partition(".")[0] for line in lines}
     names |= {f"gpu_errors.{name}" for name in ERRORS}
     names |= {value.name for _, what, value in CASES if what in ("observation", "node")}

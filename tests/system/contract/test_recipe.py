@@ -106,7 +106,7 @@ print(*(match.row.name for match in find_error_texts("[rank3]: " + ERROR)), sep=
 ASK_BLAME = """
 from dataclasses import replace
 
-from agent.collectors.kernel_log import read_line
+from watchtower.readers.kernel_lines import read_line
 from tests.diagnosis.causes.test_blamed import diagnose, observed, ranks_of
 from watchtower.diagnosis.blame_table import ROWS
 from watchtower.wire.observations import Observation

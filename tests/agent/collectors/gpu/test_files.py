@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.gpu.files import EVERY_S, GpuFiles
-from agent.collectors.kernel_log import read_line
 from watchtower.evidence.observed import Observed
+from watchtower.readers.kernel_lines import read_line
 from watchtower.wire.observations import Observation
 
 
