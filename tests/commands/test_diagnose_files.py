@@ -10,6 +10,7 @@ import pytest
 
 from tests.field.field_case import FieldCase, watchdog, write
 from tests.field.log_cases import LOG_CASES
+from tests.field.node_cases import NODE_CASES
 from watchtower.cli import main
 from watchtower.commands.client import ClientError
 from watchtower.commands.diagnosing import diagnose_text
@@ -45,6 +46,21 @@ def test_json_has_the_verdict_and_each_file(folder, capsys):
         ("log", "content"),
         ("log", "file_name"),
     }
+
+
+def test_what_files_about_nodes_show_is_listed(tmp_path, capsys):
+    case = next(case for case in NODE_CASES if case.name == "links_of_a_node")
+    folder = write(case, tmp_path / "job-17")
+    main(["diagnose", str(folder)])
+    text = capsys.readouterr().out
+    for shown in (
+        "node.txt:2: ib0 is switched on and has no carrier",
+        "port 1 of mlx5_1 is Down / Polling",
+        "GPU 00000000:5E:00.0: it has not joined its NVLink fabric",
+    ):
+        assert shown in text
+    assert "eth0" not in text
+    assert "mlx5_0" not in text
 
 
 def test_json_has_a_row_for_each_rank(folder, capsys):

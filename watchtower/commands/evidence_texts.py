@@ -17,7 +17,14 @@ from watchtower.diagnosis.picture import take_picture
 from watchtower.evidence.case import Case, logs_of
 from watchtower.fleet.found_files import Found, RankFound
 from watchtower.incidents.redaction.redactor import Redactor, redact_value
-from watchtower.readers.findings import FileFound, RecordsFound, SetUpFound, StacksFound
+from watchtower.readers.findings import (
+    FileFound,
+    ObservedFound,
+    Place,
+    RecordsFound,
+    SetUpFound,
+    StacksFound,
+)
 from watchtower.views.case_summary import WaitBoxes
 from watchtower.views.graph_svg import draw_graph, list_waits
 from watchtower.views.summary import summarize
@@ -77,6 +84,9 @@ def list_parts(shown: Shown) -> Iterator[Part]:
         lines = tuple(_list_waits(shown.waits))
         yield Heading("which rank waits for which")
         yield Drawing(draw_graph(shown.waits, is_file=True), "\n".join(lines))
+    if observed := list(_list_observed(shown.found)):
+        yield Heading("what else the files show")
+        yield Listing(tuple(observed))
     yield Heading("files")
     yield Listing(tuple(_list_files(found.files)))
     if settling := ", ".join(_list_settling(shown)):
@@ -134,6 +144,7 @@ def redact_found(case: Case, found: Found) -> tuple[Case, Found]:
             rank: replace(
                 own,
                 files=[_redact_file(redactor, file) for file in own.files],
+                observed=[_redact_observed(redactor, each) for each in own.observed],
                 stacks=[
                     replace(
                         each,
@@ -149,12 +160,22 @@ def redact_found(case: Case, found: Found) -> tuple[Case, Found]:
     )
 
 
+def _redact_observed(redactor: Redactor, found: ObservedFound) -> ObservedFound:
+    redact = redactor.words.redact
+    seen = replace(found.observation, text=redact(found.observation.text))
+    return replace(found, place=Place(redact(found.place.file), found.place.line), observation=seen)
+
+
 def _redact_file(redactor: Redactor, file: FileFound) -> FileFound:
     return replace(
         file,
         name=redactor.words.redact(file.name),
         last_line=redactor.words.redact(file.last_line),
         trouble=redactor.words.redact(file.trouble),
+        findings=tuple(
+            _redact_observed(redactor, each) if isinstance(each, ObservedFound) else each
+            for each in file.findings
+        ),
     )
 
 
@@ -320,6 +341,23 @@ def _list_files(files: Sequence[FileFound]) -> Iterator[str]:
     yield from troubles[:MAX_ROWS]
     if len(troubles) > MAX_ROWS:
         yield f"... and {len(troubles) - MAX_ROWS} more files were not read to their end"
+
+
+def _list_observed(found: Found) -> Iterator[str]:
+    """Yield what files show of nodes and services, each kind of a file once, and its ranks."""
+    ranks: dict[Place, int] = {}
+    for rank, own in found.ranks.items():
+        ranks |= {each.place: rank for each in own.observed}
+    kinds: dict[tuple[str, str, str], list[ObservedFound]] = {}
+    for each in (finding for file in found.files for finding in file.findings):
+        if isinstance(each, ObservedFound):
+            seen = each.observation
+            kinds.setdefault((each.place.file, seen.name, seen.subject), []).append(each)
+    for (file, _, _), all_of_it in list(kinds.items())[:MAX_ROWS]:
+        last = all_of_it[-1]
+        whose = f", rank {ranks[last.place]}" if last.place in ranks else ""
+        more = f" ({len(all_of_it)} such lines)" if len(all_of_it) > 1 else ""
+        yield f"{clean(file)}:{last.place.line}{whose}: {last.observation.text}{more}"
 
 
 def list_files(files: Sequence[FileFound]) -> list[dict[str, object]]:

@@ -271,16 +271,19 @@ def _groups_of_all(found: Found) -> tuple[Membership, ...]:
 
 # --- monitored barriers ---------------------------------------------------------------------------
 
-BARRIER = "monitored_barrier"
-
 
 def _read_barrier(groups: _Groups, listed: Sequence[int]) -> dict[int, Logs]:
     """Return a log of one call for each rank, if rank 0 wrote which ranks did not come."""
     missing = groups.found.missing_in_barrier
     if not missing:
         return {}
-    group = groups.of_all(BARRIER, GLOO)
-    record = CollectiveRecord(number=1, operation=BARRIER)
+    name = next(
+        own.barrier.name
+        for own in groups.found.ranks.values()
+        if own.barrier and own.barrier.missing
+    )
+    group = groups.of_all(name, GLOO)
+    record = CollectiveRecord(number=1, operation=name)
     inside = make_group_log(group=group.id, called=1, entered=1, completed=0, records=(record,))
     outside = make_group_log(group=group.id, called=0, entered=0, completed=0, records=())
     return {rank: {group.id: (group, outside if rank in missing else inside)} for rank in listed}

@@ -39,7 +39,8 @@ def find_endings(found: Found) -> dict[int, Ending]:
 
 def _end_of(own: RankFound, last: float) -> Ending | None:
     end, error = own.end, _last_error(own)
-    if any(each.observation.name == OOM_KILL for each in own.observed):
+    is_oom = end is not None and end.is_oom
+    if is_oom or any(each.observation.name == OOM_KILL for each in own.observed):
         return Ending(kind=EndingKind.SIGNAL, code=signal.SIGKILL, age_s=0.0, oom_killed=True)
     if end is None and error is None:
         return None

@@ -140,6 +140,8 @@ class BarrierFound:
     place: Place
     owner: Owner
     missing: tuple[int, ...] = ()
+    name: str = "monitored_barrier"
+    """How sentences name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +196,8 @@ class EndFound:
     owner: Owner
     code: int
     """Negative: the number of a signal."""
+    is_oom: bool = False
+    """It used more memory than it was allowed."""
     pid: int = UNKNOWN
     node: str = ""
     at: float = float(UNKNOWN)

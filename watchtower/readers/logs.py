@@ -15,6 +15,7 @@ from watchtower.readers import (
     error_lines,
     kernel_lines,
     nccl_lines,
+    node_lines,
     ras,
     stacks,
     torch_texts,
@@ -92,6 +93,12 @@ LINE_READERS: tuple[LineReader, ...] = (
     LineReader(tracebacks.WORDS, tracebacks.read, tracebacks.MAX_LINES),
     LineReader(error_lines.WORDS, error_lines.read),
     LineReader(kernel_lines.WORDS, kernel_lines.read),
+    LineReader(node_lines.GPU_WORDS, node_lines.read_gpu, node_lines.GPU_LINES),
+    LineReader(node_lines.LINK_WORDS, node_lines.read_link),
+    LineReader(node_lines.PORT_WORDS, node_lines.read_ports, node_lines.PORT_LINES),
+    LineReader(node_lines.TASK_WORDS, node_lines.read_tasks),
+    LineReader(node_lines.JAX_WORDS, node_lines.read_jax, node_lines.JAX_LINES),
+    LineReader(node_lines.NOTE_WORDS, node_lines.read_note),
 )
 
 
