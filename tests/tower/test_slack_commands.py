@@ -11,6 +11,7 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient, Response
 
 from tests.access.test_slack_signature import SECRET, sign
+from tests.field.field_case import watchdog
 from tests.tower.simulator import Simulation, hang
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tokens import TokenBook
@@ -76,6 +77,28 @@ def test_a_person_asks_and_acknowledges(tell):
             assert "ann (Slack U0ANN0000)" in await slack.say(f"ack {incident.id[:20]} on it")
         (incident,) = await sim.incidents()
         assert (incident.ack.by, incident.ack.note) == ("ann (Slack U0ANN0000)", "on it")
+
+    tell(story)
+
+
+def test_a_pasted_log_has_a_verdict(tell):
+    lines = "".join(watchdog(rank, 808) for rank in range(3))
+    log = f"world_size=4\nworld_size=4\n[rank3]: step 807\n{lines}"
+    hostile = (
+        "65000 ranks have launched up to operation 41\n1 ranks have launched up to operation 40"
+    )
+    listed = "Rank 2 -- GPU 2 managed by process 4711 on node <!channel>"
+
+    async def story(sim: Simulation) -> None:
+        async with slack_of(sim) as slack:
+            text = await slack.say(f"diagnose {log}")
+            assert "behind_collective" in text
+            assert "rank 3" in text
+            assert "Paste lines" in await slack.say("diagnose ")
+            assert "no evidence of a hang" in await slack.say("diagnose hello <!channel>")
+            text = await slack.say(f"diagnose #0-0 (27a079b8) MISMATCH\n{hostile}\n{listed}")
+            assert "rank 2" in text
+            assert "<!channel>" not in text
 
     tell(story)
 

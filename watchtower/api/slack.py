@@ -1,4 +1,4 @@
-"""POST /slack/commands: `/watchtower why JOB`, `jobs`, `incidents`, `ack ID`, `help`.
+"""POST /slack/commands: `/watchtower why JOB`, `jobs`, `incidents`, `ack ID`, `diagnose`, `help`.
 
 Slack's signature allows it instead of a token, so this application is before the guard of tokens.
 All other requests go on to the tower's. Without a signing secret it is not there, and the path does
@@ -24,7 +24,10 @@ from watchtower.api.answers import about_verdict, find_buttons
 from watchtower.api.intake import RefusedError, read_body
 from watchtower.api.problems import describe_failure, problem
 from watchtower.api.security import Refusals, client_of
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.fleet.found_case import UnusableTextError, read_pasted
 from watchtower.incidents.incident_filter import IncidentFilter
+from watchtower.jobs.verdicts import diagnosed_verdict
 from watchtower.service.calls import timeout
 from watchtower.tower.acts import RequestRefusedError
 from watchtower.tower.store_writer import StoreFailedError
@@ -38,11 +41,11 @@ from watchtower.tower.tower import Tower
 from watchtower.views.fleet import JobSummary, summarize_jobs
 from watchtower.views.incident import IncidentSummary
 from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
-from watchtower.wire.verdict import TROUBLED, rank_severity
+from watchtower.wire.verdict import TROUBLED, Status, Verdict, rank_severity
 from watchtower.writing import slack_blocks
 from watchtower.writing.text import clean
 from watchtower.writing.times import format_moment
-from watchtower.writing.verdict_text import render_slack_blocks
+from watchtower.writing.verdict_text import About, render_slack_blocks
 
 MAX_ROWS = 20
 """Rows of a list: more do not fit into a code block of Slack."""
@@ -55,6 +58,7 @@ HELP = (
     "jobs - the live jobs, those in trouble first",
     "incidents - the newest incidents",
     "ack ID [NOTE] - acknowledge an incident: its alert ends",
+    "diagnose TEXT - the verdict on lines of a log, or on stacks, that you paste",
     "help - this list",
 )
 
@@ -91,6 +95,8 @@ class SlackAnswers:
                     return await self._incidents()
                 case "ack":
                     return await self._ack(asked, rest.strip())
+                case "diagnose":
+                    return await self._diagnose(rest)
                 case "" | "help":
                     return _reply(f"{asked.command} COMMAND", HELP)
         except (AmbiguousIdError, RequestRefusedError, StoreFailedError) as error:
@@ -105,6 +111,16 @@ class SlackAnswers:
             return _reply(f"There is no job {clean(name)!r}.", _rows(self._list_jobs()))
         buttons = find_buttons(found, self._links)
         return render_slack_blocks(found.verdict, about_verdict(found, self._links), buttons)
+
+    async def _diagnose(self, text: str) -> slack_blocks.Block:
+        """Return the verdict on a text that a person pasted. No job and no store is asked."""
+        if not text.strip():
+            return _reply("Paste lines of a log, or stacks: diagnose TEXT")
+        try:
+            verdict = await asyncio.to_thread(_diagnose_pasted, text)
+        except UnusableTextError as error:
+            return _reply(f"There is no verdict: {error}.")
+        return render_slack_blocks(verdict, About(), {})
 
     def _find_job(self, name: str) -> str:
         """Return the job with this name, or the only one that its scheduler calls so."""
@@ -148,6 +164,12 @@ class SlackAnswers:
         if ack is None:
             return _reply(f"There is no incident {clean(ident, 64)!r}.")
         return _reply(f"{found} is acknowledged by {by}.")
+
+
+def _diagnose_pasted(text: str) -> Verdict:
+    case, found = read_pasted(text)
+    status = Status.HUNG if found.has_timed_out else Status.SUSPECT
+    return diagnosed_verdict(case.job, 1, status, diagnose(case), time.time())
 
 
 def _reply(text: str, lines: tuple[str, ...] = ()) -> slack_blocks.Block:

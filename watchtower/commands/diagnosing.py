@@ -31,11 +31,10 @@ from watchtower.commands.snapshot_files import (
     read_snapshots,
 )
 from watchtower.diagnosis.diagnosis import diagnose
-from watchtower.fleet.found_case import make_case
+from watchtower.fleet.found_case import PASTED, UnusableTextError, make_case, read_pasted
 from watchtower.fleet.found_files import Found, sort_findings
 from watchtower.fleet.snapshots import JobSnapshot, join_snapshots
 from watchtower.jobs.verdicts import diagnosed_verdict, plain_verdict
-from watchtower.readers.files import read_bytes
 from watchtower.readers.findings import NO_OWNER, FileFound
 from watchtower.views.verdict import view_verdict
 from watchtower.wire.verdict import Status, Verdict
@@ -119,23 +118,15 @@ def _list_shown(shown: Shown) -> dict[str, object]:
     return {"ranks": list_ranks(shown), "files": list_files(shown.found.files)}
 
 
-MAX_PASTED = 1 << 20
-"""Characters of a text that a person pastes: the end of a log of all ranks has 100 kB."""
-
-PASTED = "pasted text"
-
-
 def diagnose_text(text: str) -> str:
     """Return the verdict on a text that a person pasted, as Markdown with its tables.
 
     Raises ClientError, which says why there is none.
     """
-    raw = text.encode("utf-8", "replace")
-    file = read_bytes(PASTED, raw)
-    found = sort_findings([file])
-    if not found.ranks:
-        raise ClientError(f"{PASTED}: {NOTHING}")
-    shown = diagnose_found(make_case(PASTED, found), found)
+    try:
+        shown = diagnose_found(*read_pasted(text))
+    except UnusableTextError as error:
+        raise ClientError(f"{PASTED}: {error}") from None
     tables = clean_lines(write_tables(shown)).replace("`", "'")
     verdict = clean_lines(render_markdown(_make_verdict(shown))).rstrip()
     return f"{verdict}\n\n```\n{tables}\n```"

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from watchtower.evidence.case import Case, NodeEvidence, Presence, RankEvidence
 from watchtower.fleet.found_ends import find_endings
-from watchtower.fleet.found_files import Found, RankFound
+from watchtower.fleet.found_files import Found, RankFound, sort_findings
 from watchtower.policy import Policy
 from watchtower.readers.collective_calls import GLOO, Membership, trim
+from watchtower.readers.files import read_bytes
 from watchtower.readers.findings import DEFAULT_GROUP, CallsFound, SetUpFound, StacksFound
 from watchtower.readers.torch_records import TorchRecords
 from watchtower.wire.bounds import MAX_NAME
@@ -32,6 +33,14 @@ from watchtower.wire.observations import Observation
 from watchtower.wire.report import Ending, ProcessState
 from watchtower.wire.stacks import Stack
 from watchtower.writing.text import clean
+
+MAX_PASTED = 1 << 20
+"""Characters of a text that a person pastes: the end of a log of all ranks has 100 kB."""
+
+MAX_PASTED_RANKS = 8192
+"""Ranks of such a text. A line can name any number of them, and each one costs time."""
+
+PASTED = "pasted text"
 
 MAX_SILENT = 0.25
 """Share of the waiting ranks that may be silent. If more write nothing, the launcher may have ended
@@ -77,6 +86,22 @@ def make_case(job: str, found: Found, policy: Policy | None = None) -> Case:
             sorted({log.digest: log for _, log in made}.values(), key=lambda log: log.digest)
         ),
     )
+
+
+class UnusableTextError(Exception):
+    """A pasted text has no verdict; the message says why."""
+
+
+def read_pasted(text: str) -> tuple[Case, Found]:
+    """Return the case of a text that a person pasted. Raises UnusableTextError."""
+    raw = text[:MAX_PASTED].encode("utf-8", "replace")
+    found = sort_findings([read_bytes(PASTED, raw)])
+    if not found.ranks:
+        raise UnusableTextError("no evidence of a hang was found in it")
+    if len(found.ranks) > MAX_PASTED_RANKS:
+        many = f"it names {len(found.ranks)} ranks"
+        raise UnusableTextError(f"{many}: put it into a file, and run `watchtower diagnose FILE`")
+    return make_case(PASTED, found), found
 
 
 def _stalled_for(found: Found) -> float:

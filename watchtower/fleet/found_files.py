@@ -10,6 +10,7 @@ from watchtower.fleet.found_runs import keep_last_run
 from watchtower.jobs.attempt import list_missing
 from watchtower.readers.findings import (
     DEFAULT_GROUP,
+    NO_OWNER,
     UNKNOWN,
     BarrierFound,
     CallsFound,
@@ -269,7 +270,16 @@ def _name_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:
         rank = ranks.get(finding.process, -1) if finding.process else -1
         return replace(finding, owner=Owner(rank, Known.CONTENT)) if rank >= 0 else finding
 
-    return [replace(file, findings=tuple(map(name, file.findings))) for file in files]
+    return [_own(replace(file, findings=tuple(map(name, file.findings)))) for file in files]
+
+
+def _own(file: FileFound) -> FileFound:
+    """Return a file with the rank that it is of, if lines of NCCL show it, and one only."""
+    ranks = {each.owner.rank for each in file.findings} - {-1}
+    is_set_up = any(isinstance(each, SetUpFound) for each in file.findings)
+    if file.owner != NO_OWNER or file.ranks or len(ranks) != 1 or not is_set_up:
+        return file
+    return replace(file, owner=Owner(ranks.pop(), Known.CONTENT))
 
 
 def _number_processes(files: Sequence[FileFound]) -> Sequence[FileFound]:

@@ -97,7 +97,7 @@ def read_link(lines: Sequence[Line], place: Place, owner: Owner) -> Iterator[Fin
     found = _LINK.match(lines[0].text)
     if found and "UP" in found["flags"].split(","):
         text = f"{found['name']} is switched on and has no carrier"
-        yield _observe(place, "network", "nic_down", text)
+        yield _observe(place, "network", "nic_down", text, f"nic:{found['name']}")
 
 
 def read_ports(lines: Sequence[Line], place: Place, owner: Owner) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def read_ports(lines: Sequence[Line], place: Place, owner: Owner) -> Iterator[Fi
     for port, words in states.items():
         if words[0] != "Active":
             text = f"port {port} of {head[1]} is {' / '.join(words)}"
-            yield _observe(place, "infiniband", "nic_down", text)
+            yield _observe(place, "infiniband", "nic_down", text, f"nic:{head[1]}:{port}")
 
 
 # --- schedulers -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from watchtower.readers.findings import (
     UNKNOWN,
@@ -33,6 +34,9 @@ WORDS = (b"MISMATCH",)
 
 MAX_LINES = 256
 """Lines of one communicator: RAS lists the ranks of the smaller part, on large jobs only some."""
+
+MAX_OTHERS = 4096
+"""Ranks that are not listed, and get a finding of their own. A line can name any number of them."""
 
 _HEAD = re.compile(r"#\d{1,6}-\d{1,6} \((?P<group>[0-9a-fx]{1,20})\) MISMATCH")
 _PART = re.compile(r"(\d{1,7}) ranks? (?:has|have) launched up to operation (\d{1,18})")
@@ -57,7 +61,9 @@ def read(lines: Sequence[Line], place: Place, prefix: Owner) -> Iterator[Finding
     awaited = min(of_few, of_most) + 1
     yield WorldFound(place=place, owner=prefix, size=size)
     # If the listed ranks are ahead, the others may be in calls that are not counted.
-    shown = range(size) if of_few < of_most else sorted(listed)
+    others = (rank for rank in range(size) if rank not in listed)
+    kept = islice(others, MAX_OTHERS) if of_few < of_most else ()
+    shown = sorted({*listed, *kept})
     for rank in shown:
         launched = of_few if rank in listed else of_most
         yield CallsFound(
