@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.field.field_case import FieldCase, diagnose_folder, write
+from tests.field.mutation import list_readers, try_mutated
 from tests.field.test_field import CASES
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.found_case import make_case
@@ -63,6 +64,13 @@ def test_damaged_files_break_nothing(files):
 def test_a_reader_takes_any_bytes(reader, data):
     raw = data.draw(st.binary(max_size=400) | damaged().map(lambda pair: pair[1]))
     reader.read("rank3.log", io.BytesIO(raw))
+
+
+@pytest.mark.parametrize("reader", list_readers())
+def test_mutated_files_of_each_reader_break_nothing(reader):
+    files = list_readers()[reader]
+    assert files, "a reader without a case in tests/field"
+    assert max(try_mutated(files, 25)) < 2.0
 
 
 def has_one_run(case: FieldCase) -> bool:
