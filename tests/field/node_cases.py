@@ -20,7 +20,7 @@ _SILENT = {f"r{rank}.log": _log(rank, watchdog(rank, 808)) for rank in range(3)}
 _XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid={}, name=python, GPU has fallen off the bus.\n"
 _OOM = "Memory cgroup out of memory: Killed process {} (python) total-vm:9kB, anon-rss:8kB\n"
 
-_SMI = """
+SMI = """
 ==============NVSMI LOG==============
 
 Attached GPUs                             : 2
@@ -43,7 +43,7 @@ GPU 00000000:5E:00.0
     Fabric
         State                             : In Progress
 """
-_IBSTAT = """CA 'mlx5_0'
+IBSTAT = """CA 'mlx5_0'
 \tCA type: MT4129
 \tPort 1:
 \t\tState: Active
@@ -53,7 +53,7 @@ CA 'mlx5_1'
 \t\tState: Down
 \t\tPhysical state: Polling
 """
-_LINK = (
+LINK = (
     "2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT\n"
     "3: ib0: <NO-CARRIER,BROADCAST,MULTICAST,UP> mtu 2044 qdisc mq state DOWN mode DEFAULT\n"
 )
@@ -68,7 +68,7 @@ NODE_CASES = (
     FieldCase(
         name="nvidia_smi_of_the_silent_rank",
         report="nvidia-smi -q: the GPU that the silent rank uses needs a reset",
-        files={**_SILENT, "smi.txt": _SMI.format(reset="Yes", pid=4713)},
+        files={**_SILENT, "smi.txt": SMI.format(reset="Yes", pid=4713)},
         suspects=frozenset({3}),
         cause="gpu_fault",
     ),
@@ -77,7 +77,7 @@ NODE_CASES = (
         report="ip link, ibstat and nvidia-smi -q: shown, and no rank is named for them",
         files={
             **_SILENT,
-            "node.txt": f"{_LINK}{_IBSTAT}{_SMI.format(reset='No', pid=4711)}",
+            "node.txt": f"{LINK}{IBSTAT}{SMI.format(reset='No', pid=4711)}",
         },
         suspects=frozenset({3}),
         cause="behind_collective",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.field.field_case import FieldCase, diagnose_folder, write
 from tests.field.mutation import list_readers, try_mutated
+from tests.field.node_cases import IBSTAT, LINK, SMI
 from tests.field.test_field import CASES
 from watchtower.diagnosis.diagnosis import diagnose
 from watchtower.fleet.found_case import make_case
@@ -34,6 +35,9 @@ STRANGERS = {
     "setup.out": b'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: x\n',
     "dmesg": b"NVRM: Xid (PCI:0000:3b:00): 79, pid=999999, GPU has fallen off the bus.\n",
     "messages": b"Nov 28 20:00:00 gpu-9 kernel: Out of memory: Killed process 999998 (python)\n",
+    "node.txt": f"{LINK}{IBSTAT}{SMI.format(reset='Yes', pid=999_999)}".encode(),
+    "serving.log": b"No available shared memory broadcast block found in 60 seconds.\n",
+    "sacct.txt": b"4711  train  gpu  NODE_FAIL  1:0\n4711.0  python  OUT_OF_ME+  0:125\n",
     "model.pt": b"PK\3\4" + bytes(90),
     "notes.tar.gz": b"\x1f\x8b\x08\x00" + bytes(20),
 }
