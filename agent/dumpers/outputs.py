@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -115,8 +115,8 @@ class Output:
 class _Named(NamedTuple):
     """The files that the environment of a process names."""
 
-    nccl_log: re.Pattern[str] | None = None
-    """For the last part of its path: NCCL puts host and pid into it."""
+    nccl_log: tuple[str, ...] = ()
+    """The parts of its name between which NCCL puts host and pid; empty without such a log."""
     records: tuple[str, ...] = ()
 
 
@@ -224,18 +224,18 @@ class Outputs:
         rank, log = variables.get("RANK", ""), variables.get(NCCL_LOG, "")
         paths = [f"{variables[name]}{rank}" for name in RECORDS if variables.get(name) and rank]
         return _Named(
-            _pattern_of(log) if log.startswith("/") else None,
+            tuple(_NCCL_FIELD.split(os.path.basename(log))) if log.startswith("/") else (),
             tuple(path for path in paths if path.startswith("/")),
         )
 
-    def _find_nccl_log(self, pid: int, name: re.Pattern[str], files: _Files) -> tuple[str, ...]:
+    def _find_nccl_log(self, pid: int, parts: Sequence[str], files: _Files) -> tuple[str, ...]:
         """Return the descriptor of the NCCL log of a process."""
         known = [each for each in files.outputs if each not in STREAMS and each.isdigit()]
         if known:
             return tuple(known)
         found = (each for each in self._descriptors(pid) if each not in STREAMS)
         links = ((each, self._proc.link(pid, f"fd/{each}")) for each in found)
-        log = (each for each, path in links if name.fullmatch(os.path.basename(path)))
+        log = (each for each, path in links if _fits(os.path.basename(path), parts))
         return tuple(islice(log, 1))
 
     def _descriptors(self, pid: int) -> Iterator[str]:
@@ -269,7 +269,16 @@ class Outputs:
         return int(position) if position.isdigit() else None
 
 
-def _pattern_of(path: str) -> re.Pattern[str]:
-    """Return a pattern for the name of an NCCL log: "nccl.%h.%p.log" has its host and its pid."""
-    parts = _NCCL_FIELD.split(os.path.basename(path))
-    return re.compile("[^/]*".join(map(re.escape, parts)))
+def _fits(name: str, parts: Sequence[str]) -> bool:
+    """Return whether a name has these parts in their order, with anything between them: those of
+    "nccl.%h.%p.log" are between its host and its pid."""
+    first, *others = parts
+    if not name.startswith(first) or (not others and name != first):
+        return False
+    at = len(first)
+    for part in others[:-1]:
+        found = name.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return not others or (name.endswith(others[-1]) and len(name) - len(others[-1]) >= at)

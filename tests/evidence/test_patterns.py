@@ -89,7 +89,7 @@ def test_patterns_of_facts_and_of_modules_are_found():
         "watchtower.evidence.collective_log._SHAPE.sub",
         "agent.dumpers.source_child._TOKEN.search",
         "watchtower.readers.canonical._PACKAGES.search",
-        "agent.collectors.kernel_log._ROWS",
+        "watchtower.readers.kernel_lines._ROWS",
     }
 
 
