@@ -145,6 +145,15 @@ STACK_CASES = (
         suspects=frozenset({1}),
     ),
     FieldCase(
+        name="py_spy_twice_without_frames",
+        report="py-spy was run twice; once, it found no frame of the main thread of rank 1",
+        files={
+            "rank1.txt": "Process 7: python train.py\nPython v3.11.4 (python3)\n\n"
+            'Thread 7 (idle): "MainThread"\nThread 8 (idle): "Thread-1"\n    wait (threading.py:3)\n'
+            'Process 7: python train.py\nThread 7 (idle): "MainThread"\n    train (train.py:3)\n',
+        },
+    ),
+    FieldCase(
         name="gdb_without_py_bt",
         report="native stacks show the interpreter: no rank may be named",
         files={f"gdb_rank{rank}.txt": gdb(100 + rank) for rank in range(4)},

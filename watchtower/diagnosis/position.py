@@ -376,7 +376,7 @@ def _branches(stacks: list[KnownStack]) -> bool:
         for item in stacks
     )
     differ = (one != other for one, other in zip(before, after, strict=False))
-    return before[0] == after[0] and any(differ)
+    return before[:1] == after[:1] and any(differ)  # a thread may have no frame
 
 
 def _came_out(stacks: list[KnownStack]) -> bool:
