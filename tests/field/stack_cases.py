@@ -149,8 +149,8 @@ STACK_CASES = (
         report="py-spy was run twice; once, it found no frame of the main thread of rank 1",
         files={
             "rank1.txt": "Process 7: python train.py\nPython v3.11.4 (python3)\n\n"
-            'Thread 7 (idle): "MainThread"\nThread 8 (idle): "Thread-1"\n    wait (threading.py:3)\n'
-            'Process 7: python train.py\nThread 7 (idle): "MainThread"\n    train (train.py:3)\n',
+            'Thread 7 (idle): "MainThread"\nThread 8 (idle): "T1"\n    wait (threading.py:3)\n'
+            'Process 7: python train.py\nThread 7 (idle): "MainThread"\n    run (train.py:3)\n',
         },
     ),
     FieldCase(

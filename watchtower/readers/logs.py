@@ -39,6 +39,7 @@ from watchtower.readers.text_lines import (
     WordFilter,
     blocks_with,
     chunks,
+    decode,
     last_line,
     rank_in_name,
     rank_in_prefix,
@@ -58,6 +59,9 @@ MAX_SIZE_LINES = 100_000
 
 TAIL_BYTES = 1 << 18
 """Bytes at the end of a file in which the last steps are searched: 2000 lines."""
+
+MAX_OTHERS = 1024
+"""Lines about steps that show no further rank: then all ranks are known, each of which writes some."""
 
 STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"STEP")
 
@@ -125,7 +129,7 @@ def read(name: str, stream: BinaryIO) -> FileFound:
             findings += (each for each in found if _is_news(each, sizes, dumps))
             missed += not found
         last = last_line(chunk.data) or last
-    findings += _find_steps(name, chunk, named)
+    findings += _find_steps(name, chunk, named, of_one=len(ranks) == 1 or named is not NO_OWNER)
     ends_open = bool(chunk.data) and not chunk.data.endswith(b"\n")
     return FileFound(
         name=name,
@@ -150,18 +154,26 @@ def _read_chunk(
             yield list(reader.read(lines, Place(name, lines[0].number), owner))
 
 
-def _find_steps(name: str, chunk: Chunk, named: Owner) -> Iterator[StepFound]:
-    """Yield the last step of each rank in the end of a file."""
-    cut = max(0, len(chunk.data) - TAIL_BYTES)
-    first = chunk.first + chunk.data.count(b"\n", 0, cut)
-    last: dict[Owner, StepFound] = {}
-    for lines in blocks_with(Chunk(chunk.data[cut:], first), STEP_WORDS):
-        if found := _STEP.search(lines[0].text):
-            prefix = rank_in_prefix(lines[0].text)
-            owner = named if prefix is NO_OWNER else prefix
-            place = Place(name, lines[0].number)
-            last[owner] = StepFound(place=place, owner=owner, step=int(found[1]))
-    yield from last.values()
+def _find_steps(name: str, chunk: Chunk, named: Owner, *, of_one: bool) -> Iterator[StepFound]:
+    """Yield the last step of each rank in the end of a file, from its last line on. `of_one`: it
+    has lines of one rank only."""
+    lines = chunk.data[-TAIL_BYTES:].split(b"\n")
+    last = chunk.first + chunk.data.count(b"\n")
+    seen: set[Owner] = set()
+    others = 0
+    for number, raw in zip(range(last, 0, -1), reversed(lines), strict=False):
+        if not any(word in raw for word in STEP_WORDS):
+            continue
+        text = decode(raw)
+        prefix = rank_in_prefix(text)
+        owner = named if prefix is NO_OWNER else prefix
+        if owner in seen or not (found := _STEP.search(text)):
+            others += 1
+        else:
+            seen.add(owner)
+            yield StepFound(place=Place(name, number), owner=owner, step=int(found[1]))
+        if others >= MAX_OTHERS or (of_one and seen):
+            return
 
 
 def _ranks_in_prefixes(data: bytes) -> set[int]:
