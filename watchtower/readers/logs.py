@@ -61,7 +61,7 @@ TAIL_BYTES = 1 << 18
 """Bytes at the end of a file in which the last steps are searched: 2000 lines."""
 
 MAX_OTHERS = 1024
-"""Lines about steps that show no further rank: then all ranks are known, each of which writes some."""
+"""Lines about steps that show no further rank: then all ranks that write some are known."""
 
 STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"STEP")
 
