@@ -38,6 +38,7 @@ MAKE = {
     "slack bot": lambda url: SlackBot(SECRET, "C1", url),
     "pagerduty": lambda url: PagerDuty(f"{url}/v2/enqueue", SECRET),
 }
+"""Destinations that tell refusals apart. Apprise is in tests/system/test_apprise.py."""
 
 
 @pytest.fixture
@@ -148,6 +149,7 @@ def write(tmp_path: Path, text: str) -> str:
 
 
 def test_each_destination_is_made_of_its_settings(tmp_path: Path):
+    pytest.importorskip("apprise", reason="pip install '.[apprise]'")
     assert make_destinations(AlertSettings()) == ()
     hook, token = write(tmp_path, "https://chat.example/hook"), tmp_path / "token"
     token.write_text(SECRET)
@@ -158,6 +160,7 @@ def test_each_destination_is_made_of_its_settings(tmp_path: Path):
             slack_token_file=str(token),
             slack_channel="C1",
             pagerduty_key_file=str(token),
+            apprise_url_file=hook,
         )
     )
     assert tuple(each.name for each in made) == NAMES

@@ -17,7 +17,7 @@ from msgspec import Meta
 from watchtower.service.settings import ConfigError
 from watchtower.wire.verdict import Cause
 
-NAMES = ("webhook", "alertmanager", "slack", "pagerduty")
+NAMES = ("webhook", "alertmanager", "slack", "pagerduty", "apprise")
 """The destinations, by their names in logs, metrics and commands."""
 
 MAX_SECRET = 4096
@@ -74,6 +74,8 @@ class AlertSettings:
     pagerduty_key_file: str = ""
     """File with the integration key (routing key) of a PagerDuty service."""
     pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    apprise_url_file: str = ""
+    """File with the URL of a service of Apprise: e-mail, Teams, Discord, ntfy and others."""
     drill: bool = False
     """Mark every alert as a drill. `watchtower drill --notify` sets it for the drill's tower."""
 
