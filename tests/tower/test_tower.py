@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from watchtower.jobs.ranks import DumpBody
 from watchtower.service.daemon import JsonLines
 from watchtower.store.values import read_case
 from watchtower.tower.store_writer import StoreFailedError
+from watchtower.views.node import NodeCounts, list_nodes
 from watchtower.wire.report import AgentGaps, EndingKind, ProcessState, Report, Unwatched
 from watchtower.wire.verdict import Cause
 
@@ -61,6 +63,24 @@ def test_the_log_of_an_incident_names_its_id_the_cause_and_the_rank(tell, caplog
             assert (line["message"], line["job"], line["incident"]) == (text, "llama", incident.id)
             named = line["cause"], line["ranks"], line["nodes"]
             assert named == ("dataloader_stall", "2", ["n1"])
+
+    tell(story)
+
+
+def test_the_nodes_of_a_job_in_an_incident_show_it_until_it_ends(tell):
+    async def story(sim: Simulation) -> None:
+        def shown() -> set[frozenset[str]]:
+            nodes = list_nodes(sim.tower.moment(), NodeCounts(Counter(), Counter()))
+            return {each.hung_jobs for each in nodes}
+
+        await sim.step(10)
+        assert shown() == {frozenset()}
+        await hang(sim)
+        await sim.report(5)
+        assert await sim.incidents()
+        assert shown() == {frozenset({JOB})}
+        await sim.step(12)
+        assert shown() == {frozenset()}
 
     tell(story)
 

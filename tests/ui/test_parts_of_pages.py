@@ -356,6 +356,7 @@ def test_silent_nodes_are_first():
             silent_since=silent_since,
             rank_count=8,
             job_names=["llama"],
+            hung_jobs=frozenset(["llama"] if name == "a" else []),
             limits=[],
             incident_count=incidents,
             named_count=named,
@@ -367,6 +368,7 @@ def test_silent_nodes_are_first():
     assert (shown.reporting, shown.silent) == (3, 1)
     page = Page(render("nodes.html", page=shown))
     assert "3 agents report, 1 is silent." in page.text
+    assert page.text.count("in an incident") == 1
     words = page.text.split()
     assert " ".join(words[words.index("u") :]).startswith("u reports 0.1.0 5 none llama")
 

@@ -52,6 +52,12 @@ class Moment:
         watched = (each for each in self.keepers.values() if each.judgement is not None)
         return sorted(watched, key=lambda each: each.name)
 
+    def has_open_incident(self, name: str) -> bool:
+        """Return whether a job is in an incident now."""
+        keeper = self.find(name)
+        incident = keeper.judged.current_incident if keeper is not None else None
+        return incident is not None and incident.closed_at is None
+
     def find_silence(self, keeper: Keeper) -> Silence | None:
         """Return the silence of a job: of itself, its user, or the one node that slows it down."""
         return self.silence_of(job_subject(keeper, keeper.judged.slow_node))

@@ -54,6 +54,8 @@ class NodeOverview(NodeHead):
 
     silent_since: float | None
     """UNIX seconds of the last report of a silent agent; None while it reports."""
+    hung_jobs: frozenset[str] = frozenset()
+    """Those of `job_names` with an open incident."""
 
 
 MAX_JOBS_OF_NODE = 8
@@ -76,6 +78,7 @@ def list_nodes(moment: Moment, incidents: NodeCounts) -> list[NodeOverview]:
                 silent_since=moment.wall_of(node.seen_at) if is_silent else None,
                 rank_count=len(node.ranks),
                 job_names=jobs[:MAX_JOBS_OF_NODE],
+                hung_jobs=frozenset(filter(moment.has_open_incident, jobs[:MAX_JOBS_OF_NODE])),
                 limits=list(node.gaps.sentences()),
                 incident_count=blamed[name],
                 named_count=named[name],
