@@ -84,6 +84,10 @@ BLOCKS: dict[tuple[str, str], str] = {
     ),
     ("docs/doctor.md", "watchtower-agent doctor"): "not run: its answer is that of a broken node",
     ("docs/doctor.md", "install -m 755"): _SLURM,
+    ("docs/doctor.md", "watchtower doctor --between"): (
+        "tests/system/agent/test_path.py::"
+        "test_a_path_is_right_and_an_mtu_black_hole_between_the_nodes_is_found"
+    ),
     ("docs/doctor.md", "watchtower run"): (
         "tests/system/commands/test_handing_over.py::"
         "test_a_hung_job_has_its_verdict_in_its_log_and_ends_with_a_code_of_its_own"

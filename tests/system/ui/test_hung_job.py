@@ -120,7 +120,9 @@ def test_no_link_is_dead(story, visit):
     linked = set()
     for path in paths_of(story):
         visit.open(path)
-        links = visit.page.locator("a[href]").evaluate_all("all => all.map(a => a.href)")
+        links = visit.page.locator("a[href]").evaluate_all(
+            "all => all.map(a => new URL(a.getAttribute(`href`), document.baseURI).href)"
+        )
         linked |= {link.partition("#")[0] for link in links}
     assert all(link.startswith(f"{story.url}/") for link in linked), linked
     assert {f"{story.url}{path}" for path in paths_of(story)} <= linked
