@@ -21,7 +21,7 @@ from tests.tower.test_api import assert_problem, recorded
 from watchtower.api.intake import RefusedError, decode
 from watchtower.app import make_app
 from watchtower.commands import asking
-from watchtower.commands.options import FILTERS
+from watchtower.commands.options import FILTERS, FORMS
 from watchtower.fleet import fleet as fleet_bounds
 from watchtower.policy import Policy
 from watchtower.store.retention import Retention
@@ -377,9 +377,12 @@ def test_the_commands_show_a_terminal_nothing_but_text(client, capsys):
             lambda: [{"job": evil, "node": None, "user": None, "until": evil, "reason": evil}]
         )
 
-    for show in (asking.show_jobs, asking.show_incident, asking.show_incidents):
-        for args.json in (False, True):
-            show(NoTower, args)
+    for args.json in (False, True):
+        asking.show_incident(NoTower, args)
+    for form in FORMS:
+        lists = Namespace(**vars(args), form=form)
+        asking.show_jobs(NoTower, lists)
+        asking.show_incidents(NoTower, lists)
     args.job = evil
     for args.json in (False, True):
         asking.show_verdict(NoTower, args)
