@@ -6,8 +6,8 @@ import pytest
 
 from watchtower.incidents.incident import JobFacts
 from watchtower.service.settings import ConfigError
-from watchtower.ui.commands import write_commands
 from watchtower.ui.settings import LinkSubject, PageSettings, check_links, fill_links
+from watchtower.views.scheduler_commands import write_commands
 from watchtower.wire.verdict import Domain
 
 SUBJECT = LinkSubject(job="a/b&c", incident="01A", node="gpu-1", began_at=1.7e9, ended_at=None)

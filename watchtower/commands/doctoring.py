@@ -208,11 +208,10 @@ MOVES: tuple[Move, ...] = (
 """In the order in which people make them."""
 
 
-def write_moves(answers: Answers) -> str:
+def write_moves(answers: Answers, results: Sequence[bool | None]) -> str:
     """Return the first moves with their marks; a move that is not right has its command."""
     lines, job = [], quote_name(str(answers.job["job"])) or "JOB"
-    for move in MOVES:
-        result = move.check(answers)
+    for move, result in zip(MOVES, results, strict=True):
         mark = UNKNOWN if result is None else RIGHT if result else WRONG
         lines.append(f"{mark} {move.asks}")
         if mark != RIGHT:
@@ -250,7 +249,8 @@ def show_doctor(client: TowerClient, args: argparse.Namespace) -> int:
         advisories=client.list_advisories(job),
         configuration=client.configuration(job),
     )
-    moves = write_moves(answers)
+    results = [move.check(answers) for move in MOVES]
+    moves = write_moves(answers, results)
     parts = [
         write_advisories(dict(answers.advisories), time.time()),
         write_differences(answers.configuration),
@@ -261,7 +261,7 @@ def show_doctor(client: TowerClient, args: argparse.Namespace) -> int:
         print(as_json({"advisories": advised, "configuration": configured}))
     else:
         print("\n\n".join(map(clean_lines, parts)))
-    return TROUBLE if answers.advisories["items"] or WRONG in moves else DONE
+    return TROUBLE if answers.advisories["items"] or False in results else DONE
 
 
 THROUGH = "ssh -o BatchMode=yes {node}"

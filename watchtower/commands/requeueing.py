@@ -21,10 +21,7 @@ from watchtower.commands.handing_over import add_guards, read_blamed, read_guard
 from watchtower.commands.printing import clean
 from watchtower.incidents.handover import decide
 from watchtower.service.command_line import Parser, name_or_id
-from watchtower.wire.verdict import Domain
-
-ELSEWHERE = frozenset({Domain.GPU, Domain.NODE, Domain.NETWORK, Domain.STORAGE})
-"""Domains in which the job may work on other nodes."""
+from watchtower.views.scheduler_commands import ELSEWHERE, requeue_without
 
 COMMAND_S = 60.0
 """Seconds for one command of Slurm: its controller may be busy."""
@@ -77,9 +74,7 @@ def requeue(args: argparse.Namespace) -> int:
         return TROUBLE
     excluded = [each for each in fields.get("ExcNodeList", "").split(",") if each != "(null)"]
     nodes = ",".join(dict.fromkeys([*filter(None, excluded), plan.node]))
-    hold = ("scontrol", "requeuehold", plan.job)
-    change = ("scontrol", "update", f"JobId={plan.job}", f"ExcNodeList={nodes}")
-    release = ("scontrol", "release", plan.job)
+    hold, change, release = requeue_without(plan.job, nodes)
     if not args.yes:
         for words in (hold, change, release):
             print(" ".join(words))

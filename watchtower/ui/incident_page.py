@@ -19,7 +19,6 @@ from watchtower.alerts.message import (
     write_whom_to_call_again,
 )
 from watchtower.incidents.incident import IncidentKind, JobFacts
-from watchtower.ui.commands import Command, write_commands
 from watchtower.ui.settings import Link, LinkSubject, fill_links
 from watchtower.ui.words import (
     list_evidence,
@@ -30,6 +29,7 @@ from watchtower.ui.words import (
 from watchtower.views.headline import write_headline, write_past_headline
 from watchtower.views.incident import IncidentOverview
 from watchtower.views.people import AckView, SilenceView, view_ack
+from watchtower.views.scheduler_commands import Command, write_commands
 from watchtower.wire.report import LABELS
 from watchtower.wire.verdict import (
     Aftermath,

@@ -33,7 +33,7 @@ from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.launching import free_port
 from watchtower.incidents.incident import JobFacts
 from watchtower.service.interpreter import module_command
-from watchtower.ui.commands import write_commands
+from watchtower.views.scheduler_commands import write_commands
 from watchtower.wire.verdict import Domain
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""Commands to copy, for the scheduler of the job. watchtower itself never runs one.
+"""Commands for the scheduler of the job. Pages show them; `watchtower requeue` runs those of Slurm.
 
 The names in them come from the environment of the job, so each is quoted for the shell. A name with
 characters that a terminal might interpret makes no command.
@@ -17,10 +17,10 @@ NAMESPACE = "NAMESPACE"
 """Stands in a command for a namespace that is not known. No namespace of Kubernetes has capital
 letters, so the command fails until it is replaced."""
 
-_OF_THE_NODE = frozenset({Domain.NODE, Domain.GPU, Domain.NETWORK})
+OF_THE_NODE = frozenset({Domain.NODE, Domain.GPU, Domain.NETWORK})
 """Domains in which the node should get no new job."""
 
-_ELSEWHERE = _OF_THE_NODE | {Domain.STORAGE}
+ELSEWHERE = OF_THE_NODE | {Domain.STORAGE}
 """Domains in which the job may work on other nodes."""
 
 
@@ -44,25 +44,32 @@ class _Names:
     """The node that should get no new job."""
 
 
+def requeue_without(job: str, nodes: str) -> tuple[tuple[str, ...], ...]:
+    """Return the three commands that start a job of Slurm again without nodes, as words.
+
+    A job must be pending while its list of excluded nodes changes. It becomes so when its last
+    process has ended, which may take minutes: in one line, the second step would fail.
+    """
+    return (
+        ("scontrol", "requeuehold", job),
+        ("scontrol", "update", f"JobId={job}", f"ExcNodeList={nodes}"),
+        ("scontrol", "release", job),
+    )
+
+
 def _slurm(names: _Names) -> Iterator[Command]:
     job, node = names.job, names.avoided
     if names.drained:
         drain = f"scontrol update NodeName={names.drained} State=DRAIN Reason=watchtower"
         yield Command(purpose=f"Drain {names.drained} (operators only)", text=drain)
     if node:
-        # A job must be pending while its list of excluded nodes changes. It becomes so when its
-        # last process has ended, which may take minutes: in one line, the second step would fail.
-        yield Command(
-            purpose=f"Requeue the job without {node}, in three steps: requeue and hold it",
-            text=f"scontrol requeuehold {job}",
+        purposes = (
+            f"Requeue the job without {node}, in three steps: requeue and hold it",
+            f"Once it is pending, exclude {node} (replaces the list of excluded nodes)",
+            "Release the job (it stays held until then)",
         )
-        yield Command(
-            purpose=f"Once it is pending, exclude {node} (replaces the list of excluded nodes)",
-            text=f"scontrol update JobId={job} ExcNodeList={node}",
-        )
-        yield Command(
-            purpose="Release the job (it stays held until then)", text=f"scontrol release {job}"
-        )
+        for purpose, words in zip(purposes, requeue_without(job, node), strict=True):
+            yield Command(purpose=purpose, text=" ".join(words))
     else:
         yield Command(purpose="Requeue the job", text=f"scontrol requeue {job}")
     yield Command(purpose="Cancel the job", text=f"scancel {job}")
@@ -142,8 +149,8 @@ def write_commands(facts: JobFacts, domain: Domain | None, node: str) -> list[Co
     names = _Names(
         job=quote_name(facts.scheduler_id),
         namespace=quote_name(facts.namespace),
-        avoided=quote_name(node) if domain in _ELSEWHERE else "",
-        drained=quote_name(node) if domain in _OF_THE_NODE else "",
+        avoided=quote_name(node) if domain in ELSEWHERE else "",
+        drained=quote_name(node) if domain in OF_THE_NODE else "",
     )
     write = _SCHEDULERS.get(facts.scheduler)
     if write is not None:
