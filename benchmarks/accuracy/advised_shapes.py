@@ -69,15 +69,7 @@ SHAPES = (
     _torchrun("fsdp", "torch FSDP2 on gloo", "fsdp"),
     _torchrun("dcp", "torch.distributed.checkpoint every few steps", "dcp"),
     _torchrun("stages", "two pipeline stages with send and recv", "stages"),
-    Shape(
-        name="accelerate",
-        what="accelerate launch",
-        command=(
-            *("{python}", "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"),
-            *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
-            *("--main_process_port", "{port}", "train.py", "accelerate"),
-        ),
-    ),
+    _torchrun("accelerate", "a loop with Accelerator.prepare and backward", "accelerate"),
     _torchrun("trainer", "Hugging Face's Trainer with its callback", "trainer"),
     Shape(
         name="lightning",
