@@ -17,7 +17,7 @@ from agent.ranks.launchers import naming_variables
 from agent.ranks.process_table import Process
 from watchtower.service.toml_tables import read_table
 from watchtower.wire import drills
-from watchtower.wire.bounds import MAX_NAME, MAX_TEXT
+from watchtower.wire.bounds import MAX_NAME, MAX_RANKS_PER_NODE, MAX_TEXT
 from watchtower.wire.report import MAX_NODES, WaitingLauncher
 from watchtower.writing.printable import printable
 
@@ -53,6 +53,8 @@ class Rendezvous:
     most: int
     node_list: str
     endpoint: str
+    processes: int
+    """Ranks that it will start on this node; 0 if that is not known."""
 
     def describe(
         self, process: Process, *, owner: str, name: str, marks_drills: bool
@@ -73,6 +75,7 @@ class Rendezvous:
             most_nodes=max(self.least, self.most),
             node_list=printable(self.node_list, MAX_TEXT),
             endpoint=printable(self.endpoint, MAX_NAME),
+            processes=self.processes,
             run_id=printable(self.variables.get(RUN_ID, ""), MAX_NAME),
         )
 
@@ -111,6 +114,7 @@ def read_rendezvous(command: Sequence[str], environment: Mapping[str, str]) -> R
         most=most,
         node_list=_first(environment, load_facts().node_lists),
         endpoint=f"{host}:{port}" if host else "",
+        processes=min(_read_range(found.get("processes", ""))[0], MAX_RANKS_PER_NODE),
     )
 
 

@@ -35,7 +35,7 @@ from watchtower.wire.bounds import MAX_NAME
 from watchtower.wire.dumps import ChildDump, KernelWait, RankDump
 from watchtower.wire.report import ProcessState
 from watchtower.wire.sockets import read_ends
-from watchtower.wire.verdict import ADDRESS, MOUNT, NODE, Domain, SharedCause
+from watchtower.wire.verdict import ADDRESS, MOUNT, NODE, PLACES, Domain, SharedCause
 from watchtower.writing.text import clean
 
 NETWORK_STORAGE = frozenset({"fuse", "nfs"})
@@ -303,6 +303,9 @@ ELSEWHERE = (*BLOCKED_OUTSIDE, *BLOCKED_INSIDE)
 """The rank is elsewhere, and the others wait for it: what blocks the rank decides. From the deepest
 to the nearest."""
 
+PLACES_MISSING = Line(Domain.SCHEDULER)
+"""Ranks or nodes of the job were never there."""
+
 NO_CAUSE = (
     ON_STORAGE,
     Line(
@@ -357,6 +360,9 @@ def find_shared_cause(
     node comes before a mount, which comes before an address: the client of a file system waits at a
     socket, too. Without accused ranks, the mounts of all live ranks count.
     """
+    if picture.case.holders and PLACES_MISSING in lines:
+        jobs = sorted({picture.case.job, *(each.job for each in picture.case.holders)})
+        return SharedCause(kind=PLACES, name=clean(", ".join(jobs), MAX_NAME))
     if name := min(filter(None, nodes), default=""):
         return SharedCause(kind=NODE, name=clean(name, MAX_NAME))
     job = Job(picture)

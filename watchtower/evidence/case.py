@@ -147,6 +147,18 @@ class LauncherEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceHolder:
+    """Another job that has not all of its nodes, and holds a place that this job lacks. This job
+    holds what that one lacks, or what a third one does that is in the same cycle."""
+
+    job: str
+    nodes: tuple[str, ...]
+    """Those that it holds."""
+    lacks: int
+    """How many nodes it lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """Evidence about one attempt of one job."""
 
@@ -177,6 +189,8 @@ class Case:
     stalled."""
     launchers: tuple[LauncherEvidence, ...] = ()
     """Launchers that wait for other nodes, of a job that has no ranks yet."""
+    holders: tuple[PlaceHolder, ...] = ()
+    """Other half-started jobs, if they and this job hold each other's places."""
     schema: int = CASE_SCHEMA
 
     @property

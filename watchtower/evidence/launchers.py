@@ -75,10 +75,15 @@ def _group_endpoints(launchers: Sequence[LauncherEvidence]) -> dict[str, tuple[s
 def _find_missing(node_list: str, joined: Sequence[str], expected: int) -> tuple[str, ...]:
     """Return the nodes of a list that have not joined; none if it is not about these nodes."""
     names = list(expand_nodes(node_list))
-    short = {name.partition(".")[0] for name in joined}
-    missing = tuple(name for name in names if name.partition(".")[0] not in short)
+    short = set(map(short_name, joined))
+    missing = tuple(name for name in names if short_name(name) not in short)
     is_whole = len(names) == expected and len(missing) == expected - len(joined)
     return missing if is_whole else ()
+
+
+def short_name(node: str) -> str:
+    """Return the name of a node up to its first dot. Schedulers and agents differ in the rest."""
+    return node.partition(".")[0]
 
 
 def expand_nodes(text: str) -> Iterator[str]:

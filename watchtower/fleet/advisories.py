@@ -19,6 +19,7 @@ from watchtower.fleet.job_findings import (
     find_bad_losses,
     find_changes,
     find_different,
+    find_held_places,
     find_lost_steps,
     find_missing_ranks,
     find_old_checkpoint,
@@ -130,6 +131,14 @@ ROWS: tuple[Row, ...] = (
         advice="check on the missing nodes whether the launcher runs, and whether it reaches the "
         "endpoint of the others",
         find=find_waiting_launchers,
+    ),
+    Row(
+        name="places_held",
+        level=_FATAL,
+        why="half-started jobs that hold each other's places never start",
+        advice="end {job}, or what it waits for: {subject}; let the scheduler start all nodes of a "
+        "job or none (gang scheduling)",
+        find=find_held_places,
     ),
     Row(
         name="missing_ranks",

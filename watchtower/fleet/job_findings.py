@@ -12,19 +12,17 @@ from watchtower.evidence.kernel import file_system_of
 from watchtower.evidence.launchers import read_meeting
 from watchtower.evidence.shared_gpus import find_shared_gpus
 from watchtower.fleet.configuration import Compared, Configurations, Weight, compare
+from watchtower.fleet.half_started import SETTLE_S, HalfStarted
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.keeper import Keeper
 from watchtower.wire.dumps import Mount
 from watchtower.wire.observations import WRITES_FILE, Observation
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import clean, format_count, name_nodes
+from watchtower.writing.text import clean, format_count, name_nodes, name_some
 
 MAX_VALUE = 48
 """Characters of one value that are quoted."""
-
-SETTLE_S = 60.0
-"""For so many seconds, ranks and launchers of a job may come one after the other."""
 
 READ_S = 30.0
 """Seconds after which the ranks of a job were read when their programs had begun (20 s, and the
@@ -73,6 +71,8 @@ class Scene:
     """What the agent of a node observes, with ages of now."""
     writers: Callable[[], WritersByFile]
     """The processes that have written files of checkpoints in the last minutes."""
+    deadlocks: Callable[[], Sequence[tuple[HalfStarted, ...]]] = lambda: ()
+    """Returns the groups of half-started jobs that hold each other's places."""
 
 
 def find_bad_losses(_: Scene, job: Keeper) -> Iterator[Found]:
@@ -142,6 +142,21 @@ def find_waiting_launchers(scene: Scene, job: Keeper) -> Iterator[Found]:
         yield Found(
             text=f"{meeting.launcher}: {meeting.describe()}", since=scene.now - meeting.waits_s
         )
+
+
+def find_held_places(scene: Scene, job: Keeper) -> Iterator[Found]:
+    """Find other half-started jobs that hold what this job lacks, while it holds what they lack."""
+    for group in scene.deadlocks():
+        others = [each for each in group if each.job != job.name]
+        for own in (each for each in group if each.job == job.name):
+            names = name_some([clean(each.job, MAX_VALUE) for each in others], len(others))
+            text = (
+                f"it holds {name_nodes(sorted(own.holds))} and lacks "
+                f"{format_count(own.lacks, 'node')}; {names} "
+                f"{'holds' if len(others) == 1 else 'hold'} "
+                f"{name_nodes(sorted(frozenset[str]().union(*(o.holds for o in others))))}"
+            )
+            yield Found(text=text, since=max(each.since for each in group), subject=names)
 
 
 def _silent_of(scene: Scene, names: Iterable[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from watchtower.evidence.case import (
     DumpPlace,
     LauncherEvidence,
     NodeEvidence,
+    PlaceHolder,
     Presence,
     RankEvidence,
     age_beat,
@@ -49,6 +50,8 @@ class CaseInputs:
     evidence_since: float
     """Dumps that are older than this are not part of the case."""
     now: float
+    holders: tuple[PlaceHolder, ...] = ()
+    """Jobs with which this one is in a deadlock about places. Only all jobs together show them."""
 
     @property
     def stalled_for_s(self) -> float:
@@ -141,6 +144,7 @@ def _case_without_dumps(inputs: CaseInputs) -> Case:
         ),
         slowdown=inputs.slowdown,
         launchers=inputs.launchers,
+        holders=inputs.holders,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 
 from watchtower.fleet.fleet import PAUSES, Fleet
+from watchtower.fleet.half_started import find_holders
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.case_inputs import CaseInputs
@@ -167,7 +169,10 @@ class Effects:
             # What has happened during the wait is included, and may be the end of the job.
             judgement.is_asked_again, asked = False, judgement.question()
             collected_at = loop.time()
-            return judgement.collect_case(self._fleet.nodes, keeper.detector, self._clock.now())
+            now, nodes = self._clock.now(), self._fleet.nodes
+            inputs = judgement.collect_case(nodes, keeper.detector, now)
+            holders = find_holders(keeper.name, self._fleet.jobs, nodes, keeper.detector, now)
+            return replace(inputs, holders=holders)
 
         again = judgement.watch.diagnosis is not None
         result = await run_diagnosis(

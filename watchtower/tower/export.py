@@ -160,7 +160,8 @@ def _find_names(bundle: Bundle) -> dict[str, list[str]]:
     jobs = [bundle.job, bundle.verdict.job, *(batch.job for batch in batches)]
     if case is not None:
         nodes += [each.node for each in case.nodes] + [each.node for each in case.ranks]
-        jobs.append(case.job)
+        jobs += [case.job, *(each.job for each in case.holders)]
+        nodes += [node for each in case.holders for node in each.nodes]
     return {
         "node": nodes,
         "job": jobs,

@@ -16,6 +16,7 @@ from watchtower.fleet.advisories import (
     advise_node,
     advise_only_job,
 )
+from watchtower.fleet.half_started import list_deadlocks
 from watchtower.fleet.job_findings import Scene, find_writers
 from watchtower.views.moment import Moment
 from watchtower.views.people import Subject
@@ -124,6 +125,9 @@ def make_scene(moment: Moment) -> Scene:
         now=moment.now,
         nodes=moment.nodes,
         configurations=moment.configurations,
+        deadlocks=cache(
+            lambda: list_deadlocks(moment.keepers, moment.nodes, moment.detector, moment.now)
+        ),
         silent=lambda node: moment.detector.is_silent(node.reporter, moment.now),
         observations=observations,
         writers=cache(

@@ -388,6 +388,7 @@ MAX_NODES = 65_536
     node_list=TEXT,
     endpoint=NAME,
     run_id=NAME,
+    processes=between(0, MAX_RANKS_PER_NODE),
 )
 class WaitingLauncher:
     """A launcher that has no ranks: it waits for the launchers of the other nodes.
@@ -414,6 +415,8 @@ class WaitingLauncher:
     """Where the launchers meet: "node1:29500"."""
     run_id: str = ""
     """As in `Launch`."""
+    processes: int = 0
+    """Ranks that it will start on this node; 0 if that is not known."""
 
 
 MAX_INTERVAL_S = 3600

@@ -115,18 +115,19 @@ class Domain(Enum):
         return cls.UNKNOWN
 
 
-MOUNT, NODE, ADDRESS = "mount", "node", "address"
+MOUNT, NODE, ADDRESS, PLACES = "mount", "node", "address", "places"
 """Kinds of shared causes that this release detects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedCause:
-    """A mount, node or address that holds up this job and may hold up other jobs."""
+    """A mount, node or address that holds up this job and may hold up other jobs, or the jobs of a
+    group that hold each other's places."""
 
     kind: str
-    """"mount", "node" or "address". Later releases may add kinds."""
+    """"mount", "node", "address" or "places". Later releases may add kinds."""
     name: str
-    """"nfs1:/data", "gpu-042:/dev/nvme0n1p1", "gpu-042", "10.0.0.9"."""
+    """"nfs1:/data", "gpu-042:/dev/nvme0n1p1", "gpu-042", "10.0.0.9", "job-a, job-b"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

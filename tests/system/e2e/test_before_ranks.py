@@ -157,3 +157,39 @@ def test_a_job_whose_nodes_join_is_not_late(environment: Environment, tmp_path: 
     ):
         wait_for(client, job, lambda v: v["status"] == "healthy" and v["progress"] == "stepping")
     assert client.incidents(job) == []
+
+
+def test_two_jobs_that_hold_each_others_places_are_one_outage(
+    environment: Environment, tmp_path: Path
+):
+    client, jobs = TowerClient(environment.tower_url), ("gang-a", "gang-b")
+    with contextlib.ExitStack() as stack:
+        for node, job in enumerate(jobs):
+            stack.enter_context(torchrun(environment, tmp_path, job, node, free_port()))
+        for job, other in zip(jobs, reversed(jobs), strict=True):
+            hung = wait_for(client, job, lambda v: v["status"] == "hung" and v["shared_with"])
+            assert (hung["cause"], hung["domain"]) == ("never_started", "scheduler")
+            assert f"ob {other} holds drill-" in hung["summary"]
+            assert "gang scheduling" in hung["next_steps"][0]
+            assert hung["shared_cause"] == {"kind": "places", "name": "gang-a, gang-b"}
+        (outage,) = client.list_outages()["items"]
+        assert sorted(each["job"] for each in outage["incidents"]) == list(jobs)
+        found = [each for each in client.list_advisories(jobs[0])["items"] if each["job"]]
+        assert [each["advisory"] for each in found] == ["places_held"], found
+        assert "gang-b holds drill-" in found[0]["text"]
+
+
+def test_two_jobs_that_start_late_hold_nothing_of_each_other(
+    environment: Environment, tmp_path: Path
+):
+    client, jobs = TowerClient(environment.tower_url), ("late-a", "late-b")
+    ports = [free_port() for _ in jobs]
+    with contextlib.ExitStack() as stack:
+        for turn in range(2):
+            for job, port, node in zip(jobs, ports, (turn, 1 - turn), strict=True):
+                stack.enter_context(torchrun(environment, tmp_path, job, node, port))
+            for job in jobs:
+                wait_for(client, job, lambda v: v["status"] == "healthy")
+        for job in jobs:
+            wait_for(client, job, lambda v: v["progress"] == "stepping")
+            assert client.incidents(job) == []

@@ -6,7 +6,7 @@ the missing ones must be there, and only unwatched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from watchtower.diagnosis.accusation import (
@@ -18,7 +18,13 @@ from watchtower.diagnosis.accusation import (
     Tier,
     of_rank,
 )
-from watchtower.diagnosis.domain import BLOCKED_INSIDE, BLOCKED_OUTSIDE, IN_OWN_CODE, Line
+from watchtower.diagnosis.domain import (
+    BLOCKED_INSIDE,
+    BLOCKED_OUTSIDE,
+    IN_OWN_CODE,
+    PLACES_MISSING,
+    Line,
+)
 from watchtower.diagnosis.elsewhere import accuse_elsewhere, are_awaited
 from watchtower.diagnosis.paths import find_unanswered
 from watchtower.diagnosis.picture import Picture
@@ -33,9 +39,17 @@ from watchtower.evidence.launchers import Meeting
 from watchtower.wire.sockets import split_port
 from watchtower.wire.verdict import Cause, Domain
 from watchtower.writing.ranksets import name_ranks
-from watchtower.writing.text import clean, count_ranks, format_duration, join_sentences, name_nodes
+from watchtower.writing.text import (
+    clean,
+    count_ranks,
+    format_count,
+    format_duration,
+    join_sentences,
+    name_nodes,
+    name_some,
+)
 
-WHOM_OF_NEVER_STARTED = (Line(Domain.SCHEDULER),)
+WHOM_OF_NEVER_STARTED = (PLACES_MISSING,)
 WHOM_OF_INIT_STUCK = (
     *BLOCKED_OUTSIDE,
     Line(
@@ -53,6 +67,9 @@ WHOM_OF_INIT_STUCK = (
         ),
     ),
 )
+
+HOLDERS_WEIGHT = 0.6
+"""Other jobs that are half-started, too, while agents report no node with room."""
 
 NODES_WEIGHT, MEETING_WEIGHT = 0.9, 0.7
 """Launchers that lack nodes, and such that are complete and have started no rank: they may do
@@ -89,6 +106,10 @@ START_ON_NODES = (
     "{nodes} can connect to {joined}"
 )
 READ_OUTPUT_OF_LAUNCHERS = "read the output of {launcher} on {joined}: what does it wait for?"
+END_ONE = (
+    "end one of these jobs, so that the other one can start: {deadlock}; let the scheduler start "
+    "all nodes of a job or none (gang scheduling)"
+)
 CHECK_AGENTS = "check that every node of the job runs an agent, and that the world size is right"
 LOOK_BEFORE_IT_JOINS = (
     "check what rank {rank} on {node} does before it joins: imports, downloads, data set "
@@ -118,7 +139,7 @@ CREATE_GROUPS_ONCE = "create groups once, before the loop"
 def find_never_started(picture: Picture) -> Accusation | None:
     """Accuse the ranks of the world size that were never seen, or the nodes that launchers lack."""
     if picture.meeting is not None:
-        return _accuse_nodes(picture.meeting)
+        return _accuse_nodes(picture, picture.meeting)
     phantoms = find_phantoms(picture, picture.differences)
     missing = tuple(item for item in picture.missing if item.rank not in phantoms)
     in_init = list_in_init(picture)
@@ -141,6 +162,7 @@ def find_never_started(picture: Picture) -> Accusation | None:
         reasons=(
             Reason("process", MISSING_WEIGHT, ranks_of(missing), text),
             *peers_reason(picture, missing),
+            *_blame_holders(picture),
         ),
         # More likely their nodes are not watched, or the world size is wrong.
         doubts=(MOST_MISSING,) if len(missing) > len(picture.live) else (),
@@ -148,23 +170,50 @@ def find_never_started(picture: Picture) -> Accusation | None:
         summary=join_sentences(
             f"{ranks} of {world} {have} not been seen since the first rank started {duration} ago",
             waits,
+            *(reason.text for reason in _blame_holders(picture)),
         ),
-        advice=(READ_LAUNCHER_OUTPUT, CHECK_AGENTS),
-        names={"ranks": ranks},
+        advice=(*_end_one(picture), READ_LAUNCHER_OUTPUT, CHECK_AGENTS),
+        names={"ranks": ranks, "deadlock": _name_deadlock(picture)},
     )
 
 
-def _accuse_nodes(meeting: Meeting) -> Accusation:
+def _blame_holders(picture: Picture) -> Iterator[Reason]:
+    """Yield that other half-started jobs hold what this one lacks, and lack what it holds."""
+    holders = picture.case.holders
+    held = [
+        f"job {clean(each.job, 64)} holds {name_nodes(each.nodes)} and lacks "
+        f"{format_count(each.lacks, 'node')}"
+        for each in holders[:MAX_QUOTED]
+    ]
+    if held:
+        text = f"{'; '.join(held)}: these jobs and this one hold each other's places"
+        yield Reason("node", HOLDERS_WEIGHT, (), text)
+
+
+def _end_one(picture: Picture) -> tuple[str, ...]:
+    return (END_ONE,) if picture.case.holders else ()
+
+
+def _name_deadlock(picture: Picture) -> str:
+    jobs = sorted({picture.case.job, *(each.job for each in picture.case.holders)})
+    return name_some([clean(job, 64) for job in jobs], len(jobs))
+
+
+def _accuse_nodes(picture: Picture, meeting: Meeting) -> Accusation:
     """Accuse the nodes that have not joined. No rank exists, so none is a suspect."""
     text = f"{meeting.launcher} has started no rank: {meeting.describe()}"
     weight = NODES_WEIGHT if meeting.lacking else MEETING_WEIGHT
     return Accusation(
         cause=Cause.NEVER_STARTED,
         tier=Tier.NEVER_CAME,
-        reasons=(Reason("process", weight, (), text),),
-        summary=text,
-        advice=(START_ON_NODES,) if meeting.lacking else (READ_OUTPUT_OF_LAUNCHERS,),
+        reasons=(Reason("process", weight, (), text), *_blame_holders(picture)),
+        summary=join_sentences(text, *(reason.text for reason in _blame_holders(picture))),
+        advice=(
+            *_end_one(picture),
+            START_ON_NODES if meeting.lacking else READ_OUTPUT_OF_LAUNCHERS,
+        ),
         names={
+            "deadlock": _name_deadlock(picture),
             "launcher": meeting.launcher,
             "nodes": name_nodes(meeting.missing) or "the nodes that have not joined",
             "joined": name_nodes(meeting.joined),

@@ -17,7 +17,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from watchtower.evidence.case import Case, NodeEvidence, RankEvidence
+from watchtower.evidence.case import Case, NodeEvidence, PlaceHolder, RankEvidence
 from watchtower.incidents.redaction.words import PACKAGES, Words
 from watchtower.wire.collectives import (
     GroupLog,
@@ -222,6 +222,8 @@ RULES: dict[tuple[type, str], Rule] = {
     (RankEvidence, "node"): _named("node"),
     (RankEvidence, "rivals"): _rivals,
     (NodeEvidence, "node"): _named("node"),
+    (PlaceHolder, "job"): _named("job"),
+    (PlaceHolder, "nodes"): lambda redactor, value: tuple(redactor.name("node", n) for n in value),
     (NodeEvidence, "unwatched"): _all_removed,
     **{(AgentGaps, each.name): _removed for each in fields(AgentGaps)},
     (Observation, "subject"): _only(_SUBJECT),
