@@ -391,11 +391,16 @@ class Discovery:
             stat = self._proc.stat(pid)
             if stat is None or stat.ended_children_s >= RANKS_TAKE_S:
                 continue  # it waits until the ranks of other nodes end, too
+            if each.rendezvous.is_answered(each.process, self._has_claim):
+                continue
             if owner := each.owner or self.owners.find(pid):
                 name = self._name(each.rendezvous.variables, each.runs, each.process)
                 yield each.rendezvous.describe(
                     each.process, owner=owner, name=name, marks_drills=marks_drills
                 )
+
+    def _has_claim(self, pid: int) -> bool:
+        return pid in self._candidates and self._candidates[pid].claim is not None
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
         """Return why a process that seems to be a rank is not one, with details; else "", ""."""

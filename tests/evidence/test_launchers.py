@@ -4,13 +4,13 @@ import pytest
 
 from watchtower.evidence.case import LauncherEvidence
 from watchtower.evidence.launchers import MAX_NAMES, expand_nodes, read_meeting
-from watchtower.wire.report import WaitingLauncher
+from watchtower.wire.report import FOR_HEAD, FOR_RANKS, WaitingLauncher
 
 
 def waiting(node, waits_s=40.0, **values):
     values = {"nodes": 2, "most_nodes": 2, "endpoint": "n1:29500", **values}
     launcher = WaitingLauncher(
-        job="j", launcher="torchrun", pid=7, start_time=1, waits_s=waits_s, **values
+        job="j", launcher="any", pid=7, start_time=1, waits_s=waits_s, **values
     )
     return LauncherEvidence(node=node, launcher=launcher)
 
@@ -69,3 +69,21 @@ def test_launchers_of_two_addresses_or_runs_are_told_apart():
         "n1:29500 (b)": ("n4",),
     }
     assert len(read_meeting([waiting("n1"), waiting("n2", endpoint="")]).endpoints) == 1
+
+
+def test_nodes_that_join_a_head_wait_for_it():
+    one = {"waits_for": FOR_HEAD, "endpoint": "n0:6379"}
+    meeting = read_meeting([waiting("n1", **one), waiting("n2", **one)])
+    assert meeting.describe() == "2 of 3 nodes joined, waiting for 1 (n0:6379); since 40 s"
+    assert meeting.is_judged
+
+
+def test_ranks_that_a_launcher_starts_elsewhere_are_never_late():
+    meeting = read_meeting([waiting("login", waits_for=FOR_RANKS, node_list="n[1-3]")])
+    assert meeting.describe() == "no rank was seen yet on n1, n2, n3; since 40 s"
+    assert (meeting.is_judged, meeting.expected, meeting.joined) == (False, 3, ())
+
+
+def test_a_launcher_on_a_node_counts_more_than_the_one_that_started_it():
+    srun = waiting("login", waits_for=FOR_RANKS, node_list="n[1-2]")
+    assert read_meeting([srun, waiting("n1")]) == read_meeting([waiting("n1")])

@@ -7,7 +7,7 @@ from watchtower.fleet.fleet import MAX_JOBS_PER_NODE, Fleet
 from watchtower.jobs.condition import ConditionKind
 from watchtower.jobs.pace import Pauses
 from watchtower.policy import Policy
-from watchtower.wire.report import RankVitals, Report, WaitingLauncher
+from watchtower.wire.report import FOR_RANKS, RankVitals, Report, WaitingLauncher
 
 POLICY = Policy(startup_grace_s=60.0)
 LAUNCHER = WaitingLauncher(
@@ -95,3 +95,31 @@ def test_a_node_cannot_invent_jobs_without_bound():
     for number in range(2 * MAX_JOBS_PER_NODE):
         report(fleet, 100.0 + number, replace(LAUNCHER, job=f"job-{number}"))
     assert len(fleet.jobs) <= MAX_JOBS_PER_NODE
+
+
+SRUN = replace(LAUNCHER, launcher="srun", waits_for=FOR_RANKS, owner="uid:1", job="slurm-7")
+
+
+def test_a_launcher_of_ranks_elsewhere_is_shown_and_never_late():
+    fleet = Fleet(POLICY)
+    report(fleet, 100.0, SRUN, node="login")
+    report(fleet, 900.0, replace(SRUN, waits_s=805.0), node="login")
+    condition = fleet.detector.judge(fleet.jobs["slurm-7"].attempt, fleet.nodes, Pauses(), 900.0)
+    assert condition.kind is ConditionKind.STARTING
+    assert condition.reason == "no rank was seen yet on n0, n1; since 13 min"
+
+
+def test_it_has_ended_once_its_ranks_are_there_under_another_name():
+    fleet = Fleet(POLICY)
+    report(fleet, 100.0, SRUN, node="login")
+    assert "slurm-7" in fleet.jobs
+    ranks = [replace(a_rank(0), job="slurm-7.0", owner="uid:1")]
+    report(fleet, 101.0, ranks=ranks)
+    report(fleet, 102.0, replace(SRUN, waits_s=7.0), node="login")
+    condition = fleet.detector.judge(fleet.jobs["slurm-7"].attempt, fleet.nodes, Pauses(), 110.0)
+    assert condition.kind is ConditionKind.ENDED
+    other = [replace(a_rank(0), job="slurm-7.0", owner="uid:2")]
+    fleet = Fleet(POLICY)
+    report(fleet, 101.0, ranks=other)
+    report(fleet, 102.0, SRUN, node="login")
+    assert "slurm-7" in fleet.jobs, "another owner's job says nothing"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from watchtower.evidence.case import LauncherEvidence
+from watchtower.wire.report import FOR_HEAD, FOR_RANKS
 from watchtower.writing.text import clean, format_duration, name_nodes
 
 MAX_NAMES = 4096
@@ -20,6 +21,9 @@ MAX_DIGITS = 9
 class Meeting:
     """What all launchers of a job show together."""
 
+    is_judged: bool
+    """Whether it is late after a while. A launcher that starts its ranks elsewhere may run a
+    program that has none, or ranks that no agent sees."""
     launcher: str
     joined: tuple[str, ...]
     """Nodes whose launcher waits."""
@@ -40,6 +44,9 @@ class Meeting:
 
     def describe(self) -> str:
         """Return "1 of 2 nodes joined, waiting for 1 (n2); since 40 s"."""
+        if not self.joined:
+            where = f" on {name_nodes(self.missing)}" if self.missing else ""
+            return f"no rank was seen yet{where}; since {format_duration(self.waits_s)}"
         counted = f"{len(self.joined)} of {self.expected} nodes joined"
         names = f" ({name_nodes(self.missing)})" if self.missing else ""
         waits = f"waiting for {self.lacking}{names}" if self.lacking else "waiting for each other"
@@ -48,14 +55,25 @@ class Meeting:
 
 def read_meeting(launchers: Sequence[LauncherEvidence]) -> Meeting:
     """Return what these launchers show together, at least one."""
+    # What srun waits for starts with the launchers that it has started on the nodes.
+    on_nodes = [each for each in launchers if each.launcher.waits_for != FOR_RANKS]
+    launchers = on_nodes or launchers
     first = min(launchers, key=lambda each: -each.launcher.waits_s).launcher
-    joined = tuple(sorted({each.node for each in launchers}))
+    joined = tuple(sorted({each.node for each in on_nodes}))
     expected = max(each.launcher.nodes for each in launchers)
+    if first.waits_for == FOR_HEAD:
+        missing, expected = tuple([first.endpoint]), len(joined) + 1
+    elif on_nodes:
+        missing = _find_missing(first.node_list, joined, expected)
+    else:
+        missing = tuple(expand_nodes(first.node_list))
+        expected = max(expected, len(missing))
     return Meeting(
+        is_judged=bool(on_nodes),
         launcher=clean(first.launcher, 32),
         joined=joined,
         expected=expected,
-        missing=_find_missing(first.node_list, joined, expected),
+        missing=missing,
         waits_s=first.waits_s,
         since_last_s=min(each.launcher.waits_s for each in launchers),
         endpoints=_group_endpoints(launchers),
@@ -82,8 +100,9 @@ def _find_missing(node_list: str, joined: Sequence[str], expected: int) -> tuple
 
 
 def short_name(node: str) -> str:
-    """Return the name of a node up to its first dot. Schedulers and agents differ in the rest."""
-    return node.partition(".")[0]
+    """Return the name of a node up to its first dot, or its address. Some names have no domain."""
+    first = node.partition(".")[0]
+    return node if first.isdigit() else first
 
 
 def expand_nodes(text: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from watchtower.fleet.account import Account, Holder
 from watchtower.fleet.claims import Claim, SkippedClaims, label_unwatched
+from watchtower.fleet.half_started import has_started_ranks
 from watchtower.fleet.labels import Labels
 from watchtower.fleet.nodes import (
     HeldRank,
@@ -188,18 +189,18 @@ class Fleet:
     def _place_launchers(
         self, report: Report, node: NodeRecord, previous: NodeRecord | None
     ) -> Set[str]:
-        """Note which launchers of a node wait, in their jobs. Returns the labels of these jobs."""
+        """Note which launchers of a node wait, in their jobs. Return the labels of these jobs."""
         for each in report.waiting:
-            label = self.labels.find(each.job, each.owner)
-            began_at = node.seen_at - each.waits_s
+            label, began_at = self.labels.find(each.job, each.owner), node.seen_at - each.waits_s
+            if has_started_ranks(each, began_at, self.jobs.values()):
+                continue
             job = self.jobs.get(label) or self._new_job(label, report.node, each.owner, began_at)
             if job is not None and not job.attempt.ranks:
                 self._note_name(job, each.job, each.owner)
                 job.attempt.launchers.note(report.node, each, node.seen_at)
                 node.waits_in |= {label}
-        for label in (
-            previous.waits_in if previous is not None else frozenset[str]()
-        ) - node.waits_in:
+        before = previous.waits_in if previous is not None else frozenset[str]()
+        for label in before - node.waits_in:
             if (left := self.jobs.get(label)) is not None:
                 left.attempt.launchers.leave(report.node, node.seen_at)
         return node.waits_in

@@ -12,17 +12,21 @@ from math import ceil, inf
 
 from watchtower.evidence.case import PlaceHolder
 from watchtower.evidence.gpus import GPU_PATTERN
-from watchtower.evidence.launchers import read_meeting, short_name
+from watchtower.evidence.launchers import expand_nodes, read_meeting, short_name
 from watchtower.evidence.observed import GPU_SUBJECTS
 from watchtower.fleet.nodes import NodeRecord
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.keeper import Keeper
 from watchtower.service.sharing import keep_fairly
 from watchtower.wire.observations import Observation
+from watchtower.wire.report import FOR_RANKS, WaitingLauncher
 from watchtower.wire.verdict import Cause
 
 MAX_HALF_STARTED = 64
 """Jobs that are compared, each with every other one. They are divided fairly by owner."""
+
+START_SLACK_S = 5.0
+"""Seconds by which a job may seem to be older than the launcher that has started it."""
 
 SETTLE_S = 60.0
 """For so many seconds, ranks and launchers of a job may come one after the other."""
@@ -117,6 +121,25 @@ def find_holders(
         for each in group
         if each.job != job
     )
+
+
+def has_started_ranks(launcher: WaitingLauncher, began_at: float, jobs: Iterable[Keeper]) -> bool:
+    """Return whether ranks that a launcher starts elsewhere may be those of a job of its owner.
+
+    Their job may have another name: what names it is set for them only. `began_at`: when the
+    launcher was started.
+    """
+    if launcher.waits_for != FOR_RANKS:
+        return False
+    nodes = {short_name(name) for name in expand_nodes(launcher.node_list)}
+    for job in jobs:
+        if job.owner != launcher.owner or job.attempt.began_at < began_at - START_SLACK_S:
+            continue
+        attempt = job.attempt
+        used = {each.key.node for each in attempt.live()} or attempt.launchers.list_on_nodes()
+        if used and (not nodes or any(short_name(name) in nodes for name in used)):
+            return True
+    return False
 
 
 def _lacks_any(job: Keeper) -> bool:

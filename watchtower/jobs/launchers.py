@@ -1,4 +1,4 @@
-"""The launchers of a job that has no ranks yet: they wait for each other."""
+"""The launchers of a job that has no ranks yet: they wait for other nodes, or for ranks there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 from watchtower.evidence.case import LauncherEvidence
-from watchtower.wire.report import WaitingLauncher
+from watchtower.wire.report import FOR_RANKS, WaitingLauncher
 
 MAX_LAUNCHERS = 16_384
 """Launchers of one attempt: one for each node of the largest job."""
@@ -28,7 +28,10 @@ class Launchers:
 
     def note(self, node: str, launcher: WaitingLauncher, now: float) -> None:
         """Record a launcher that waits now."""
-        if node in self.waiting or len(self.waiting) < MAX_LAUNCHERS:
+        known = self.waiting.get(node)
+        if known is not None and known[1] == now and launcher.waits_for == FOR_RANKS:
+            return  # a launcher that it has started says more
+        if known is not None or len(self.waiting) < MAX_LAUNCHERS:
             self.waiting[node] = launcher, now
             self.left_at = None
 
@@ -36,6 +39,10 @@ class Launchers:
         """Record that no launcher of a node waits any more."""
         if self.waiting.pop(node, None) is not None and not self.waiting:
             self.left_at = now
+
+    def list_on_nodes(self) -> set[str]:
+        """Return the nodes on which launchers wait that start ranks there."""
+        return {n for n, (each, _) in self.waiting.items() if each.waits_for != FOR_RANKS}
 
     def list_evidence(
         self, now: float, silent: Set[str] = frozenset()

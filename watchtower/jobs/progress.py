@@ -107,10 +107,10 @@ def _list_missing(attempt: Attempt, watch: AttemptWatch) -> Iterator[str]:
         yield "the latest stack samples show no change"
 
 
-def _meets_until(attempt: Attempt, policy: Policy, now: float) -> float:
-    """Return when a job whose launchers wait for each other is suspect."""
+def _meets_until(attempt: Attempt, policy: Policy, now: float) -> float | None:
+    """Return when a job whose launchers wait for each other is suspect; None if it never is."""
     meeting = read_meeting(attempt.launchers.list_evidence(now))
-    return now - meeting.since_last_s + policy.startup_grace_s
+    return now - meeting.since_last_s + policy.startup_grace_s if meeting.is_judged else None
 
 
 def _judged_at(attempt: Attempt, watch: AttemptWatch, detector: Detector) -> float:

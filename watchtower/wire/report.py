@@ -375,6 +375,11 @@ MAX_NODES = 65_536
 """Most nodes that a launcher waits for."""
 
 
+FOR_NODES, FOR_HEAD, FOR_RANKS = "nodes", "head", "ranks"
+"""What a launcher waits for: that the launchers of all nodes meet; a node that all others join;
+ranks that it starts on other nodes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(
     job=named("a launcher needs the name of its job"),
@@ -388,10 +393,11 @@ MAX_NODES = 65_536
     node_list=TEXT,
     endpoint=NAME,
     run_id=NAME,
+    waits_for=NAME,
     processes=between(0, MAX_RANKS_PER_NODE),
 )
 class WaitingLauncher:
-    """A launcher that has no ranks: it waits for the launchers of the other nodes.
+    """A launcher that has no ranks: it waits for other nodes.
 
     All texts are untrusted.
     """
@@ -399,7 +405,7 @@ class WaitingLauncher:
     job: str
     """The name that its ranks will give to the job."""
     launcher: str
-    """"torchrun", "accelerate"."""
+    """"torchrun", "mpirun", "ray start"."""
     pid: int
     start_time: int
     waits_s: float
@@ -415,6 +421,8 @@ class WaitingLauncher:
     """Where the launchers meet: "node1:29500"."""
     run_id: str = ""
     """As in `Launch`."""
+    waits_for: str = FOR_NODES
+    """`FOR_NODES`, `FOR_HEAD` or `FOR_RANKS`. Later releases may add kinds."""
     processes: int = 0
     """Ranks that it will start on this node; 0 if that is not known."""
 

@@ -26,6 +26,8 @@ pytestmark = [
 ]
 
 DEADLINE_S = 90.0
+GRACE_S = 15.0
+"""Two torchruns import torch and start their ranks in less, also beside other work."""
 ENDS_S = 40.0
 """Seconds in which torchrun ends. It gives its ranks 30 s."""
 TRAIN = """
@@ -39,24 +41,20 @@ for step in range(10_000):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    with beside(tmp_path_factory.mktemp("before-ranks"), FAST, nodes=2) as running:
+    detection = {**FAST, "startup_grace_s": GRACE_S}
+    with beside(tmp_path_factory.mktemp("before-ranks"), detection, nodes=2) as running:
         yield running
 
 
 @contextlib.contextmanager
-def torchrun(
-    environment: Environment, folder: Path, job: str, node: int, port: int, **variables: str
+def launcher(
+    environment: Environment, folder: Path, job: str, node: int, *words: str, **variables: str
 ) -> Iterator[None]:
-    """Start torchrun on one of two nodes."""
+    """Start the program of a launcher on one of two nodes."""
     (folder / "train.py").write_text(TRAIN)
     with (folder / f"{job}-{node}.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
-                *("--node-rank", str(node), "--nproc-per-node", "1"),
-                *("--master-addr", "127.0.0.1", "--master-port", str(port)),
-                str(folder / "train.py"),
-            ],
+            words,
             env={
                 **os.environ,
                 "WATCHTOWER_JOB": job,
@@ -77,6 +75,19 @@ def torchrun(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def torchrun(
+    environment: Environment, folder: Path, job: str, node: int, port: int, **variables: str
+) -> contextlib.AbstractContextManager[None]:
+    """Start torchrun on one of two nodes."""
+    words = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+        *("--node-rank", str(node), "--nproc-per-node", "1"),
+        *("--master-addr", "127.0.0.1", "--master-port", str(port)),
+        str(folder / "train.py"),
+    ]
+    return launcher(environment, folder, job, node, *words, **variables)
 
 
 def read_page(environment: Environment, job: str) -> str:
@@ -193,3 +204,66 @@ def test_two_jobs_that_start_late_hold_nothing_of_each_other(
         for job in jobs:
             wait_for(client, job, lambda v: v["progress"] == "stepping")
             assert client.incidents(job) == []
+
+
+def script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def test_accelerate_and_a_node_that_does_not_join(environment: Environment, tmp_path: Path):
+    pytest.importorskip("accelerate")
+    client, job, port = TowerClient(environment.tower_url), "accelerate-short", str(free_port())
+    words = [
+        *(sys.executable, script("accelerate"), "launch", "--num_machines", "2"),
+        *("--num_processes", "2", "--machine_rank", "0", "--cpu", "--mixed_precision", "no"),
+        *("--dynamo_backend", "no", "--main_process_ip", "127.0.0.1"),
+        *("--main_process_port", port, str(tmp_path / "train.py")),
+    ]
+    with launcher(environment, tmp_path, job, 0, *words, SLURM_JOB_NODELIST="drill-a,drill-b"):
+        starting = wait_for(client, job, lambda v: v["progress"] == "starting")
+        assert "1 of 2 nodes joined, waiting for 1 (drill-b)" in starting["summary"]
+        hung = wait_for(client, job, lambda v: v["status"] == "hung")
+    assert (hung["cause"], hung["suspects"]) == ("never_started", [])
+    assert hung["summary"].startswith("Accelerate has started no rank"), hung["summary"]
+
+
+def test_a_node_of_ray_that_waits_for_a_head(environment: Environment, tmp_path: Path):
+    pytest.importorskip("ray")
+    client, job, head = (
+        TowerClient(environment.tower_url),
+        "ray-no-head",
+        f"127.0.0.1:{free_port()}",
+    )
+    words = [sys.executable, script("ray"), "start", "--address", head, "--block"]
+    with launcher(environment, tmp_path, job, 0, *words):
+        starting = wait_for(client, job, lambda v: v["progress"] == "starting")
+        assert f"1 of 2 nodes joined, waiting for 1 ({head})" in starting["summary"]
+        hung = wait_for(client, job, lambda v: v["status"] == "hung")
+    assert (hung["cause"], hung["suspects"]) == ("never_started", [])
+    assert head in hung["summary"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mpirun -np 4 -H drill-a:2,drill-b:2 python train.py",
+        "horovodrun -np 4 -H drill-a:2,drill-b:2 python train.py",
+        "deepspeed --num_nodes 2 train.py",
+        "srun -N 2 -w drill-a,drill-b python train.py",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_a_launcher_of_ranks_elsewhere_is_starting_and_never_late(
+    environment: Environment, tmp_path: Path, words: str
+):
+    """The program has the name and the command line of the launcher: none is installed here."""
+    name, *options = words.split()
+    client, job = TowerClient(environment.tower_url), f"waits-{name}"
+    program = tmp_path / name
+    program.write_text("import time; time.sleep(300)")
+    words = [sys.executable, str(program), *options]
+    with launcher(environment, tmp_path, job, 0, *words, SLURM_JOB_NODELIST="drill-a,drill-b"):
+        starting = wait_for(client, job, lambda v: v["progress"] == "starting")
+        assert "no rank was seen yet on drill-a, drill-b; since" in starting["summary"]
+        time.sleep(GRACE_S + 5.0)
+        assert (client.verdict(job)["status"], client.incidents(job)) == ("healthy", [])
