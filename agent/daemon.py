@@ -14,10 +14,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 
 from agent import __version__, config
 from agent.children import ChildRunner
+from agent.collectors.listeners import Ended
 from agent.collectors.node import make_collectors
 from agent.delivery.dump_queue import DumpQueue
 from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender, ReportSender
@@ -36,6 +36,7 @@ from agent.ranks.discovery import make_discovery
 from agent.series.reporting import SeriesReporter
 from agent.watching.configurations import Configurations
 from agent.watching.observer import Observer, mark_oom_kills
+from agent.watching.waiting_launchers import WaitingLaunchers
 from agent.watching.watchlist import Watchlist, find_gone
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.tower_connection import TowerConnection
@@ -43,7 +44,7 @@ from watchtower.service.daemon import Notifier
 from watchtower.service.sharing import by_turns
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.orders import ReportReply
-from watchtower.wire.report import MAX_WAITING, AgentGaps, ProcessId, Report
+from watchtower.wire.report import AgentGaps, ProcessId, Report
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +96,13 @@ class Agent:
         self._settings = settings
         self._proc = Proc(settings.root)
         self._discovery = make_discovery(self._proc, settings.match)
+        self._launchers = WaitingLaunchers(self._proc, self._discovery.find_waiting)
         self._watchlist = Watchlist(self._proc, settings.interval_s)
         self._is_contained = read_pid_namespace(self._proc) != HOST_PID_NAMESPACE
         collectors = make_collectors(
             settings.root,
             self._rank_pids,
-            self._watchlist.ends,
+            self._ends,
             self._watchlist.find_job,
             self._watchlist.find_saving,
         )
@@ -256,8 +258,13 @@ class Agent:
         found = (rank.found for rank in self._watchlist.living())
         return by_turns((each.job.owner, each.process.pid) for each in found)
 
+    def _ends(self) -> Iterator[Ended]:
+        yield from self._watchlist.ends()
+        yield from self._launchers.ends(time.monotonic())
+
     def _make_report(self) -> Report:
         now, boot_now = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._launchers.update(now)
         self._observer.note_processes(self._watchlist.living(), boot_now)
         observations = self._observer.observe(now, boot_now)
         self._configurations.update(self._watchlist.living(), now)
@@ -284,7 +291,7 @@ class Agent:
             ),
             observations=observations,
             unwatched=self._discovery.unwatched,
-            waiting=tuple(islice(self._discovery.find_waiting(), MAX_WAITING)),
+            waiting=self._launchers.report(observations, now),
             configuration=self._configurations.node,
             bodies=self._configurations.take_wanted(),
         )

@@ -48,7 +48,7 @@ _PORT = re.compile(r"(?:port:? ?|:|', )(\d{1,5})\b")
 
 
 class Ended(NamedTuple):
-    """A rank that has ended."""
+    """A rank, or a launcher, that has ended."""
 
     pid: int
     start_time: int
@@ -60,6 +60,8 @@ class Ended(NamedTuple):
     """The ranks of its job meet at this rank, and it has not made a step."""
     network: str
     """Its network namespace; empty if it is not known."""
+    is_launcher: bool = False
+    """It has ended before it had ranks, with an exit code that is not known."""
 
     @property
     def is_refused(self) -> bool:
@@ -71,7 +73,7 @@ class Ended(NamedTuple):
         if self.is_refused:
             found = _PORT.finditer(self.ending.exception_text)
             yield from (int(match[1]) for match in islice(found, MAX_PORTS))
-        if self.is_refused or (self.serves and is_unexplained(self.ending)):
+        if self.is_refused or self.is_launcher or (self.serves and is_unexplained(self.ending)):
             yield split_port(self.rendezvous)[1]
 
 

@@ -389,7 +389,7 @@ class Discovery:
             if each.rendezvous is None or not each.matches or pid in busy:
                 continue
             stat = self._proc.stat(pid)
-            if stat is None or stat.ended_children_s >= RANKS_TAKE_S:
+            if stat is None or stat.state == "Z" or stat.ended_children_s >= RANKS_TAKE_S:
                 continue  # it waits until the ranks of other nodes end, too
             if each.rendezvous.is_answered(each.process, self._has_claim):
                 continue

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.diagnosis import builders as b
+from tests.diagnosis.causes.test_misconfigured import refused
 from tests.diagnosis.causes.test_network_path import RECEIVER, connected, job, sender
 from tests.diagnosis.test_goldens import GOLDENS
 from watchtower.diagnosis.causes import CAUSES, SLOW_CAUSES, entry_of
@@ -279,6 +280,8 @@ def lines_of_cases():
     yield choose_line(
         two_mtus(), entry_of(Cause.MISCONFIGURED).whom, [two_mtus().by_rank[RECEIVER]]
     )
+    apart = take_picture(b.a_case(refused(5)))
+    yield choose_line(apart, entry_of(Cause.INIT_STUCK).whom, [apart.by_rank[5]])
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
         yield choose_line(picture, entry_of(cause).whom, (picture.by_rank[0],))

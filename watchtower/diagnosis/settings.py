@@ -45,7 +45,7 @@ def find_differences(positions: Positions) -> Iterator[Difference]:
     """Yield the settings that differ between ranks, and the addresses that they connect to."""
     values: dict[str, dict[int, str]] = {}
     for item in positions.live:
-        for name, value in _read_settings(item).items():
+        for name, value in read_settings(item).items():
             values.setdefault(name, {})[item.rank] = value
     for name, by_rank in values.items():
         if len(set(by_rank.values())) > 1:
@@ -76,7 +76,7 @@ def _find_peers(positions: Positions) -> Difference | None:
     return Difference(PEER, odd, peers, met.pop()) if odd and len(met) == 1 else None
 
 
-def _read_settings(position: Position) -> dict[str, str]:
+def read_settings(position: Position) -> dict[str, str]:
     """Return the settings of a rank that must be equal on all ranks, by name."""
     newest = next((dump for dump in reversed(position.evidence.dumps) if dump.settings), None)
     found = {each.name: each.value for each in newest.settings} if newest is not None else {}

@@ -52,11 +52,18 @@ def list_addresses(dumps: Sequence[RankDump]) -> tuple[LocalAddress, ...]:
     return network.addresses if network is not None else ()
 
 
-def listens_at(dumps: Sequence[RankDump], address: str, port: int) -> bool:
-    """Return whether a rank with this address accepts connections there."""
+def listens_at(
+    dumps: Sequence[RankDump], address: str, port: int, *, is_here: bool = False
+) -> bool:
+    """Return whether a rank with this address accepts connections there.
+
+    `is_here`: it is on the node of the rank that asks, and so has its loopback address.
+    """
+    is_own = is_here and _is_loopback(address)
     network = dumps[-1].network if dumps else None
     for host, number in map(split_port, network.listening if network is not None else ()):
-        is_there = host == address or (_is_any(host) and find_address(dumps, address) is not None)
+        is_any = _is_any(host) and (is_own or find_address(dumps, address) is not None)
+        is_there = is_any or (host == address and (is_own or not _is_loopback(address)))
         if number == port and is_there:
             return True
     return False
@@ -64,6 +71,13 @@ def listens_at(dumps: Sequence[RankDump], address: str, port: int) -> bool:
 
 def _troubled(dump: RankDump) -> Iterator[Connection]:
     yield from dump.network.troubled if dump.network is not None else ()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_any(host: str) -> bool:

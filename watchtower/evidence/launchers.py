@@ -37,6 +37,9 @@ class Meeting:
     endpoints: dict[str, tuple[str, ...]]
     """The nodes by the address at which their launchers meet, most nodes first."""
 
+    ended: dict[str, str]
+    """Why a launcher has ended, by node."""
+
     @property
     def lacking(self) -> int:
         """How many nodes are missing."""
@@ -44,7 +47,7 @@ class Meeting:
 
     def describe(self) -> str:
         """Return "1 of 2 nodes joined, waiting for 1 (n2); since 40 s"."""
-        if not self.joined:
+        if not self.joined and not self.ended:
             where = f" on {name_nodes(self.missing)}" if self.missing else ""
             return f"no rank was seen yet{where}; since {format_duration(self.waits_s)}"
         counted = f"{len(self.joined)} of {self.expected} nodes joined"
@@ -59,7 +62,7 @@ def read_meeting(launchers: Sequence[LauncherEvidence]) -> Meeting:
     on_nodes = [each for each in launchers if each.launcher.waits_for != FOR_RANKS]
     launchers = on_nodes or launchers
     first = min(launchers, key=lambda each: -each.launcher.waits_s).launcher
-    joined = tuple(sorted({each.node for each in on_nodes}))
+    joined = tuple(sorted({each.node for each in on_nodes if not each.launcher.ended}))
     expected = max(each.launcher.nodes for each in launchers)
     if first.waits_for == FOR_HEAD:
         missing, expected = tuple([first.endpoint]), len(joined) + 1
@@ -70,6 +73,7 @@ def read_meeting(launchers: Sequence[LauncherEvidence]) -> Meeting:
         expected = max(expected, len(missing))
     return Meeting(
         is_judged=bool(on_nodes),
+        ended={each.node: each.launcher.ended for each in on_nodes if each.launcher.ended},
         launcher=clean(first.launcher, 32),
         joined=joined,
         expected=expected,

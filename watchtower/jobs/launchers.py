@@ -29,8 +29,12 @@ class Launchers:
     def note(self, node: str, launcher: WaitingLauncher, now: float) -> None:
         """Record a launcher that waits now."""
         known = self.waiting.get(node)
-        if known is not None and known[1] == now and launcher.waits_for == FOR_RANKS:
-            return  # a launcher that it has started says more
+        if (
+            known is not None
+            and known[1] == now
+            and (launcher.waits_for == FOR_RANKS or launcher.ended)
+        ):
+            return  # the one that it has started, or that was started after it, says more
         if known is not None or len(self.waiting) < MAX_LAUNCHERS:
             self.waiting[node] = launcher, now
             self.left_at = None

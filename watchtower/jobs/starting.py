@@ -32,7 +32,8 @@ def judge_launchers(
         return Condition(kind=ConditionKind.LOST, reason="no agent of this job reports")
     meeting = read_meeting(seen)
     reason = meeting.describe()
-    if not meeting.is_judged or meeting.since_last_s <= policy.startup_grace_s:
+    is_early = not meeting.is_judged or meeting.since_last_s <= policy.startup_grace_s
+    if is_early and not meeting.ended:
         return Condition(kind=ConditionKind.STARTING, reason=reason)
     stall = Stall(why=Why.STARTUP, since=now - meeting.since_last_s, ranks=frozenset())
     return Condition(kind=ConditionKind.STALLED, reason=reason, stall=stall)

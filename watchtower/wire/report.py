@@ -394,10 +394,11 @@ ranks that it starts on other nodes."""
     endpoint=NAME,
     run_id=NAME,
     waits_for=NAME,
+    ended=TEXT,
     processes=between(0, MAX_RANKS_PER_NODE),
 )
 class WaitingLauncher:
-    """A launcher that has no ranks: it waits for other nodes.
+    """A launcher that has no ranks: it waits for other nodes, or has ended.
 
     All texts are untrusted.
     """
@@ -423,6 +424,8 @@ class WaitingLauncher:
     """As in `Launch`."""
     waits_for: str = FOR_NODES
     """`FOR_NODES`, `FOR_HEAD` or `FOR_RANKS`. Later releases may add kinds."""
+    ended: str = ""
+    """Why it has ended, as far as its node shows; empty while it waits."""
     processes: int = 0
     """Ranks that it will start on this node; 0 if that is not known."""
 

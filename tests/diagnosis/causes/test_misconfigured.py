@@ -15,6 +15,7 @@ from tests.diagnosis.builders import (
 )
 from tests.diagnosis.causes.asking import answer, ask
 from tests.diagnosis.causes.test_startup import IN_TORCH_GROUP, kept_out
+from watchtower.wire.connections import LocalAddress, RankNetwork
 from watchtower.wire.dumps import Setting
 
 USUAL = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "8"}
@@ -113,3 +114,28 @@ class TestInnocent:
         odd = has(a_rank(3, FETCHING, syscall="clock_nanosleep"), MASTER_PORT="29511")
         built = [has(each) for each in ranks_in(8)]
         assert answer(with_rank(built, odd)) == ("dataloader_stall", [3])
+
+
+def refused(*ranks):
+    """A job in which ranks have not reached the store, at whose port rank 0 listens."""
+    built = starting(*(has(a_rank(r, IN_TORCH_INIT, **REFUSED)) for r in ranks))
+    near = LocalAddress(address="10.0.0.1", interface="eth1", ports=(4000,))
+    network = RankNetwork(addresses=(near,), listening=("[::]:29500",))
+    dumps = tuple(replace(each, network=network) for each in built[0].evidence.dumps)
+    host = replace(built[0], evidence=built[0].evidence.with_dumps(dumps))
+    return [host, *built[1:]]
+
+
+def test_ranks_that_a_port_refuses_are_named_with_it_and_with_the_rank_that_listens():
+    built = refused(5, 6)
+    found = ask("init_stuck", built)
+    assert answer(built) == ("init_stuck", [5, 6])
+    assert "It connects to 10.0.0.1:29500. Rank 0 (gpu-00) listens there" in found.summary
+    assert "gets no answer" not in found.summary
+    assert found.domain.value == "network"
+
+
+def test_ranks_in_different_stages_of_set_up_are_told_apart_without_an_address():
+    built = [*ranks_in(2, IN_TORCH_GROUP, step=None)]
+    built += [a_rank(r, IN_TORCH_INIT, **REFUSED) for r in (2, 3)]
+    assert answer(built) == ("init_stuck", [2, 3])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.e2e.test_set_up_faults import taken_port
 from tests.system.frameworks import needs
 from tests.system.small_jobs import FAST, beside
 from watchtower.commands.client import NotFoundError, TowerClient
@@ -267,3 +268,19 @@ def test_a_launcher_of_ranks_elsewhere_is_starting_and_never_late(
         assert "no rank was seen yet on drill-a, drill-b; since" in starting["summary"]
         time.sleep(GRACE_S + 5.0)
         assert (client.verdict(job)["status"], client.incidents(job)) == ("healthy", [])
+
+
+def test_a_launcher_that_ends_because_another_process_has_its_port(
+    environment: Environment, tmp_path: Path
+):
+    client, job = TowerClient(environment.tower_url), "port-taken"
+    with (
+        taken_port() as (port, pid),
+        torchrun(environment, tmp_path, job, 1, port),
+        torchrun(environment, tmp_path, job, 0, port),
+    ):
+        hung = wait_for(client, job, lambda v: v["status"] == "hung")
+    assert (hung["cause"], hung["domain"], hung["suspects"]) == ("misconfigured", "user_code", [])
+    assert f"pid {pid} (" in hung["summary"]
+    assert f"listens at 127.0.0.1:{port}" in hung["summary"]
+    assert "`ss -ltnp`" in hung["next_steps"][0]

@@ -97,6 +97,16 @@ def test_a_server_at_another_port_is_not_named(place: Environment):
     assert "listens" not in verdict["summary"] + str(verdict["next_steps"])
 
 
+def test_a_port_that_refuses_one_rank_is_named_with_the_rank_that_listens(tmp_path: Path):
+    detection = {**DETECTION, "startup_grace_s": 10.0}
+    with launched("meets", tmp_path, detection=detection, FAULT="closed") as job:
+        verdict = job.wait_for(lambda verdict: verdict["status"] == "hung", DEADLINE_S)
+    assert named(verdict) == ("init_stuck", [CULPRIT], "network")
+    assert "gets no answer" not in verdict["summary"], "it is refused, and tries again"
+    assert "It connects to 127.0.0.1:" in verdict["summary"]
+    assert "Rank 0 (drill-a) listens there" in verdict["summary"]
+
+
 @contextlib.contextmanager
 def working_gpus(_: Environment) -> Iterator[None]:
     yield

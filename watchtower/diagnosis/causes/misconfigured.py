@@ -32,12 +32,19 @@ WHOM = (
 DIFFERS_WEIGHT = 0.9
 """Ranks with different settings cannot meet. Only a program that ignores the setting can."""
 
+MAX_REASON = 200
+"""Most characters of the reason why a launcher has ended."""
+
 MAX_VALUE = 64
 """Most characters of one value in a sentence: an address, a port, an id."""
 
 COMPARE_SETTINGS = (
     "give every rank the same {setting}: `tr '\\0' '\\n' < /proc/{pid}/environ | grep {variable}` "
     "on {node} shows what the launcher set; if that is right, the program itself changes it"
+)
+FREE_THE_PORT = (
+    "on {node}: `ss -ltnp` shows the process at the port of {launcher}; end it, or start the job "
+    "with another port"
 )
 COMPARE_COMMANDS = "start {launcher} with the same endpoint and id on {nodes} as on the others"
 CHECK_TARGET = (
@@ -59,7 +66,9 @@ def find(picture: Picture) -> Accusation | None:
 
 
 def _accuse_launchers(meeting: Meeting) -> Accusation | None:
-    """Accuse launchers that meet at different addresses. No rank exists, so none is a suspect."""
+    """Accuse launchers that cannot meet. No rank exists, so none is a suspect."""
+    if meeting.ended:
+        return _accuse_ended(meeting)
     if len(meeting.endpoints) < 2:
         return None
     usual, *others = meeting.endpoints.items()
@@ -76,6 +85,24 @@ def _accuse_launchers(meeting: Meeting) -> Accusation | None:
         summary=text,
         advice=(COMPARE_COMMANDS,),
         names={"launcher": meeting.launcher, "nodes": name_nodes(nodes)},
+    )
+
+
+def _accuse_ended(meeting: Meeting) -> Accusation:
+    """Accuse a launcher that has ended because another process has its port."""
+    node, reason = next(iter(meeting.ended.items()))
+    text = join_sentences(
+        f"{meeting.launcher} on {name_nodes([node])} has ended before it had ranks: "
+        f"{clean(reason, MAX_REASON)}",
+        meeting.describe() if meeting.joined else "",
+    )
+    return Accusation(
+        cause=Cause.MISCONFIGURED,
+        tier=Tier.NEVER_CAME,
+        reasons=(Reason("startup", DIFFERS_WEIGHT, (), text),),
+        summary=text,
+        advice=(FREE_THE_PORT,),
+        names={"node": name_nodes([node]), "launcher": meeting.launcher},
     )
 
 

@@ -30,7 +30,7 @@ from watchtower.diagnosis.paths import find_unanswered
 from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Place, Position
 from watchtower.diagnosis.reasons import peers_reason, ranks_of
-from watchtower.diagnosis.settings import find_phantoms, list_in_init
+from watchtower.diagnosis.settings import MEETING, find_phantoms, list_in_init, read_settings
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait, node_of
 from watchtower.evidence.connections import find_address, list_addresses, listens_at
@@ -49,6 +49,25 @@ from watchtower.writing.text import (
     name_some,
 )
 
+
+def _find_listener(
+    picture: Picture, position: Position, address: str, port: int
+) -> Position | None:
+    """Return the other rank that accepts connections at an address; None if none is known."""
+    for item in picture.live:
+        is_here = item is not position and node_of(item) == node_of(position)
+        if listens_at(item.evidence.dumps, address, port, is_here=is_here):
+            return item
+    return None
+
+
+def _misses_listener(picture: Picture, position: Position) -> bool:
+    """Return whether a rank has not reached the store although another rank listens there."""
+    meeting = read_settings(position).get(MEETING, "")
+    is_apart = position.reading is not None and position.reading.meets
+    return is_apart and _find_listener(picture, position, *split_port(meeting)) is not None
+
+
 WHOM_OF_NEVER_STARTED = (PLACES_MISSING,)
 WHOM_OF_INIT_STUCK = (
     *BLOCKED_OUTSIDE,
@@ -59,6 +78,11 @@ WHOM_OF_INIT_STUCK = (
     ),
     *BLOCKED_INSIDE,
     IN_OWN_CODE,
+    Line(
+        Domain.NETWORK,
+        "the rank has not reached the store, at whose address another rank listens",
+        lambda rank: _misses_listener(rank.job.picture, rank.position),
+    ),
     Line(
         Domain.USER_CODE,
         "the rank creates a process group in the middle of the job",
@@ -274,15 +298,24 @@ def _accuse_apart(picture: Picture, apart: Sequence[Position], count: int) -> Ac
         apart,
         reasons=[of_rank("startup", APART_WEIGHT, item, text) for item in apart[:MAX_QUOTED]],
         why_not=[MOST_APART] if 2 * len(apart) > count else [],
-        besides=_write_attempts,
+        besides=partial(_write_attempts, picture),
         advice=(COMPARE_MASTER, LOOK_AT_PORT),
     )
 
 
-def _write_attempts(position: Position) -> str:
+def _write_attempts(picture: Picture, position: Position) -> str:
+    """Return where the rank connects to, and who should listen there. A connection that is refused
+    leaves no socket, so the address is that of its settings."""
     sleeps = position.asleep and position.wait.wait_class == "sleep"
     retries = "it sleeps between two attempts to connect" if sleeps else ""
-    return join_sentences("it has not reached the store of the other ranks", retries)
+    meeting = read_settings(position).get(MEETING, "")
+    address = f"it connects to {clean(meeting, 64)}" if meeting else ""
+    return join_sentences(
+        "it has not reached the store of the other ranks",
+        retries,
+        address,
+        _write_listener(picture, position, *split_port(meeting)) if meeting else "",
+    )
 
 
 def _accuse(
@@ -314,16 +347,16 @@ def _write_unanswered(picture: Picture, position: Position) -> str:
         return ""
     return join_sentences(
         f"its connection to {clean(found, 64)} gets no answer",
-        _write_listener(picture, *split_port(found)),
+        _write_listener(picture, position, *split_port(found)),
     )
 
 
-def _write_listener(picture: Picture, address: str, port: int) -> str:
-    """Return who should answer at an address; empty if agents sent no addresses of ranks."""
+def _write_listener(picture: Picture, position: Position, address: str, port: int) -> str:
+    """Return who should answer a rank at an address; empty if agents sent no addresses of ranks."""
     known = [item for item in picture.live if list_addresses(item.evidence.dumps)]
-    for item in picture.live:
-        if listens_at(item.evidence.dumps, address, port):
-            return f"rank {item.rank} ({node_of(item)}) listens there, so the path is cut"
+    listener = _find_listener(picture, position, address, port)
+    if listener is not None:
+        return f"rank {listener.rank} ({node_of(listener)}) listens there, so the path is cut"
     for item in known:
         if find_address(item.evidence.dumps, address) is not None:
             return f"no rank listens there, though it is an address of {node_of(item)}"
