@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from agent.collectors.clock import Clock
 from agent.collectors.collector import Collector
 from agent.collectors.cpu_limit import CpuLimits
+from agent.collectors.disks import Disks
 from agent.collectors.fabric_manager import FabricManager
 from agent.collectors.gpu.collector import Nvml
 from agent.collectors.gpu.files import GpuFiles
@@ -44,6 +45,7 @@ def make_collectors(
         Network(root),
         Infiniband(root),
         SharedMemory(root, find_ranks),
+        Disks(root, find_ranks),
         Pressure(root),
         Listeners(root, find_ended, find_job),
         Clock(),

@@ -280,11 +280,24 @@ def lines_of_cases():
     yield choose_line(
         two_mtus(), entry_of(Cause.MISCONFIGURED).whom, [two_mtus().by_rank[RECEIVER]]
     )
+    full = full_disk()
+    yield choose_line(full, entry_of(BEHIND).whom, [full.by_rank[0]])
     apart = take_picture(b.a_case(refused(5)))
     yield choose_line(apart, entry_of(Cause.INIT_STUCK).whom, [apart.by_rank[5]])
     for cause, built, _ in CASES.values():
         picture = b.picture_of(b.with_rank(b.ranks_in(8), built))
         yield choose_line(picture, entry_of(cause).whom, (picture.by_rank[0],))
+
+
+def full_disk():
+    """A picture of a job in which a rank sleeps in a full file system."""
+    built = b.with_rank(b.ranks_in(8), b.a_rank(0, USER, syscall="clock_nanosleep"))
+    seen = Observation(
+        source="disks", subject="pid:4000", name="disk_full", age_s=9.0, text="full", pid=4000
+    )
+    return b.picture_of(
+        built, nodes=(NodeEvidence(node="gpu-00", silent_for_s=0.5, observations=(seen,)),)
+    )
 
 
 def two_mtus():

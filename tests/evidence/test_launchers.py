@@ -87,3 +87,9 @@ def test_ranks_that_a_launcher_starts_elsewhere_are_never_late():
 def test_a_launcher_on_a_node_counts_more_than_the_one_that_started_it():
     srun = waiting("login", waits_for=FOR_RANKS, node_list="n[1-2]")
     assert read_meeting([srun, waiting("n1")]) == read_meeting([waiting("n1")])
+
+
+def test_a_launcher_that_has_ended_has_not_joined():
+    meeting = read_meeting([waiting("n1", ended="pid 7 listens at n1:29500"), waiting("n2")])
+    assert meeting.ended == {"n1": "pid 7 listens at n1:29500"}
+    assert (meeting.joined, meeting.lacking) == (("n2",), 1)

@@ -123,3 +123,11 @@ def test_it_has_ended_once_its_ranks_are_there_under_another_name():
     report(fleet, 101.0, ranks=other)
     report(fleet, 102.0, SRUN, node="login")
     assert "slurm-7" in fleet.jobs, "another owner's job says nothing"
+
+
+def test_a_launcher_that_has_ended_for_a_known_reason_is_late_at_once():
+    fleet = Fleet(POLICY)
+    report(fleet, 100.0, replace(LAUNCHER, ended="pid 7 listens at n0:29500"))
+    assert judge(fleet, 100.0).kind is ConditionKind.STALLED
+    report(fleet, 101.0, LAUNCHER, replace(LAUNCHER, pid=6, ended="pid 7 listens at n0:29500"))
+    assert judge(fleet, 101.0).kind is ConditionKind.STARTING, "it was started again"

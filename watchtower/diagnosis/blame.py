@@ -50,6 +50,8 @@ class Strength(Enum):
     """It names them, if the others wait for them."""
     SEPARATES = "separates"
     """It differs from what others show: the verdict is not `symmetric_hang`, and names no rank."""
+    EXPLAINS = "explains"
+    """It says why a rank does not go on that the others wait for. It names and separates none."""
     SUPPORTS = "supports"
     """The same, unless collective logs show that these ranks have entered their call."""
 

@@ -357,6 +357,17 @@ ROWS: tuple[Row, ...] = (
         is_ordinary=True,
     ),
     Row(
+        name="full disk",
+        observed=("disk_full",),
+        subject=Subject.PROCESS,
+        cause=_BEHIND,
+        domain=Domain.STORAGE,
+        says=QUOTE,
+        advice="on {node}: `df -h` and `df -i`; free space, or end what fills it: the rank may go "
+        "on by itself",
+        strength=Strength.EXPLAINS,
+    ),
+    Row(
         name="cgroup limit",
         observed=("cpu_limit", "memory_limit"),
         subject=Subject.PROCESS,

@@ -278,6 +278,11 @@ BLOCKED_OUTSIDE = (
     ON_STORAGE,
     Line(Domain.STORAGE, "a call on a file, also in a child", lambda rank: rank.in_file_call),
     OUTSIDE_SOCKET,
+    Line(
+        Domain.STORAGE,
+        "a file system in which the rank works became full around the stall",
+        lambda rank: bool(rank.job.picture.explained(rank.position.rank)),
+    ),
 )
 BLOCKED_INSIDE = (
     Line(

@@ -18,6 +18,7 @@ from watchtower.diagnosis.picture import Picture
 from watchtower.diagnosis.position import Position, Shape
 from watchtower.diagnosis.reasons import (
     kernel_reason,
+    observed_reasons,
     path_reasons,
     peers_reason,
     stack_reason,
@@ -106,11 +107,15 @@ def accuse_elsewhere(
         given += kernel_reason(item)
         given += step_reason(picture, item)
         given += thread_reasons(picture, item)
+        given += observed_reasons(picture, item)
+
+    explained = [each for item in suspects for each in picture.explained(item.rank)]
 
     def why(position: Position) -> str:
         return join_sentences(
             f"{write_place(position)}{write_wait(position)}",
             besides(position) if besides else "",
+            *(each.write(position) for each in picture.explained(position.rank)),
             write_thread(picture, position),
         )
 
@@ -121,7 +126,8 @@ def accuse_elsewhere(
         reasons=tuple(given),
         doubts=(*find_doubts(picture, suspects), *_leading(picture, suspects[0]), *why_not),
         why=why,
-        advice=tuple(advice),
+        advice=tuple(dict.fromkeys((*(each.advice for each in explained), *advice))),
+        quoted=tuple(each.seen for each in explained),
     )
 
 

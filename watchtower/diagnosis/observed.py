@@ -22,6 +22,7 @@ NVML = "nvml"
 COLLECTORS = {
     "clock": "clock",
     "cpu_limit": "CPU limit",
+    "disks": "file systems",
     "fabric_manager": "fabric manager",
     "infiniband": "InfiniBand and RoCE",
     "kernel_log": "kernel log",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from watchtower.diagnosis.blame import Blamed, find_blamed
+from watchtower.diagnosis.blame import Blamed, Strength, find_blamed
 from watchtower.diagnosis.blame_table import BY_FAMILY
 from watchtower.diagnosis.deaths import Death, find_deaths, find_ended_from_outside
 from watchtower.diagnosis.first_hand import FirstHand, find_first_hand
@@ -229,6 +229,14 @@ class Picture(Positions):
     def blamed(self) -> tuple[Blamed, ...]:
         """What collectors observed that blames a device, process, link or node of the job."""
         return find_blamed(self, BY_FAMILY)
+
+    def explained(self, rank: int) -> tuple[Blamed, ...]:
+        """Return what collectors observed that says why this rank does not go on."""
+        return tuple(
+            each
+            for each in self.blamed
+            if each.row.strength is Strength.EXPLAINS and any(r.rank == rank for r in each.ranks)
+        )
 
     @cached_property
     def shared_gpus(self) -> tuple[SharedGpu, ...]:

@@ -145,6 +145,17 @@ def _sort_by_place(live: Sequence[Position]) -> dict[str, list[Position]]:
     return dict(shown) | ({"other calls": rest} if rest else {})
 
 
+EXPLAINED_WEIGHT = 0.5
+"""Of an observation that says why a rank does not go on: another rank may work there, too."""
+
+
+def observed_reasons(picture: Picture, position: Position) -> Iterator[Reason]:
+    """Yield what collectors observed that says why a rank does not go on."""
+    for each in picture.explained(position.rank):
+        text = f"rank {position.rank}: {each.write(position)}"
+        yield Reason("node", EXPLAINED_WEIGHT, (position.rank,), text)
+
+
 def path_reasons(picture: Picture, suspects: Sequence[Position]) -> Iterator[Reason]:
     """Yield on which paths the others wait for these ranks, where collective logs show some."""
     if picture.graph is None:

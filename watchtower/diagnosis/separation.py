@@ -288,6 +288,7 @@ def _find_unlogged(picture: Picture) -> Sequence[Found]:
 _SUPPORTS, _BEHIND = Strength.SUPPORTS, Cause.BEHIND_COLLECTIVE
 
 _DECIDING = [row for row in ROWS if row.strength is Strength.DECIDES]
+_OTHERS = [row for row in ROWS if row.strength in (Strength.SEPARATES, Strength.SUPPORTS)]
 
 KINDS: tuple[Kind, ...] = (
     *(kind for row in _DECIDING for kind in _kinds_of(row)),
@@ -306,7 +307,7 @@ KINDS: tuple[Kind, ...] = (
         _find_odd_loads,
         "the load on the GPU fits no known pattern for {ranks} only",
     ),
-    *(kind for row in ROWS if row not in _DECIDING for kind in _kinds_of(row)),
+    *(kind for row in _OTHERS for kind in _kinds_of(row)),
     Kind("process state", _BEHIND, _where(_is_held), "the kernel or a tracer holds {ranks} only"),
     Kind(
         "Python run",

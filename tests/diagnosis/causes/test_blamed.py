@@ -208,3 +208,15 @@ def test_rows_have_names_of_their_own():
 def test_a_row_that_decides_has_a_domain_and_advice(row):
     assert row.domain.value != "unknown"
     assert row.advice
+
+
+@of_rows(Strength.EXPLAINS)
+def test_what_explains_a_rank_is_added_to_its_verdict_and_separates_none(row):
+    culprit = a_rank(ODD, IN_USER_CODE, syscall="clock_nanosleep")
+    explained = diagnose(observed(row, built=with_rank(ranks_in(8, IN_ALL_REDUCE), culprit)))
+    plain = diagnose(a_case(with_rank(ranks_in(8, IN_ALL_REDUCE), culprit)))
+    assert (explained.cause, ranks_of(explained)) == (plain.cause, [ODD])
+    assert "What happened" in explained.summary
+    assert explained.domain is row.domain
+    assert row.advice.replace("{node}", "gpu-01") == explained.next_steps[0]
+    assert diagnose(observed(row)).cause.value == "symmetric_hang"

@@ -132,7 +132,6 @@ def test_ranks_that_a_port_refuses_are_named_with_it_and_with_the_rank_that_list
     assert answer(built) == ("init_stuck", [5, 6])
     assert "It connects to 10.0.0.1:29500. Rank 0 (gpu-00) listens there" in found.summary
     assert "gets no answer" not in found.summary
-    assert found.domain.value == "network"
 
 
 def test_ranks_in_different_stages_of_set_up_are_told_apart_without_an_address():

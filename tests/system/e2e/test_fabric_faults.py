@@ -17,13 +17,13 @@ import pytest
 from tests.system.e2e.test_error_texts import named
 from tests.system.frameworks import needs
 from tests.system.small_jobs import CULPRIT, DETECTION, SmallJob, beside, started
-from watchtower.drills.gpus import IDLES, Gpus
+from watchtower.drills.gpus import IDLES, SPINS, Gpus
 from watchtower.drills.kernel_log import KernelLogs
 from watchtower.drills.launching import MARK, node_mark
 
 pytestmark = [*needs("torch"), pytest.mark.e2e]
 
-DEADLINE_S = 120.0
+DEADLINE_S = 90.0
 RANKS, FAULTY = 3, "drill-b"
 """The last rank is on the faulty node."""
 
@@ -58,12 +58,12 @@ def write_port(folder: Path, node: str, state: str, **counts: int) -> None:
         os.replace(new, port / name)
 
 
-def show_fabric(job: SmallJob, state: int) -> None:
+def show_gpus(job: SmallJob, load: str, state: int = READY) -> None:
     """Show the GPUs of all ranks, with the fabric state of those on the faulty node."""
     assert job.place.gpus is not None
-    others = [(pid, f"{IDLES}fabric_state {{gpu}} {READY}\n") for pid in job.pids[:-1]]
+    others = [(pid, f"{load}fabric_state {{gpu}} {READY}\n") for pid in job.pids[:-1]]
     job.place.gpus.show("drill-a", others)
-    job.place.gpus.show(FAULTY, [(job.pids[-1], f"{IDLES}fabric_state {{gpu}} {state}\n")])
+    job.place.gpus.show(FAULTY, [(job.pids[-1], f"{load}fabric_state {{gpu}} {state}\n")])
 
 
 def until_hung(job: SmallJob) -> dict:
@@ -76,9 +76,9 @@ def reach(job: SmallJob, step: int) -> None:
 
 def test_a_node_whose_fabric_is_not_set_up_is_named_while_all_wait_in_set_up(tmp_path: Path):
     with two_nodes(tmp_path, "waits", {}) as job:
-        show_fabric(job, NOT_STARTED)
+        show_gpus(job, IDLES, NOT_STARTED)
         verdict = until_hung(job)
-    assert named(verdict) == ("fabric_fault", [], "gpu")
+    assert named(verdict) == ("fabric_fault", [RANKS - 1], "gpu")
     assert FAULTY in verdict["summary"]
     assert "systemctl status nvidia-fabricmanager" in verdict["next_steps"][0]
 
@@ -91,7 +91,7 @@ def test_a_fabric_with_which_the_job_made_steps_is_innocent(
     tmp_path: Path, fault: str, cause: str | None, ranks: list[int]
 ):
     with two_nodes(tmp_path, fault, {}) as job:
-        show_fabric(job, NOT_STARTED)
+        show_gpus(job, IDLES, NOT_STARTED)
         verdict = until_hung(job)
     assert verdict["cause"] != "fabric_fault"
     if cause:
@@ -110,7 +110,7 @@ def test_a_port_that_fails_at_the_stall_names_its_node(
     tmp_path: Path, state: str, counts: dict[str, int], says: str
 ):
     with two_nodes(tmp_path, "waits_later", {"symbol_error": 90_000}) as job:
-        show_fabric(job, READY)
+        show_gpus(job, SPINS)
         reach(job, 36)
         write_port(tmp_path, FAULTY, state, **{"symbol_error": 90_000, **counts})
         verdict = job.wait_for(
@@ -124,14 +124,14 @@ def test_a_port_that_fails_at_the_stall_names_its_node(
 
 def test_old_errors_of_a_port_are_innocent(tmp_path: Path):
     with two_nodes(tmp_path, "waits_later", {"symbol_error": 900_000, "link_downed": 7}) as job:
-        show_fabric(job, READY)
+        show_gpus(job, SPINS)
         verdict = until_hung(job)
     assert verdict["cause"] != "fabric_fault"
 
 
 def test_a_port_that_fails_while_one_rank_sleeps_is_innocent(tmp_path: Path):
     with two_nodes(tmp_path, "sleeps_later", {}) as job:
-        show_fabric(job, READY)
+        show_gpus(job, SPINS)
         reach(job, 36)
         write_port(tmp_path, FAULTY, "1: DOWN", link_downed=1)
         verdict = until_hung(job)

@@ -108,6 +108,38 @@ def test_a_port_that_refuses_one_rank_is_named_with_the_rank_that_listens(tmp_pa
 
 
 @contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    disk = folder / "scratch"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "drill", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "old"])
+def test_a_full_disk_explains_a_rank_that_tries_again(tmp_path: Path, is_new: bool):
+    """A disk that was full before says nothing about a rank that sleeps there."""
+    fault = "try_again_on_full_disk" if is_new else "rest"
+    with small_disk(tmp_path) as disk:
+        if not is_new:
+            (disk / "old").write_bytes(bytes(1 << 20))
+        with launched("raises", tmp_path, fault, ranks=RANKS, DISK=str(disk)) as job:
+            verdict = job.wait_for(
+                lambda verdict: (
+                    verdict["status"] == "hung" and (not is_new or "is full" in verdict["summary"])
+                ),
+                DEADLINE_S,
+            )
+    assert [each["rank"] for each in verdict["suspects"]] == [CULPRIT]
+    assert (f"file system {disk}, in which it works, is full" in verdict["summary"]) is is_new
+    assert (verdict["domain"] == "storage") is is_new
+    assert ("`df -h`" in verdict["next_steps"][0]) is is_new
+
+
+@contextlib.contextmanager
 def working_gpus(_: Environment) -> Iterator[None]:
     yield
 

@@ -78,6 +78,24 @@ def write_to_full_disk():
         file.write(b"checkpoint")
 
 
+def rest():
+    """Sleep in a folder on a file system that was full before."""
+    os.chdir(os.environ["DISK"])
+    time.sleep(3600)
+
+
+def try_again_on_full_disk():
+    """Write a checkpoint as a program does that hopes for room."""
+    os.chdir(os.environ["DISK"])
+    while True:
+        try:
+            with open("step-40.pt", "wb") as file:
+                file.write(bytes(4 << 20))
+            return
+        except OSError:
+            time.sleep(3)
+
+
 FAULTS = {
     each.__name__: each
     for each in (
@@ -89,6 +107,8 @@ FAULTS = {
         wait_for_key,
         leave,
         write_to_full_disk,
+        try_again_on_full_disk,
+        rest,
     )
 }
 
