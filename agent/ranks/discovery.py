@@ -384,23 +384,19 @@ class Discovery:
     def find_waiting(self) -> Iterator[WaitingLauncher]:
         """Yield the launchers that wait for other nodes: they have no ranks, and had none."""
         busy = {each.pid for rank in self._ranks for each in rank.process.lineage()}
+        with_rank = {pid for pid, each in self._candidates.items() if each.claim is not None}
         marks_drills = drills.VARIABLE not in self._match
         for pid, each in self._candidates.items():
             if each.rendezvous is None or not each.matches or pid in busy:
                 continue
-            stat = self._proc.stat(pid)
+            stat, owner = self._proc.stat(pid), each.owner or self.owners.find(pid)
             if stat is None or stat.state == "Z" or stat.ended_children_s >= RANKS_TAKE_S:
                 continue  # it waits until the ranks of other nodes end, too
-            if each.rendezvous.is_answered(each.process, self._has_claim):
-                continue
-            if owner := each.owner or self.owners.find(pid):
+            if owner and not each.rendezvous.is_answered(each.process, with_rank):
                 name = self._name(each.rendezvous.variables, each.runs, each.process)
                 yield each.rendezvous.describe(
                     each.process, owner=owner, name=name, marks_drills=marks_drills
                 )
-
-    def _has_claim(self, pid: int) -> bool:
-        return pid in self._candidates and self._candidates[pid].claim is not None
 
     def _find_reason(self, candidate: Candidate) -> tuple[str, str]:
         """Return why a process that seems to be a rank is not one, with details; else "", ""."""

@@ -9,7 +9,7 @@ ranks will give it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -67,15 +67,14 @@ class Rendezvous:
     processes: int
     """Ranks that it will start on this node; 0 if that is not known."""
 
-    def is_answered(self, process: Process, has_rank: Callable[[int], bool]) -> bool:
+    def is_answered(self, process: Process, with_rank: Set[int]) -> bool:
         """Return whether a process below the launcher shows that it waits no more.
 
-        `has_rank` returns whether a pid has the variables of a rank. It may be no program that is
-        trained.
+        `with_rank`: the pids with the variables of a rank. Their program need not train.
         """
         waits_for_ranks, started = self.row.waits_for == FOR_RANKS, self.row.started
         return any(
-            (waits_for_ranks and has_rank(each.pid))
+            (waits_for_ranks and each.pid in with_rank)
             or (bool(started) and each.comm.startswith(started))
             for each in islice(process.descendants(), MAX_BELOW)
         )

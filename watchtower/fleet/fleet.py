@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from watchtower.fleet.account import Account, Holder
 from watchtower.fleet.claims import Claim, SkippedClaims, label_unwatched
-from watchtower.fleet.half_started import has_started_ranks
+from watchtower.fleet.half_started import list_waiting
 from watchtower.fleet.labels import Labels
 from watchtower.fleet.nodes import (
     HeldRank,
@@ -190,10 +190,8 @@ class Fleet:
         self, report: Report, node: NodeRecord, previous: NodeRecord | None
     ) -> Set[str]:
         """Note which launchers of a node wait, in their jobs. Return the labels of these jobs."""
-        for each in report.waiting:
-            label, began_at = self.labels.find(each.job, each.owner), node.seen_at - each.waits_s
-            if has_started_ranks(each, began_at, self.jobs.values()):
-                continue
+        for each, began_at in list_waiting(report, node.seen_at, self.jobs.values()):
+            label = self.labels.find(each.job, each.owner)
             job = self.jobs.get(label) or self._new_job(label, report.node, each.owner, began_at)
             if job is not None and not job.attempt.ranks:
                 self._note_name(job, each.job, each.owner)

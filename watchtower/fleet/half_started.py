@@ -6,7 +6,7 @@ both wait for what the other holds, and neither will ever have all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -19,7 +19,7 @@ from watchtower.jobs.detector import Detector
 from watchtower.jobs.keeper import Keeper
 from watchtower.service.sharing import keep_fairly
 from watchtower.wire.observations import Observation
-from watchtower.wire.report import FOR_RANKS, WaitingLauncher
+from watchtower.wire.report import FOR_RANKS, Report, WaitingLauncher
 from watchtower.wire.verdict import Cause
 
 MAX_HALF_STARTED = 64
@@ -123,7 +123,17 @@ def find_holders(
     )
 
 
-def has_started_ranks(launcher: WaitingLauncher, began_at: float, jobs: Iterable[Keeper]) -> bool:
+def list_waiting(
+    report: Report, seen_at: float, jobs: Collection[Keeper]
+) -> Iterator[tuple[WaitingLauncher, float]]:
+    """Yield the launchers of a report that wait, and when each was started."""
+    for each in report.waiting:
+        began_at = seen_at - each.waits_s
+        if not _has_started_ranks(each, began_at, jobs):
+            yield each, began_at
+
+
+def _has_started_ranks(launcher: WaitingLauncher, began_at: float, jobs: Iterable[Keeper]) -> bool:
     """Return whether ranks that a launcher starts elsewhere may be those of a job of its owner.
 
     Their job may have another name: what names it is set for them only. `began_at`: when the

@@ -117,4 +117,4 @@ def test_what_runs_below_a_launcher_shows_that_it_waits_no_more(
         Process(pid=pid, ppid=1, start_time=1, comm=comm) for pid, comm in ((7, "x"), (8, program))
     )
     launcher.children[below] = None
-    assert found.is_answered(launcher, lambda pid: has_rank and pid == 8) is is_answered
+    assert found.is_answered(launcher, {8} if has_rank else set()) is is_answered
