@@ -16,7 +16,7 @@ import pytest
 
 from tests.system.e2e.test_set_up_faults import taken_port
 from tests.system.frameworks import needs
-from tests.system.small_jobs import FAST, beside
+from tests.system.small_jobs import FAST, beside, started
 from watchtower.commands.client import NotFoundError, TowerClient
 from watchtower.drills.environment import Environment
 from watchtower.drills.launching import MARK, free_port, node_mark
@@ -189,6 +189,23 @@ def test_two_jobs_that_hold_each_others_places_are_one_outage(
         found = [each for each in client.list_advisories(jobs[0])["items"] if each["job"]]
         assert [each["advisory"] for each in found] == ["places_held"], found
         assert "gang-b holds drill-" in found[0]["text"]
+
+
+def test_ranks_of_two_jobs_that_hold_each_others_places(environment: Environment):
+    """Of each job, one of two ranks has started, and waits in set-up."""
+    client, jobs = TowerClient(environment.tower_url), ("half-a", "half-b")
+    with contextlib.ExitStack() as stack:
+        for node, job in enumerate(jobs):
+            words = {"WORLD_SIZE": "2", "FAULT": "waits", MARK: node_mark(environment.folder, node)}
+            stack.enter_context(started(environment, "meets", name=job, ranks=1, **words))
+        for job, other in zip(jobs, reversed(jobs), strict=True):
+            hung = wait_for(client, job, lambda v: v["status"] == "hung" and v["shared_with"])
+            assert (hung["cause"], [each["rank"] for each in hung["suspects"]]) == (
+                "never_started",
+                [1],
+            )
+            assert f"ob {other} holds drill-" in hung["summary"]
+            assert hung["shared_cause"] == {"kind": "places", "name": "half-a, half-b"}
 
 
 def test_two_jobs_that_start_late_hold_nothing_of_each_other(
