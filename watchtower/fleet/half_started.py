@@ -7,7 +7,7 @@ both wait for what the other holds, and neither will ever have all of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from watchtower.evidence.case import PlaceHolder
@@ -15,6 +15,7 @@ from watchtower.evidence.gpus import GPU_PATTERN
 from watchtower.evidence.launchers import expand_nodes, read_meeting, short_name
 from watchtower.evidence.observed import GPU_SUBJECTS
 from watchtower.fleet.nodes import NodeRecord
+from watchtower.jobs.case_inputs import CaseInputs
 from watchtower.jobs.detector import Detector
 from watchtower.jobs.keeper import Keeper
 from watchtower.service.sharing import keep_fairly
@@ -121,6 +122,17 @@ def find_holders(
         for each in group
         if each.job != job
     )
+
+
+def with_holders(
+    inputs: CaseInputs,
+    jobs: Mapping[str, Keeper],
+    nodes: Mapping[str, NodeRecord],
+    detector: Detector,
+) -> CaseInputs:
+    """Return the inputs of a case with the jobs that hold the places of its job."""
+    holders = find_holders(inputs.job, jobs, nodes, detector, inputs.now)
+    return replace(inputs, holders=holders) if holders else inputs
 
 
 def list_waiting(

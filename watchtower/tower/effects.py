@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 
 from watchtower.fleet.fleet import PAUSES, Fleet
-from watchtower.fleet.half_started import find_holders
+from watchtower.fleet.half_started import with_holders
 from watchtower.incidents.incident import Incident
 from watchtower.incidents.outages import Outages
 from watchtower.jobs.case_inputs import CaseInputs
@@ -171,8 +170,7 @@ class Effects:
             collected_at = loop.time()
             now, nodes = self._clock.now(), self._fleet.nodes
             inputs = judgement.collect_case(nodes, keeper.detector, now)
-            holders = find_holders(keeper.name, self._fleet.jobs, nodes, keeper.detector, now)
-            return replace(inputs, holders=holders)
+            return with_holders(inputs, self._fleet.jobs, nodes, keeper.detector)
 
         again = judgement.watch.diagnosis is not None
         result = await run_diagnosis(

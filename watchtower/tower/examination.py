@@ -14,6 +14,7 @@ import msgspec
 
 from watchtower.evidence.case import Case
 from watchtower.fleet.fleet import Fleet
+from watchtower.fleet.half_started import with_holders
 from watchtower.jobs.attempt import Attempt
 from watchtower.jobs.case_inputs import collect_on_demand
 from watchtower.jobs.effects import DumpsWanted
@@ -142,13 +143,18 @@ class Examinations:
             result = await run_diagnosis(
                 self._runner,
                 job,
-                lambda: collect_on_demand(
-                    attempt,
+                lambda: with_holders(
+                    collect_on_demand(
+                        attempt,
+                        self._fleet.nodes,
+                        self._detector,
+                        since,
+                        self._clock.now(),
+                        live.watch.stall,
+                    ),
+                    self._fleet.jobs,
                     self._fleet.nodes,
                     self._detector,
-                    since,
-                    self._clock.now(),
-                    live.watch.stall,
                 ),
                 None,
                 again=True,
