@@ -156,6 +156,8 @@ class PlaceHolder:
     """Those that it holds."""
     lacks: int
     """How many nodes it lacks."""
+    endpoint: str = ""
+    """Where its launchers meet; empty if it has ranks, or if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

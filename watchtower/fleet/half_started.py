@@ -45,6 +45,8 @@ class HalfStarted:
     """How many nodes are missing, as far as known."""
     missing: frozenset[str]
     """Their names up to the first dot, if the scheduler has chosen them."""
+    endpoint: str = ""
+    """Where its launchers meet, if it has no ranks."""
     since: float
     """When the last of its launchers or ranks came."""
 
@@ -116,7 +118,12 @@ def find_holders(
     if keeper is None or not _lacks_any(keeper):
         return ()
     return tuple(
-        PlaceHolder(job=each.job, nodes=tuple(sorted(each.holds)), lacks=each.lacks)
+        PlaceHolder(
+            job=each.job,
+            nodes=tuple(sorted(each.holds)),
+            lacks=each.lacks,
+            endpoint=each.endpoint,
+        )
         for group in list_deadlocks(jobs, nodes, detector, now)
         if any(each.job == job for each in group)
         for each in group
@@ -195,6 +202,7 @@ def _read_launchers(job: Keeper, live: Mapping[str, NodeRecord], now: float) -> 
         holds=frozenset(meeting.joined),
         lacks=meeting.lacking,
         missing=frozenset(map(short_name, meeting.missing)),
+        endpoint=next(iter(meeting.endpoints), ""),
         since=now - meeting.since_last_s,
     )
 

@@ -10,6 +10,7 @@ from tests.diagnosis.builders import (
     IN_INIT,
     IN_TORCH_INIT,
     IN_USER_CODE,
+    a_case,
     a_dead_rank,
     a_missing_rank,
     a_rank,
@@ -18,7 +19,11 @@ from tests.diagnosis.builders import (
     with_rank,
 )
 from tests.diagnosis.causes.asking import abstains, answer, ask
+from watchtower.diagnosis.diagnosis import diagnose
+from watchtower.evidence.case import LauncherEvidence, PlaceHolder
 from watchtower.wire.connections import Connection, LocalAddress, RankNetwork
+from watchtower.wire.report import WaitingLauncher
+from watchtower.wire.verdict import SharedCause
 
 IN_TORCH_GROUP = (
     "_new_process_group_helper @torch/distributed/distributed_c10d.py:2169"
@@ -190,3 +195,49 @@ class TestInitStuck:
     def test_loses_when_as_many_are_in_set_up_as_further(self):
         further = [a_rank(rank, IN_ALL_REDUCE) for rank in range(4)]
         assert abstains("init_stuck", starting(*further))
+
+
+def launchers(*nodes, **values):
+    """A job without ranks, whose launchers wait on these nodes of two."""
+    waiting = WaitingLauncher(
+        job="a", launcher="torchrun", pid=7, start_time=1, waits_s=200.0, nodes=2, **values
+    )
+    found = tuple(LauncherEvidence(node=each, launcher=waiting) for each in nodes)
+    return replace(a_case([]), job="a", launchers=found)
+
+
+def holder(endpoint=""):
+    return (PlaceHolder(job="b", nodes=("n2",), lacks=1, endpoint=endpoint),)
+
+
+def test_a_job_whose_place_another_half_started_job_holds():
+    found = diagnose(replace(launchers("n1"), holders=holder()))
+    assert (found.cause.value, found.domain.value) == ("never_started", "scheduler")
+    assert found.summary.endswith(
+        "Job b holds n2 and lacks 1 node: these jobs and this one hold each other's places."
+    )
+    assert found.shared_cause == SharedCause(kind="places", name="a, b")
+    assert "gang scheduling" in found.next_steps[0]
+    alone = diagnose(launchers("n1"))
+    assert (alone.cause, alone.shared_cause) == (found.cause, None)
+    assert not any("gang" in each for each in alone.next_steps)
+
+
+@pytest.mark.parametrize(("endpoint", "is_one"), [("n1:29501", True), ("n1:29500", False)])
+def test_two_launchers_of_one_job_may_have_two_ports(endpoint, is_one):
+    case = replace(launchers("n1", endpoint="n1:29500"), holders=holder(endpoint))
+    first = diagnose(case).next_steps[0]
+    assert ("if they are one job" in first) is is_one
+    if is_one:
+        assert "they meet at n1:29500 on n1, and at n1:29501 on n2" in first
+
+
+def test_a_launcher_whose_port_another_process_has():
+    case = launchers("n1", ended="pid 7 (python -m http.server) listens at 127.0.0.1:29500")
+    found = diagnose(case)
+    assert (found.cause.value, found.suspects, found.domain.value) == (
+        "misconfigured",
+        (),
+        "user_code",
+    )
+    assert "on n1 has ended before it had ranks: pid 7 (python -m http.server)" in found.summary

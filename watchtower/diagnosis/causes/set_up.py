@@ -33,6 +33,7 @@ from watchtower.diagnosis.reasons import peers_reason, ranks_of
 from watchtower.diagnosis.settings import MEETING, find_phantoms, list_in_init, read_settings
 from watchtower.diagnosis.words import MAX_NAMED as MAX_NAMED_INSIDE
 from watchtower.diagnosis.words import name_wait, node_of
+from watchtower.evidence.case import PlaceHolder
 from watchtower.evidence.connections import find_address, list_addresses, listens_at
 from watchtower.evidence.frames import FrameClass
 from watchtower.evidence.launchers import Meeting
@@ -134,6 +135,10 @@ END_ONE = (
     "end one of these jobs, so that the other one can start: {deadlock}; let the scheduler start "
     "all nodes of a job or none (gang scheduling)"
 )
+MAY_BE_ONE = (
+    "if they are one job: give its launchers the same address and port; they meet at {endpoint} on "
+    "{joined}, and at {other_endpoint} on {other_nodes}"
+)
 CHECK_AGENTS = "check that every node of the job runs an agent, and that the world size is right"
 LOOK_BEFORE_IT_JOINS = (
     "check what rank {rank} on {node} does before it joins: imports, downloads, data set "
@@ -214,6 +219,14 @@ def _blame_holders(picture: Picture) -> Iterator[Reason]:
         yield Reason("node", HOLDERS_WEIGHT, (), text)
 
 
+def _may_be_one(meeting: Meeting, other: PlaceHolder) -> bool:
+    """Return whether two jobs may be one, whose launchers have two addresses: each has as many
+    nodes as the other lacks."""
+    has_two = other.endpoint and meeting.endpoints and other.endpoint not in meeting.endpoints
+    fits = (len(meeting.joined), meeting.lacking) == (other.lacks, len(other.nodes))
+    return bool(has_two) and fits
+
+
 def _end_one(picture: Picture) -> tuple[str, ...]:
     return (END_ONE,) if picture.case.holders else ()
 
@@ -226,6 +239,7 @@ def _name_deadlock(picture: Picture) -> str:
 def _accuse_nodes(picture: Picture, meeting: Meeting) -> Accusation:
     """Accuse the nodes that have not joined. No rank exists, so none is a suspect."""
     text = f"{meeting.launcher} has started no rank: {meeting.describe()}"
+    twin = next((each for each in picture.case.holders if _may_be_one(meeting, each)), None)
     weight = NODES_WEIGHT if meeting.lacking else MEETING_WEIGHT
     return Accusation(
         cause=Cause.NEVER_STARTED,
@@ -233,11 +247,15 @@ def _accuse_nodes(picture: Picture, meeting: Meeting) -> Accusation:
         reasons=(Reason("process", weight, (), text), *_blame_holders(picture)),
         summary=join_sentences(text, *(reason.text for reason in _blame_holders(picture))),
         advice=(
+            *((MAY_BE_ONE,) if twin else ()),
             *_end_one(picture),
             START_ON_NODES if meeting.lacking else READ_OUTPUT_OF_LAUNCHERS,
         ),
         names={
             "deadlock": _name_deadlock(picture),
+            "endpoint": clean(next(iter(meeting.endpoints), ""), 64),
+            "other_endpoint": clean(twin.endpoint, 64) if twin else "",
+            "other_nodes": name_nodes(twin.nodes) if twin else "",
             "launcher": meeting.launcher,
             "nodes": name_nodes(meeting.missing) or "the nodes that have not joined",
             "joined": name_nodes(meeting.joined),
