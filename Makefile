@@ -34,7 +34,7 @@ SYSTEM := (system or long or hypothesis or thorough) and not (torch or packages 
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none -m '$(1)' --hypothesis-profile thorough; }
 
-.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist packages bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist chart packages bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -79,9 +79,9 @@ test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
 
-test-packages: $(VENV)/.ready-dev $(VENV)/.ready-packages ## use the Debian packages in a clean root (as root), check the manifests
+test-packages: $(VENV)/.ready-dev $(VENV)/.ready-packages ## use the Debian packages in a clean root (as root), check charts and manifests
 	@$(PYTEST) -rs -m packages tests/system/deploy
-	@$(PYTEST) -rs tests/deploy/test_kubernetes.py
+	@$(PYTEST) -rs tests/deploy/test_kubernetes.py tests/deploy/test_chart.py
 
 test-gpu: $(VENV)/.ready-dev ## run the tests that need a GPU and write docs/gpu-notes.md; without a GPU, say so
 	@$(PYTEST) -rs tests/system/gpu
@@ -118,6 +118,9 @@ dist: $(VENV)/.ready ## write wheels and sdists of both distributions to dist/, 
 
 single-file: $(VENV)/.ready ## write dist/watchtower.pyz: snapshot and diagnose as one file to copy
 	@$(BIN)/python deploy/single_file/build.py dist/watchtower.pyz
+
+chart: $(VENV)/.ready-packages ## write the chart's archive to dist/, and the one-file manifest from the chart
+	@mkdir -p '$(DIST)' && $(BIN)/python deploy/kubernetes/render.py '$(DIST)'
 
 packages: $(VENV)/.ready-packages dist ## write Debian packages for the system's Python to dist/
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) /usr/bin/python3 deploy/packages/build.py '$(DIST)' '$(DIST)'
@@ -159,7 +162,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.ready-packages: $(VENV)/.ready
-	@$(INSTALL) argparse-manpage kubernetes-validate
+	@$(INSTALL) argparse-manpage kubernetes-validate 'helm-python-sdk; python_version >= "3.11"'
 	@touch $@
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev
