@@ -1,6 +1,7 @@
 #!/bin/sh
 # HealthCheckProgram of slurm.conf: drains this node if a check of the doctor fails on it, or if a
-# verdict of the last day blames it for a hang of a job. docs/doctor.md explains it.
+# verdict of the last day blames it for a hang of a job. docs/doctor.md explains it. As Prolog it also
+# keeps the job from starting here, as Epilog it checks the node after each job.
 # Until `mode=drain` is in the settings, it only writes to syslog what it would do.
 settings=/etc/watchtower/slurm.env
 mode=observe
@@ -8,6 +9,7 @@ doctor=on          # off: drain only for verdicts
 max_percent=5      # of the nodes of this cluster, but at least one, may be drained by watchtower
 condition_options=
 handled=/run/watchtower-health-check
+drained=0
 node=${SLURMD_NODENAME:-$(hostname -s)}
 # Slurm starts it without one.
 PATH=/usr/local/bin:/usr/bin:/bin:/opt/watchtower/bin:$PATH
@@ -37,6 +39,7 @@ drain() { # KIND KEY REASON
         return
     elif scontrol update NodeName="$node" State=DRAIN Reason="$3"; then
         log "drained: $3"
+        drained=1
     else
         return
     fi
@@ -53,4 +56,6 @@ fi
 # Exit code 1: drain. 2: the tower does not answer, which drains nothing.
 reason=$(timeout 20 watchtower condition --node "$node" $condition_options 2>/dev/null)
 [ $? -eq 1 ] && drain verdict "$reason" "$reason"
+# Slurm requeues a job whose Prolog fails.
+[ "$SLURM_SCRIPT_CONTEXT" = prolog_slurmd ] && exit "$drained"
 exit 0

@@ -93,6 +93,14 @@ class Cluster:
         stack.callback(process.wait)
         stack.callback(process.terminate)
 
+    def configure(self, *lines: str) -> None:
+        """Let the daemons read their settings with these lines instead of those before."""
+        names = tuple(f"{line.partition('=')[0]}=" for line in (*lines, "Prolog="))
+        file = self.folder / "slurm.conf"
+        kept = [line for line in file.read_text().splitlines() if not line.startswith(names)]
+        file.write_text("\n".join([*kept, *lines, ""]))
+        self.run("scontrol", "reconfigure")
+
     def run(self, *words: str) -> str:
         """Run a command of Slurm; returns its output."""
         done = subprocess.run(

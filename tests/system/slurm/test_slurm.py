@@ -158,6 +158,7 @@ def test_a_job_hangs_its_node_is_drained_and_the_commands_of_its_page_are_run(
     slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene)
     commands_of_the_page_do_what_they_say(scene)
     each_task_of_an_array_is_a_job(scene)
+    no_job_starts_on_a_node_that_is_unfit(scene)
     a_job_is_requeued_without_its_suspect_once(scene)
     a_hung_job_writes_its_verdict_ends_itself_and_starts_again(scene)
 
@@ -199,9 +200,7 @@ def slurm_drains_a_node_that_was_blamed_once_and_not_the_other(scene: Scene) -> 
 def slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene: Scene) -> None:
     slurm = scene.cluster
     slurm.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=watchtower: a test")
-    port = slurm.folder / "root-n1/sys/class/infiniband/mlx5_0/ports/1"
-    port.mkdir(parents=True)
-    (port / "state").write_text("2: INIT\n")
+    break_link(slurm)
     time.sleep(4 * CHECKED_EVERY_S)
     assert not slurm.states()["n1"].startswith("dr")  # one of two nodes is drained already
     slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME")
@@ -211,6 +210,12 @@ def slurm_drains_a_node_that_is_unfit_while_few_are_drained(scene: Scene) -> Non
     assert not slurm.states()["n2"].startswith("dr")
     shutil.rmtree(slurm.folder / "root-n1/sys")  # memlock may be limited here: no card is left
     slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+
+
+def break_link(slurm: Cluster) -> None:
+    port = slurm.folder / "root-n1/sys/class/infiniband/mlx5_0/ports/1"
+    port.mkdir(parents=True)
+    (port / "state").write_text("2: INIT\n")
 
 
 def set_health_check(slurm: Cluster, line: str) -> None:
@@ -255,6 +260,26 @@ def jobs_of(client: TowerClient, array: str) -> set[str]:
     wanted = {f"slurm-{int(array) + more}.0" for more in range(3)}
     stepping = (each for each in client.jobs() if (each["step"] or 0) > 2)
     return {each["job"] for each in stepping} & wanted
+
+
+def no_job_starts_on_a_node_that_is_unfit(scene: Scene) -> None:
+    """The same script as Prolog, and not as HealthCheckProgram."""
+    slurm = scene.cluster
+    wait_until(lambda: set(slurm.states().values()) == {"idle"}, "both nodes are idle", PATIENCE_S)
+    slurm.configure("HealthCheckInterval=0", f"Prolog={slurm.folder}/health_check.sh")
+    break_link(slurm)
+    started = slurm.folder / "started"
+    job = slurm.submit(f"touch {started}", "--nodelist=n1", "--requeue")
+    wait_until(lambda: slurm.states()["n1"].startswith("dr"), "n1 drains", PATIENCE_S)
+    assert "Reason=watchtower: FAIL InfiniBand" in slurm.run("scontrol", "show", "node", "n1")
+    wait_until(lambda: slurm.job_state(job) == "PENDING", "the job waits", PATIENCE_S)
+    assert not started.exists()
+    slurm.run("scancel", job)
+    shutil.rmtree(slurm.folder / "root-n1/sys")
+    slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+    job = slurm.submit(f"touch {started}", "--nodelist=n1")
+    wait_until(started.exists, "a job runs on the node that is fit again", PATIENCE_S)
+    slurm.configure(f"HealthCheckInterval={CHECKED_EVERY_S}")
 
 
 def a_job_is_requeued_without_its_suspect_once(scene: Scene) -> None:
