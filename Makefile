@@ -23,6 +23,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # What both distributions are built with. pip would install it anew for each of them.
 BUILD := hatchling editables hatch-fancy-pypi-readme
 
+# Helm, and what checks the role in deploy/ansible: for the newer Pythons.
+FROM_3_11 := 'helm-python-sdk; python_version >= "3.11"' 'ansible-core; python_version >= "3.11"'
+
 # Where `make dist` writes.
 DIST := dist
 
@@ -34,7 +37,7 @@ SYSTEM := (system or long or hypothesis or thorough) and not (torch or packages 
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none -m '$(1)' --hypothesis-profile thorough; }
 
-.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist chart packages bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist chart packages images bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -122,9 +125,12 @@ single-file: $(VENV)/.ready ## write dist/watchtower.pyz: snapshot and diagnose 
 chart: $(VENV)/.ready-packages ## write the chart's archive to dist/, and the one-file manifest from the chart
 	@mkdir -p '$(DIST)' && $(BIN)/python deploy/kubernetes/render.py '$(DIST)'
 
-packages: $(VENV)/.ready-packages dist ## write Debian packages for the system's Python to dist/
+packages: $(VENV)/.ready-packages dist ## write .deb, and .rpm where rpmbuild is, for the system's Python to dist/
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) /usr/bin/python3 deploy/packages/build.py '$(DIST)' '$(DIST)'
-	@ls '$(DIST)'/watchtower*.deb
+	@ls '$(DIST)'/watchtower*.{deb,rpm} 2>/dev/null || true
+
+images: packages ## write the images of tower and agent to dist/, with mmdebstrap (as root)
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) /usr/bin/python3 deploy/images/build.py '$(DIST)'
 
 bench: $(VENV)/.ready-dev ## measure: cost of a beat, fault-to-verdict times, harm to a job
 	$(BIN)/python benchmarks/heartbeat.py
@@ -162,7 +168,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@touch $@
 
 $(VENV)/.ready-packages: $(VENV)/.ready
-	@$(INSTALL) argparse-manpage kubernetes-validate 'helm-python-sdk; python_version >= "3.11"'
+	@$(INSTALL) argparse-manpage kubernetes-validate $(FROM_3_11)
 	@touch $@
 
 $(VENV)/.ready-torch: $(VENV)/.ready-dev

@@ -2,7 +2,8 @@
 
 /usr/bin/python3 deploy/packages/build.py WHEELS TARGET
 
-WHEELS has the wheels of `make dist`. `watchtower` brings the environment in /opt/watchtower with
+WHEELS has the wheels of `make dist`. Writes .deb with `dpkg-deb`, .rpm with `rpmbuild`, whichever
+is here. `watchtower` brings the environment in /opt/watchtower with
 the commands; `watchtower-tower` and `watchtower-agent` add a service each.
 """
 
@@ -18,12 +19,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SYSTEMD = ROOT / "deploy/systemd"
-SCRIPTS = ROOT / "deploy/packages/debian"
+SCRIPTS = ROOT / "deploy/packages"
 PREFIX = "opt/watchtower"
 PROGRAMS = ("watchtower", "watchtower-agent")
+ZSH_OF_DEBIAN = "usr/share/zsh/vendor-completions/"
 COMPLETIONS = {
     "bash": "usr/share/bash-completion/completions/{}",
-    "zsh": "usr/share/zsh/vendor-completions/_{}",
+    "zsh": f"{ZSH_OF_DEBIAN}_{{}}",
     "fish": "usr/share/fish/vendor_completions.d/{}.fish",
 }
 SETTINGS = {"tower": "tower.toml", "agent": "agent.env"}
@@ -47,7 +49,10 @@ def main(wheels: Path, target: Path) -> None:
         for name, tree in trees.items():
             for path in tree.rglob("*"):
                 os.utime(path, (epoch(), epoch()), follow_symlinks=False)
-            build_deb(name, tree, version, target)
+            if shutil.which("dpkg-deb"):
+                build_deb(name, tree, version, target)
+            if shutil.which("rpmbuild"):
+                build_rpm(name, tree, version, target)
 
 
 def epoch() -> int:
@@ -60,7 +65,8 @@ def fill_commands(tree: Path, wheels: Path) -> str:
     version.
     """
     environment = tree / PREFIX
-    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    # By its whole name: elsewhere /usr/bin/python3 may be another version.
+    run(Path(sys.executable).resolve(), "-m", "venv", "--without-pip", environment)
     python = environment / "bin/python"
     (wheel,) = wheels.glob("gpu_watchtower-*.whl")
     install = [*pip(), "--python", python, "install", "--quiet", "--no-compile"]
@@ -161,12 +167,57 @@ def build_deb(name: str, tree: Path, version: str, target: Path) -> None:
     if settings:
         (control / "conffiles").write_text("".join(settings))
         for script in ("postinst", "prerm", "postrm"):
-            text = (SCRIPTS / script).read_text("utf-8").replace("@UNIT@", f"{name}.service")
-            (control / script).write_text(text, "utf-8")
+            (control / script).write_text(script_of("debian", script, name), "utf-8")
             (control / script).chmod(0o755)
     file = target / f"{name}_{version}_{machine}.deb"
     run("dpkg-deb", "-Zzstd", "--root-owner-group", "--build", tree, file)
     shutil.rmtree(control)
+
+
+def build_rpm(name: str, tree: Path, version: str, target: Path) -> None:
+    """Write one .rpm."""
+    python = f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+    requires = {"watchtower": python}.get(name, f"watchtower = {version}, systemd")
+    entries = [f"/{PREFIX}"] if (tree / PREFIX).exists() else ["%dir /etc/watchtower"]
+    moves = []
+    for path in sorted(tree.rglob("*")):
+        place = str(path.relative_to(tree))
+        if path.is_dir() or place.startswith(f"{PREFIX}/"):
+            continue
+        mark = "%config(noreplace) " if place.startswith("etc/") else ""
+        if place.startswith(ZSH_OF_DEBIAN):
+            moved = place.replace(ZSH_OF_DEBIAN, "usr/share/zsh/site-functions/")
+            moves.append(f"install -D -m 644 {tree}/{place} %{{buildroot}}/{moved}")
+            moves.append(f"rm %{{buildroot}}/{place}")
+            place = moved
+        entries.append(f"{mark}/{place}")
+    scripts = ("post", "preun", "postun") if name != "watchtower" else ()
+    spec = "\n".join(
+        [
+            f"Name: {name}\nVersion: {version}\nRelease: 1\nSummary: {SUMMARIES[name]}",
+            f"License: Apache-2.0\nURL: https://watchtower.example\nRequires: {requires}",
+            # The environment brings its libraries; nothing is stripped or compiled again.
+            "AutoReqProv: no\n%global __os_install_post %{nil}\n%global debug_package %{nil}",
+            "%global _build_id_links none\n%global _binary_payload w3.zstdio",
+            "%global use_source_date_epoch_as_buildtime 1\n%global _buildhost localhost",
+            f"%description\n{SUMMARIES[name]}\n%install\ncp -a {tree}/. %{{buildroot}}",
+            *moves,
+            *(f"%{script}\n{script_of('rpm', script, name)}" for script in scripts),
+            "%files\n%defattr(-,root,root)",
+            *entries,
+        ]
+    )
+    with tempfile.TemporaryDirectory(prefix="rpmbuild-") as top:
+        file = Path(top) / f"{name}.spec"
+        file.write_text(f"{spec}\n", "utf-8")
+        run("rpmbuild", "-bb", "--define", f"_topdir {top}", file)
+        for package in Path(top).glob("RPMS/*/*.rpm"):
+            shutil.copy(package, target)
+
+
+def script_of(kind: str, script: str, name: str) -> str:
+    """Return a script of a package with the name of its unit."""
+    return (SCRIPTS / kind / script).read_text("utf-8").replace("@UNIT@", f"{name}.service")
 
 
 def run(*words: str | Path) -> str:

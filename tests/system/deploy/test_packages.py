@@ -1,4 +1,4 @@
-"""The Debian packages in a clean root: installed, used, upgraded, removed and purged.
+"""The packages in a clean root: installed, used, upgraded, removed and purged.
 
 `make test-packages` runs it, because a root and packages take minutes to make.
 """
@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deploy.packages.build import build_rpm
+from tests.system.deploy.clean_root import DEADLINE_S, CleanRoot, run
+
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 900.0
+ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 NAMES = ("watchtower", "watchtower-agent", "watchtower-tower")
-LISTED = ("etc", "opt", "usr", "var/lib")
-OWN_BY_DPKG = re.compile(r"^var/lib/(dpkg|apt|systemd|man-db)/|^var/lib/pam|/ld\.so\.cache$")
 
 pytestmark = [
     pytest.mark.packages,
@@ -26,64 +26,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a root"),
     pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="apt install mmdebstrap"),
 ]
-
-
-def run(*words: str | Path, status: int = 0) -> str:
-    done = subprocess.run(
-        list(map(str, words)),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-class CleanRoot:
-    """Debian 12 with Python and systemd, and nothing of ours."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        include = "--include=python3,systemd"
-        made = subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=apt", include, "bookworm", str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        if made.returncode:
-            pytest.skip(f"Debian cannot be downloaded: {made.stderr[-300:]}")
-
-    def run(self, *words: str, status: int = 0) -> str:
-        """Run a program in the root, with processes of its own."""
-        enter = ("unshare", "--mount", "--pid", "--fork", f"--mount-proc={self.folder}/proc")
-        return run(*enter, "chroot", self.folder, *words, status=status)
-
-    def install(self, *packages: Path) -> None:
-        for package in packages:
-            shutil.copy(package, self.folder / "tmp")
-        files = [f"/tmp/{package.name}" for package in packages]
-        self.run("dpkg", "--force-confold", "--install", *files)
-        for file in files:
-            (self.folder / file[1:]).unlink()
-
-    def list_files(self) -> set[str]:
-        paths = (path for top in LISTED for path in (self.folder / top).rglob("*"))
-        names = {str(path.relative_to(self.folder)) for path in paths if not path.is_dir()}
-        return {name for name in names if not OWN_BY_DPKG.search(name)}
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The packages, in the order of their installation."""
-    if not Path("/usr/bin/python3").exists():
-        pytest.skip("apt install python3-venv")
-    folder = tmp_path_factory.mktemp("packages")
-    run("make", "-C", ROOT, "-o", ROOT / ".venv/.ready", "packages", f"DIST={folder}")
-    return [next(folder.glob(f"{name}_*.deb")) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +50,23 @@ def make_newer(package: Path, folder: Path, settings: str = "") -> Path:
 
 
 def test_the_scripts_of_the_packages_are_sound() -> None:
-    for script in (ROOT / "deploy/packages/debian").iterdir():
+    for script in (ROOT / "deploy/packages").glob("[dr]*/*"):
         run("sh", "-n", script)
         if shutil.which("shellcheck"):
             run("shellcheck", script)
 
 
+@pytest.mark.skipif(not ANSIBLE.exists(), reason="pip install ansible-core")
+def test_ansible_understands_the_role_that_installs_them() -> None:
+    run(ANSIBLE, "-i", "localhost,", "--syntax-check", ROOT / "deploy/ansible/site.yml")
+
+
 def test_they_are_installed_name_a_rank_are_upgraded_and_leave_nothing_but_data(
-    packages: list[Path], clean: CleanRoot, tmp_path: Path
+    packages: Path, clean: CleanRoot, tmp_path: Path
 ) -> None:
     before = clean.list_files()
-    clean.install(*packages)
+    files = [next(packages.glob(f"{name}_*.deb")) for name in NAMES]
+    clean.install(*files)
     assert clean.run("watchtower", "--version").startswith("watchtower ")
     assert "watchtower-agent:x:" in (clean.folder / "etc/passwd").read_text()
     wanted = clean.folder / "etc/systemd/system/multi-user.target.wants"
@@ -136,8 +84,8 @@ def test_they_are_installed_name_a_rank_are_upgraded_and_leave_nothing_but_data(
     data = clean.folder / "var/lib/watchtower/watchtower.db"
     data.parent.mkdir()
     data.touch()
-    newer = [make_newer(package, tmp_path) for package in (packages[0], packages[2])]
-    newer.append(make_newer(packages[1], tmp_path, "etc/watchtower/agent.env"))
+    newer = [make_newer(package, tmp_path) for package in (files[0], files[2])]
+    newer.append(make_newer(files[1], tmp_path, "etc/watchtower/agent.env"))
     clean.install(*newer)
     assert settings.read_text() == "WATCHTOWER_URL=http://mine:1\n"
     listed = clean.run("dpkg-query", "--show", "--showformat=${Version} ", *NAMES)
@@ -149,4 +97,47 @@ def test_they_are_installed_name_a_rank_are_upgraded_and_leave_nothing_but_data(
     # What else is new in /etc are copies of the lists of users.
     left = {name for name in clean.list_files() - before if "watchtower" in name}
     assert left == {"var/lib/watchtower/watchtower.db"}
+    assert not (clean.folder / "opt/watchtower").exists()
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="apt install rpm")
+def test_the_rpm_files_have_the_same_files_keep_settings_and_leave_nothing_but_data(
+    packages: Path, clean: CleanRoot, tmp_path: Path
+) -> None:
+    """In the same root: it has no packages of RPM, so that dependencies are not checked."""
+
+    def rpm(*words: str | Path) -> str:
+        return run("rpm", "--root", clean.folder, *words)
+
+    files = [next(packages.glob(f"{name}-0*.rpm")) for name in NAMES]
+    for package, name in zip(files, NAMES, strict=True):
+        debian = run("dpkg-deb", "--contents", next(packages.glob(f"{name}_*.deb")))
+        wanted = {line.split()[5][1:] for line in debian.splitlines() if not line.startswith("d")}
+        listed = set(rpm("-qp", "--list", package).splitlines())
+        assert {name.replace("vendor-completions", "site-functions") for name in wanted} <= listed
+    python, *others = (set(rpm("-qp", "--requires", each).splitlines()) for each in files)
+    assert any(each.startswith("/usr/bin/python3.") for each in python)
+    assert all(each >= {"systemd", "watchtower = 0.1.0"} for each in others)
+
+    before = clean.list_files()
+    rpm("--nodeps", "--install", *files)
+    assert clean.run("watchtower", "--version").startswith("watchtower ")
+    assert "watchtower-agent:x:" in (clean.folder / "etc/passwd").read_text()
+    wants = clean.folder / "etc/systemd/system/multi-user.target.wants"
+    assert (wants / "watchtower-agent.service").is_symlink()
+    settings = clean.folder / "etc/watchtower/agent.env"
+    tree = tmp_path / "tree"
+    shutil.copytree(clean.folder / "etc/watchtower", tree / "etc/watchtower")
+    (tree / "etc/watchtower/tower.toml").unlink()
+    with (tree / "etc/watchtower/agent.env").open("a") as file:
+        file.write("# new default\n")
+    settings.write_text("WATCHTOWER_URL=http://mine:1\n")
+    build_rpm("watchtower-agent", tree, "0.1.1", tmp_path)
+    rpm("--nodeps", "--upgrade", next(tmp_path.glob("*.rpm")))
+    assert settings.read_text() == "WATCHTOWER_URL=http://mine:1\n"
+    assert "# new default" in settings.with_suffix(".env.rpmnew").read_text()
+    settings.with_suffix(".env.rpmnew").unlink()
+    rpm("--nodeps", "--erase", *NAMES)
+    left = {name for name in clean.list_files() - before if "watchtower" in name}
+    assert left == {"etc/watchtower/agent.env.rpmsave"}
     assert not (clean.folder / "opt/watchtower").exists()
