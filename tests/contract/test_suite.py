@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 CHEAP_OR_APART = {
     "tests/system/contract/test_tiers.py",  # the fixture is one of a test that it writes
     "tests/system/deploy/test_install.py",  # the fixture asks make for a name
-    "tests/system/deploy/test_packages.py",  # `make test-packages` has one process
+    "tests/system/deploy/test_images.py",  # `make test-packages` has one process
+    "tests/system/deploy/test_packages.py",
     "tests/system/gpu/test_real_gpus.py",  # so has `make test-gpu`
 }
 
