@@ -10,25 +10,31 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.images.build import USER
-from tests.deploy.test_kubernetes import AGENT, TOWER, container_of
+from tests.deploy.test_kubernetes import AGENT, OBJECTS, TOWER, container_of
 from tests.system.deploy.clean_root import DEADLINE_S, run
 from tests.waiting import wait_until
-from watchtower.drills.launching import free_port
 
 ROOT = Path(__file__).parents[3]
 TOWER_NAME, AGENT_NAME = "watchtower-tower", "watchtower-agent"
-DATA = "var/lib/watchtower"
-STARTED_S = 120.0
+TOKENS = "/run/watchtower/tokens"
+PROBES = ("readinessProbe", "livenessProbe")
+QUIET: dict[str, Any] = {"capture_output": True, "timeout": 60}
+STARTED_S = 180.0
+STOPPED_S = TOWER["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 3
+"""Three times what Kubernetes waits: this machine may be busy."""
 MAX_LAYER_BYTES = 60 << 20
 """To download. 54 MiB when this was written."""
 
@@ -54,9 +60,6 @@ class Images:
         self.manifests = {each["annotations"][key].split(":")[0]: each for each in index}
         layer = self.blob(self.manifest(TOWER_NAME)["layers"][0])
         run("tar", "-xzf", layer, "-C", self.root)
-        for name in ("watchtower", "agent"):
-            (folder / name).mkdir()
-        os.chown(folder / "watchtower", USER, USER)
 
     def read(self, name: str) -> Any:
         return json.loads((self.layout / name).read_text("utf-8"))
@@ -71,62 +74,166 @@ class Images:
         return json.loads(self.blob(self.manifest(name)["config"]).read_bytes())
 
     def words(self, name: str, *command: str) -> list[str]:
-        """How a program is run in an image: read-only root, its user, its capabilities."""
-        pod = AGENT if name == AGENT_NAME else TOWER
-        context = container_of(pod)["securityContext"]
-        rights = [f"+{each.lower()}" for each in context["capabilities"].get("add", [])]
-        user, group = self.config(name)["config"]["User"].split(":")
-        own_pids = pod["spec"]["template"]["spec"].get("hostPID", False) is False
-        root, data = self.root, self.folder / ("agent" if name == AGENT_NAME else "watchtower")
-        place = "var/spool/watchtower" if name == AGENT_NAME else DATA
-        mounts = (
-            f"mount --bind {root} {root}; mount -o remount,bind,ro {root}; "
-            f"mount -t tmpfs tmpfs {root}/tmp; mount --bind {data} {root}/{place}; "
-            f"mount --rbind /dev {root}/dev; "
-            + (
-                f"mount -t proc p {root}/proc; "
-                if own_pids
-                else f"mount --rbind /proc {root}/proc; "
-            )
-        )
-        limits = f"--bounding-set={','.join(['-all', *rights])} --inh-caps=-all --no-new-privs"
-        enter = f"exec chroot {root} setpriv --reuid {user} --regid {group} --clear-groups {limits}"
-        environment = " ".join(self.config(name)["config"]["Env"])
-        spaces = ["unshare", "--mount", *(["--pid", "--fork", "--kill-child"] * own_pids)]
-        return [*spaces, "sh", "-ec", f'{mounts}{enter} env -i {environment} "$@"', "sh", *command]
+        """How a program is run in an image, without a manifest."""
+        own = self.config(name)["config"]
+        return enter(self.root, own["User"].split(":"), own["Env"], command)
 
-    def run(self, name: str, *command: str) -> str:
-        return run(*self.words(name, *command))
+
+def enter(
+    root: Path,
+    user: Sequence[object],
+    environment: Sequence[str],
+    command: Sequence[str],
+    mounts: Sequence[str] = (),
+    rights: Sequence[str] = (),
+    host_pid: bool = False,
+) -> list[str]:
+    """Words that run a program as a container engine does: read-only root, few devices, a user, a
+    bounding set of capabilities, and namespaces.
+    """
+    steps = [
+        f"mount --bind {root} {root}; mount -o remount,bind,ro {root}",
+        f"mount -t tmpfs tmpfs {root}/tmp; mount -t tmpfs tmpfs {root}/dev; mkdir {root}/dev/shm",
+        *(
+            f"touch {root}/dev/{each}; mount --bind /dev/{each} {root}/dev/{each}"
+            for each in ("null", "zero", "random", "urandom")
+        ),
+        f"mount --rbind /proc {root}/proc" if host_pid else f"mount -t proc proc {root}/proc",
+        *mounts,
+    ]
+    limits = f"--bounding-set={','.join(['-all', *rights])} --inh-caps=-all --no-new-privs"
+    ids = f"--reuid {user[0]} --regid {user[1]} --groups {user[1]}"
+    script = f'{"; ".join(steps)}; exec chroot {root} setpriv {ids} {limits} env -i "$@"'
+    spaces = ["unshare", "--mount", *(["--pid", "--fork", "--kill-child"] * (not host_pid))]
+    return [*spaces, "sh", "-ec", script, "sh", *environment, *command]
+
+
+class Pod:
+    """The pod of a workload of deploy/kubernetes, as far as one machine can be its node.
+
+    Volumes, user, rights, environment, command and probes are those of the manifest.
+    """
+
+    def __init__(self, workload: dict[str, Any], images: Images, node: Path, network: int) -> None:
+        self.spec = workload["spec"]["template"]["spec"]
+        self.container = container_of(workload)
+        self.name = self.container["image"].partition(":")[0]
+        self.images, self.node = images, node / self.name
+        self.context = {**self.spec.get("securityContext", {}), **self.container["securityContext"]}
+        self.into = ["nsenter", f"--net=/proc/{network}/ns/net"]
+        claims = workload["spec"].get("volumeClaimTemplates", [])
+        self.volumes = {each["name"]: each for each in self.spec["volumes"]}
+        self.volumes |= {each["metadata"]["name"]: {"emptyDir": {}} for each in claims}
+        places = {"spec.nodeName": "gpu-node-1", "status.podIP": "127.0.0.1"}
+        self.variables = {
+            each["name"]: each.get("value") or places[each["valueFrom"]["fieldRef"]["fieldPath"]]
+            for each in self.container.get("env", [])
+        }
+        assert self.name in images.manifests
+
+    def fill(self, volume: dict[str, Any], place: Path, secret: dict[str, str]) -> None:
+        """Write what Kubernetes would put into a volume."""
+        group = self.context.get("fsGroup", 0)
+        place.mkdir(parents=True, exist_ok=True)
+        os.chown(place, 0, group)
+        place.chmod(0o2775)
+        if "configMap" in volume:
+            (data,) = (each["data"] for each in OBJECTS if each["kind"] == "ConfigMap")
+            files, mode = data, 0o644
+        else:
+            asked = volume.get("secret", {})
+            items = asked.get("items", [{"key": each, "path": each} for each in secret])
+            files = {each["path"]: secret[each["key"]] for each in items if asked}
+            mode = asked.get("defaultMode", 0o644)
+        for name, text in files.items():
+            (place / name).write_text(text)
+            os.chown(place / name, 0, group)
+            (place / name).chmod(mode)
+
+    def words(self, secret: dict[str, str], *command: str) -> list[str]:
+        """How a program is run in this pod; by default that of the container."""
+        hosts = self.node / "hosts"
+        self.node.mkdir(parents=True, exist_ok=True)
+        hosts.write_text("127.0.0.1 localhost watchtower.watchtower.svc\n")
+        root, mounts = self.images.root, [f"mount --bind {hosts} {self.images.root}/etc/hosts"]
+        (root / "etc/hosts").touch()  # as an engine does, and below folders
+        for each in self.container["volumeMounts"]:
+            place, target = self.node / each["name"], f"{root}{each['mountPath']}"
+            if not place.exists():
+                self.fill(self.volumes[each["name"]], place, secret)
+            Path(target).mkdir(parents=True, exist_ok=True)
+            mounts += [f"mount --bind {place} {target}"]
+            mounts += [f"mount -o remount,bind,ro {target}"] * each.get("readOnly", False)
+        environment = {**self.variables}
+        own = [*self.images.config(self.name)["config"]["Env"]]
+        own += [f"{name}={value}" for name, value in environment.items()]
+        words = command or [
+            re.sub(r"\$\((\w+)\)", lambda found: self.variables[found[1]], word)
+            for word in self.container["command"]
+        ]
+        added = self.context["capabilities"].get("add", [])
+        return [
+            *self.into,
+            *enter(
+                root,
+                [self.context["runAsUser"], self.context.get("runAsGroup", 0)],
+                own,
+                words,
+                mounts,
+                [f"+{each.lower()}" for each in added],
+                self.spec.get("hostPID", False),
+            ),
+        ]
 
     @contextlib.contextmanager
-    def started(self, name: str, *command: str) -> Iterator[None]:
-        """Run the program of an image, as its container would, until the end."""
-        own = self.config(name)["config"]
-        words = self.words(name, *own["Entrypoint"], *(command or own["Cmd"]))
-        log = self.folder / f"{name}.log"
+    def running(self, secret: dict[str, str]) -> Iterator[None]:
+        """Run the container until the end, which it has to reach by SIGTERM in time."""
+        log = self.node.with_suffix(".log")
+        words = self.words(secret)
         with log.open("wb") as file:
             process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True)
+        self.process = process
         try:
             yield
-            assert process.poll() is None, log.read_text()
         finally:
             print(log.read_text())  # shown if a test fails
             # The group, as an engine ends what is process 1: `unshare` itself ignores it.
             os.killpg(process.pid, signal.SIGTERM)
             try:
-                process.wait(30)
+                process.wait(STOPPED_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
 
-    def is_healthy(self, name: str, port: int) -> bool:
-        """Run the health check of an image, at another port."""
-        kind, *words = self.config(name)["config"]["Healthcheck"]["Test"]
-        assert kind == "CMD"
-        text = words[-1].replace("19660", str(port)).replace("19650", str(port))
-        command = self.words(name, *words[:-1], text)
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-        return done.returncode == 0
+    def is_ready(self) -> bool:
+        """Ask what the kubelet would ask, and run the health check of the image."""
+        assert self.process.poll() is None
+        ports = {each["name"]: each["containerPort"] for each in self.container["ports"]}
+        probes = [self.container[name] for name in PROBES if name in self.container]
+        for probe in probes:
+            get = probe["httpGet"]
+            url = f"http://127.0.0.1:{ports[get['port']]}{get['path']}"
+            script = f"import urllib.request as r; r.urlopen({url!r}, timeout=5)"
+            if subprocess.run(
+                [*self.into, sys.executable, "-c", script], check=False, **QUIET
+            ).returncode:
+                return False
+        kind, *check = self.images.config(self.name)["config"]["Healthcheck"]["Test"]
+        assert (kind, len(probes) > 0) == ("CMD", True)
+        return subprocess.run(self.words({}, *check), check=False, **QUIET).returncode == 0
+
+
+@pytest.fixture
+def network() -> Iterator[int]:
+    """A process with a network of its own, in which ports are free."""
+    script = "ip link set lo up; echo; exec sleep 900"
+    holder = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdout=subprocess.PIPE)
+    assert holder.stdout
+    holder.stdout.readline()
+    yield holder.pid
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +283,8 @@ def test_a_tool_for_images_reads_it(images: Images) -> None:
 
 def test_the_list_of_its_packages_is_what_is_installed(images: Images) -> None:
     listed = json.loads(images.archive.with_suffix(".spdx.json").read_text("utf-8"))
-    installed = images.run(
-        TOWER_NAME, "dpkg-query", "--show", "--showformat=${Package} ${Version}\n"
-    )
+    ask = ("dpkg-query", "--show", "--showformat=${Package} ${Version}\n")
+    installed = run(*images.words(TOWER_NAME, *ask))
     places = {
         each["referenceLocator"] for pack in listed["packages"] for each in pack["externalRefs"]
     }
@@ -187,7 +293,7 @@ def test_the_list_of_its_packages_is_what_is_installed(images: Images) -> None:
     script = (
         "import importlib.metadata as m\nfor d in m.distributions(): print(f'{d.name}@{d.version}')"
     )
-    found = images.run(TOWER_NAME, "/opt/watchtower/bin/python", "-c", script).split()
+    found = run(*images.words(TOWER_NAME, "/opt/watchtower/bin/python", "-c", script)).split()
     assert len(found) > 20
     names = {place.rpartition("/")[2].replace("-", "").replace("_", "") for place in places}
     for each in found:
@@ -195,34 +301,39 @@ def test_the_list_of_its_packages_is_what_is_installed(images: Images) -> None:
     assert listed["spdxVersion"] == "SPDX-2.3"
 
 
-def test_tower_and_agent_of_the_images_start_and_find_each_other(images: Images) -> None:
-    """With the commands of the images and users, rights and paths of deploy/helm."""
-    context = TOWER["spec"]["template"]["spec"]["securityContext"]
-    assert (context["runAsUser"], context["runAsGroup"]) == (USER, USER)
-    tower, agent = free_port(), free_port()
-    settings = images.root / "etc/watchtower/tower.toml"
-    settings.write_text(f'[tower]\nport = {tower}\ndata_dir = "/{DATA}"\n')
-    url = f"http://127.0.0.1:{tower}"
-    options = ("--tower", url, "--port", str(agent), "--spool-dir", "/var/spool/watchtower")
-    rank = [shutil.which("sleep"), "600"]
-    with images.started(TOWER_NAME), images.started(AGENT_NAME, "run", *options):
-        wait_until(lambda: images.is_healthy(TOWER_NAME, tower), "the tower", STARTED_S)
-        wait_until(lambda: images.is_healthy(AGENT_NAME, agent), "the agent", STARTED_S)
-        job = {"WATCHTOWER_JOB": "in-no-image", "RANK": "0", "WORLD_SIZE": "1"}
-        process = subprocess.Popen(rank, env=os.environ | job)
+def test_the_pods_of_the_manifest_name_the_rank_of_a_drill(
+    images: Images, tmp_path: Path, network: int
+) -> None:
+    secret = {scope: secrets.token_urlsafe(32) for scope in ("agent", "reader", "operator")}
+    tower, agent = (Pod(each, images, tmp_path, network) for each in (TOWER, AGENT))
+    fault = ("watchtower", "drill", "dataloader_sleep", "--backend", "stdlib", "--json")
+
+    def ask(*words: str) -> Any:
+        address = ("--tower", agent.variables["WATCHTOWER_URL"], "--insecure")
+        token = f"--token-file={TOKENS}/reader"
+        return json.loads(run(*tower.words({}, "watchtower", *words, "--json", *address, token)))
+
+    def find_verdict() -> dict[str, Any]:
+        """Of the job of our drill: others may run on this machine."""
+        listed = ask("jobs", "--drills")["items"]
+        (job,) = [each["job"] for each in listed if each["owner"] == f"uid:{USER}"] or [""]
+        return ask("why", job) if job else {}
+
+    with tower.running(secret), agent.running(secret):
+        for pod in (tower, agent):
+            wait_until(pod.is_ready, f"{pod.name} is ready", STARTED_S)
+        drill = subprocess.Popen(
+            images.words(TOWER_NAME, *fault), stdout=subprocess.PIPE, text=True
+        )
         try:
-            ask = ("watchtower", "jobs", "--tower", url)
-            wait_until(lambda: "in-no-image" in images.run(TOWER_NAME, *ask), "the job", STARTED_S)
+            found = wait_until(
+                lambda: (seen := find_verdict()).get("suspects") and seen, "a verdict", STARTED_S
+            )
+            result = json.loads(drill.communicate(timeout=STARTED_S)[0].splitlines()[-1])
         finally:
-            process.kill()
-            process.wait()
-    assert (images.folder / "watchtower/watchtower.db").stat().st_uid == USER
-    settings.unlink()
-
-
-def test_a_drill_in_the_image_is_named(images: Images) -> None:
-    fast = images.root / "etc/watchtower/fast.toml"
-    shutil.copyfile(ROOT / "tests/system/e2e/fast.toml", fast)
-    fault = ("watchtower", "drill", "dataloader_sleep", "--backend", "stdlib", "--ranks", "4")
-    text = images.run(TOWER_NAME, *fault, "--config", "/etc/watchtower/fast.toml")
-    assert "hung: dataloader_stall, rank " in text, text
+            drill.kill()
+            drill.wait()
+    assert (result["right_rank"], result["right_cause"]) == (True, True)
+    assert [each["rank"] for each in found["suspects"]] == result["injected"]["ranks"]
+    assert found["cause"] == result["injected"]["cause"] == "dataloader_stall"
+    assert (tmp_path / TOWER_NAME / "data/watchtower.db").stat().st_uid == USER
