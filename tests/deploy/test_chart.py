@@ -29,6 +29,12 @@ CHART = ROOT / "deploy/helm/watchtower"
 FILES = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").iterdir())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+RULE_FILES = {
+    "watchtower": RULES,
+    "watchtower-advisories": RULES.with_name("watchtower-advisories.rules.yml"),
+}
+"""By the name of their PrometheusRule."""
+
 CUSTOM = ("cert-manager.io/", "monitoring.coreos.com/", "security.openshift.io/")
 
 
@@ -127,7 +133,7 @@ def test_every_value_is_in_the_schema_and_used() -> None:
 def test_rules_and_dashboards_are_the_generated_files(tmp_path: Path) -> None:
     """As links in the folder, as files in the archive."""
     own = {f"files/dashboards/{path.name}": path for path in DASHBOARDS.glob("*.json")}
-    own["files/watchtower.rules.yml"] = RULES
+    own |= {f"files/{path.name}": path for path in RULE_FILES.values()}
     for name, source in own.items():
         assert (CHART / name).samefile(source)
     helm = pytest.importorskip("helm_python", reason="pip install '.[cluster]'")
@@ -152,14 +158,14 @@ def test_versions_of_the_chart_are_that_of_the_distribution() -> None:
 
 def test_rules_have_the_addresses_given_and_dashboards_the_label_of_the_sidecar() -> None:
     objects = objects_of("everything")
-    rule = objects["PrometheusRule", "watchtower"]
-    wanted = RULES.read_text("utf-8")
-    for old, new in (
-        ("https://runbooks.example", "https://wiki.example/watchtower"),
-        ("https://grafana.example", "https://grafana.of.us"),
-    ):
-        wanted = wanted.replace(old, new)
-    assert rule["spec"] == yaml.safe_load(wanted)
+    for name, source in RULE_FILES.items():
+        wanted = source.read_text("utf-8")
+        for old, new in (
+            ("https://runbooks.example", "https://wiki.example/watchtower"),
+            ("https://grafana.example", "https://grafana.of.us"),
+        ):
+            wanted = wanted.replace(old, new)
+        assert objects["PrometheusRule", name]["spec"] == yaml.safe_load(wanted)
     for source in DASHBOARDS.glob("*.json"):
         board = objects["ConfigMap", f"watchtower-dashboard-{source.stem}"]
         assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
