@@ -93,7 +93,8 @@ def enter(
     """
     steps = [
         f"mount --bind {root} {root}; mount -o remount,bind,ro {root}",
-        f"mount -t tmpfs tmpfs {root}/tmp; mount -t tmpfs tmpfs {root}/dev; mkdir {root}/dev/shm",
+        f"mount -t tmpfs tmpfs {root}/tmp; mount -t tmpfs tmpfs {root}/dev; mkdir {root}/dev/shm; "
+        f"mount -t tmpfs shm {root}/dev/shm",
         *(
             f"touch {root}/dev/{each}; mount --bind /dev/{each} {root}/dev/{each}"
             for each in ("null", "zero", "random", "urandom")
@@ -315,6 +316,7 @@ def test_the_pods_of_the_manifest_name_the_rank_of_a_drill(
 
     def find_verdict() -> dict[str, Any]:
         """Of the job of our drill: others may run on this machine."""
+        assert not drill.poll()
         listed = ask("jobs", "--drills")["items"]
         (job,) = [each["job"] for each in listed if each["owner"] == f"uid:{USER}"] or [""]
         return ask("why", job) if job else {}
