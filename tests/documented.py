@@ -32,6 +32,10 @@ _PACKAGES = (
     "tests/system/deploy/test_packages.py::"
     "test_they_are_installed_name_a_rank_are_upgraded_and_leave_nothing_but_data"
 )
+_IMAGES = (
+    "tests/system/deploy/test_images.py::test_the_pods_of_the_manifest_name_the_rank_of_a_drill"
+)
+ENGINE = "not run: no container engine and no cluster is here; tests/deploy checks what it reads"
 _SLURM = (
     "tests/system/slurm/test_slurm.py::"
     "test_a_job_hangs_its_node_is_drained_and_the_commands_of_its_page_are_run"
@@ -101,6 +105,10 @@ BLOCKS: dict[tuple[str, str], str] = {
     ),
     ("docs/install.md", "make dist"): _DISTRIBUTION,
     ("docs/install.md", "make packages"): _PACKAGES,
+    ("docs/install.md", "ansible-playbook"): CLUSTER,
+    ("docs/install.md", "make images"): _IMAGES,
+    ("docs/install.md", "docker compose"): ENGINE,
+    ("docs/kubernetes.md", "helm install"): ENGINE,
     ("docs/install.md", "make install-tower"): (
         "tests/system/deploy/test_install.py::"
         "test_the_tower_is_installed_in_the_same_way_with_what_it_needs"
