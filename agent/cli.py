@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> config.ServiceSettings:
         if is_doctor and given.about == "node":  # asks no tower, so that it needs no token
             given.token_file, given.tower = "", default_url()
         token = find_client_token(given.token_file, os.environ)
-        if given.tower.startswith("https://"):
+        if "https://" in given.tower:
             trust(given.ca_file)
         check_token_is_safe(given.tower, token, insecure=given.insecure)
     except AddressError as error:

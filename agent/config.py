@@ -53,6 +53,7 @@ class ServiceSettings(NodeSettings):
     """How the agent of a node reaches its tower."""
 
     tower: str
+    """Address of the tower; several are separated by commas."""
     token: ClientToken
     ca_file: str
     """Empty: the system's certificate authorities."""

@@ -39,7 +39,7 @@ from agent.watching.observer import Observer, mark_oom_kills
 from agent.watching.waiting_launchers import WaitingLaunchers
 from agent.watching.watchlist import Watchlist, find_gone
 from watchtower.access.tower_address import TowerAddress
-from watchtower.access.tower_connection import TowerConnection
+from watchtower.access.towers import TowerChoice, Towers
 from watchtower.service.daemon import Notifier
 from watchtower.service.sharing import by_turns
 from watchtower.wire import PROTOCOL_VERSION
@@ -115,16 +115,19 @@ class Agent:
         self._deadlines, self._orders = DeadlineWatch(random.random()), OrderInbox()
         self._children = ChildRunner()
         address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
+        choice = TowerChoice()
         self._reports = ReportSender(
-            TowerConnection(address, REPLY_LIMITS),
+            Towers(address, REPLY_LIMITS, choice),
             on_reply=self._on_reply,
             on_failure=self._metrics.report_failures.inc,
         )
         queue = DumpQueue(self._metrics.count_loss)
         self._metrics.show_waiting(queue.count)
-        self._dumps = DumpSender(
-            TowerConnection(address, DUMPS_REPLY_LIMITS), queue, self._metrics.count_loss
+        for_dumps = Towers(
+            address, DUMPS_REPLY_LIMITS, choice, failover_s=DUMPS_REPLY_LIMITS.reply_s
         )
+        self._dumps = DumpSender(for_dumps, queue, self._metrics.count_loss)
+        choice.listeners += [for_dumps.follow, lambda _: self._dumps.ring()]
         self._series = SeriesReporter(
             node=settings.node,
             proc=self._proc,

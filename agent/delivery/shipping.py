@@ -23,7 +23,8 @@ from agent.delivery.dump_queue import (
     WaitingDump,
     as_waiting,
 )
-from watchtower.access.tower_connection import ReplyLimits, TowerConnection, TowerError
+from watchtower.access.tower_connection import ReplyLimits, TowerError
+from watchtower.access.towers import Towers
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.bounds import MAX_NAME, MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch, DumpReceipt
@@ -77,7 +78,7 @@ class ReportSender:
 
     def __init__(
         self,
-        client: TowerConnection,
+        client: Towers,
         *,
         on_reply: Callable[[ReportReply], None],
         on_failure: Callable[[], None],
@@ -221,7 +222,7 @@ class DumpSender:
 
     def __init__(
         self,
-        client: TowerConnection,
+        client: Towers,
         queue: DumpQueue,
         count_loss: CountDumpLoss,
         read_moment: Callable[[], Moment] = read_moment,

@@ -15,7 +15,8 @@ from agent.dumpers.python_stacks import PY_SPY_DEADLINE_S, PythonStacks, find_py
 from agent.gaps import find_gaps, read_ptrace_scope
 from agent.ranks.discovery import make_discovery
 from watchtower.access.tower_address import TowerAddress
-from watchtower.access.tower_connection import TowerConnection, TowerError
+from watchtower.access.tower_connection import TowerError
+from watchtower.access.towers import Towers
 from watchtower.wire import PROTOCOL_VERSION
 from watchtower.wire.report import AgentGaps
 from watchtower.writing.printable import printable
@@ -156,7 +157,7 @@ def read_tower(node: Node) -> Finding:
 def _refusal_of(node: Node) -> str:
     settings = node.settings
     address = TowerAddress(url=settings.tower, token=settings.token, ca_file=settings.ca_file)
-    client = TowerConnection(address, REPLY_LIMITS)
+    client = Towers(address, REPLY_LIMITS)
     try:
         reply = REPLIES.decode(client.get(REPORT_PATH))
     except TowerError as error:

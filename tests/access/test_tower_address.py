@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from watchtower.access.tower_address import AddressError, check_tower_url
+from watchtower.access.tokens import find_client_token
+from watchtower.access.tower_address import (
+    AddressError,
+    check_token_is_safe,
+    check_tower_url,
+    check_tower_urls,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +55,16 @@ def test_a_long_url_is_quoted_in_part() -> None:
     with pytest.raises(AddressError) as caught:
         check_tower_url("x" * 10_000)
     assert len(str(caught.value)) < 300
+
+
+def test_several_addresses_are_checked_one_by_one_and_named_once():
+    assert check_tower_urls("http://a, https://b:1/,http://a") == "http://a:19660,https://b:1"
+    for wrong in ("", ",", "http://a,b", ",".join(f"http://t{n}" for n in range(9))):
+        with pytest.raises(AddressError):
+            check_tower_urls(wrong)
+
+
+def test_a_token_goes_unencrypted_to_no_address_of_a_list():
+    token = find_client_token("", {"WATCHTOWER_TOKEN": "s3cret-s3cret-s3cret"})
+    with pytest.raises(AddressError):
+        check_token_is_safe("https://a:1,http://b:1", token, insecure=False)

@@ -37,6 +37,13 @@ def test_the_tower_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     assert parse(["run", "--tower", "http://other:1"]).tower == "http://other:1"
 
 
+def test_several_towers_are_given_one_by_one_or_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHTOWER_URL", "http://a,http://b:1")
+    assert parse(["run"]).tower == "http://a:19660,http://b:1"
+    words = ["run", "--tower", "http://c", "--tower", "http://d,http://c"]
+    assert parse(words).tower == "http://c:19660,http://d:19660"
+
+
 @pytest.mark.parametrize("url", ["", None])
 def test_without_an_address_the_tower_of_this_machine_is_used_as_by_all_commands(
     url: str | None, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Address of a tower and the token for it: options, and checks before anything is sent."""
+"""Addresses of a tower and the token for it: options, and checks before anything is sent."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ LOCAL_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 URL_VARIABLE = "WATCHTOWER_URL"
 
+MAX_TOWERS = 8
+"""Addresses of one option. A request that no tower accepts is sent to each of them."""
+
 MAX_SHOWN = 200
 """Characters of an invalid URL that an error quotes."""
 
@@ -36,6 +39,7 @@ class TowerAddress:
     """URL of the tower, the client's token, and the CA file that the client trusts."""
 
     url: str
+    """Several URLs are separated by commas."""
     token: ClientToken = field(default_factory=ClientToken)
     ca_file: str = ""
     """Empty: the system's authorities."""
@@ -46,9 +50,11 @@ def add_tower(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tower",
         default=default_url(),
-        type=_read_url,
+        action=_AddUrl,
+        type=_read_urls,
         metavar="URL",
-        help=f"address of the tower (default: ${URL_VARIABLE}, else {LOCAL_URL})",
+        help="address of the tower; of several towers, give each, or separate them by commas "
+        f"(default: ${URL_VARIABLE}, else {LOCAL_URL})",
     )
     parser.add_argument(
         "--token-file",
@@ -72,11 +78,43 @@ def default_url() -> str:
     return os.environ.get(URL_VARIABLE) or LOCAL_URL
 
 
-def _read_url(text: str) -> str:
+class _AddUrl(argparse.Action):
+    """Joins all addresses that were given. The first one replaces the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Add one. Raises ArgumentError if there are too many."""
+        before = getattr(namespace, "given_towers", "")
+        try:
+            namespace.tower = check_tower_urls(f"{before},{values}" if before else str(values))
+        except AddressError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        namespace.given_towers = namespace.tower
+
+
+def _read_urls(text: str) -> str:
     try:
-        return check_tower_url(text)
+        return check_tower_urls(text)
     except AddressError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the addresses of a text that separates them by commas, each once."""
+    return list(dict.fromkeys(url for part in text.split(",") if (url := part.strip())))
+
+
+def check_tower_urls(text: str) -> str:
+    """Return addresses as `check_tower_url` does, separated by commas. Raises AddressError."""
+    urls = split_urls(",".join(map(check_tower_url, split_urls(text) or [text])))
+    if len(urls) > MAX_TOWERS:
+        raise AddressError(f"{len(urls)} tower URLs given, allowed: {MAX_TOWERS}")
+    return ",".join(urls)
 
 
 def check_tower_url(url: str) -> str:
@@ -106,9 +144,9 @@ def check_token_is_safe(url: str, token: ClientToken, *, insecure: bool) -> None
     """Raise AddressError if the token would be sent over the network without encryption."""
     if not token or insecure:
         return
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-        raise AddressError(UNENCRYPTED_TOKEN)
+    for parts in map(urlsplit, split_urls(url)):
+        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise AddressError(UNENCRYPTED_TOKEN)
 
 
 def _invalid(url: str) -> str:

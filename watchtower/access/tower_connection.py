@@ -9,6 +9,7 @@ headers of megabytes, and any number of "100 Continue".
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -240,6 +241,7 @@ class TowerConnection:
         self._ca_file = address.ca_file
         self._limits = limits
         self._connection: http.client.HTTPConnection | None = None
+        self._is_abandoned = False
 
     def get(self, path: str) -> bytes:
         """Send a GET request and return the body of the reply. Raises TowerError."""
@@ -254,6 +256,7 @@ class TowerConnection:
 
         Raises TowerError.
         """
+        self._is_abandoned = False
         try:
             return self._exchange_or_renew_token(method, path, body)
         except TowerError:
@@ -270,6 +273,13 @@ class TowerConnection:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def abandon(self) -> None:
+        """Make a running request fail at once. For another thread."""
+        self._is_abandoned, connection = True, self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):  # not the method of TLS, which waits for the peer
+                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
     def __del__(self) -> None:
         """Close the connection: commands do not call `close`."""
@@ -296,6 +306,8 @@ class TowerConnection:
             try:
                 return self._exchange_once(method, path, body)
             except _CLOSED_WHILE_IDLE:
+                if self._is_abandoned:
+                    raise
                 self.close()  # the tower had closed the idle connection: retry once
         return self._exchange_once(method, path, body)
 

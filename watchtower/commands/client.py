@@ -20,17 +20,18 @@ from watchtower.access.tower_address import (
     AddressError,
     TowerAddress,
     check_token_is_safe,
-    check_tower_url,
+    check_tower_urls,
+    split_urls,
 )
 from watchtower.access.tower_connection import (
     NO_SUCH_ADDRESS,
     NoReplyError,
     RefusedError,
     ReplyLimits,
-    TowerConnection,
     TowerError,
     UnreachableError,
 )
+from watchtower.access.towers import Towers
 
 TIMEOUT_S = 10.0
 """A tower answers in milliseconds. After this time without an answer it has failed."""
@@ -76,21 +77,23 @@ class TowerClient:
         ca_file: str = "",
         insecure: bool = False,
     ) -> None:
-        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660.
+        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660. Several are
+        separated by commas.
 
         `insecure` sends a token over plain HTTP too. Raises ClientError, TlsError.
         """
         token = token or ClientToken()
         try:
-            self.url = check_tower_url(url)
-            check_token_is_safe(url, token, insecure=insecure)
+            self.url = check_tower_urls(url)
+            check_token_is_safe(self.url, token, insecure=insecure)
         except AddressError as error:
             raise ClientError(str(error)) from None
-        if url.startswith("https://"):
+        if any(each.startswith("https://") for each in split_urls(self.url)):
             trust(ca_file)
-        self._connection = TowerConnection(
+        self._connection = Towers(
             TowerAddress(url=self.url, token=token, ca_file=ca_file),
             ReplyLimits(connect_s=timeout_s, reply_s=REPLY_S, max_bytes=MAX_BYTES),
+            failover_s=timeout_s,
         )
 
     def list_jobs(self, drills: bool = False, status: str = "") -> dict[str, Any]:

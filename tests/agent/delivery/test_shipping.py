@@ -26,7 +26,8 @@ from tests.batches import EMPTY_BATCH
 from tests.waiting import wait_until
 from watchtower.access.tokens import ClientToken, find_client_token
 from watchtower.access.tower_address import TowerAddress
-from watchtower.access.tower_connection import TowerConnection, TowerError
+from watchtower.access.tower_connection import TowerError
+from watchtower.access.towers import Towers
 from watchtower.wire.bounds import MAX_REPORT_BYTES
 from watchtower.wire.dumps import DumpBatch
 from watchtower.wire.orders import ReportReply
@@ -60,7 +61,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
 @pytest.fixture
 def dumps(tower: RecordingTower) -> DumpSender:
     sender = DumpSender(
-        TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS),
+        Towers(TowerAddress(url=tower.url), REPLY_LIMITS),
         DumpQueue(LOST.append),
         LOST.append,
     )
@@ -76,7 +77,7 @@ class Replies:
         self.heard: list[ReportReply] = []
         self.failures = threading.Semaphore(0)
         self.sender = ReportSender(
-            TowerConnection(TowerAddress(url=url), REPLY_LIMITS),
+            Towers(TowerAddress(url=url), REPLY_LIMITS),
             on_reply=self.heard.append,
             on_failure=self.failures.release,
         )
@@ -216,11 +217,11 @@ def test_a_tower_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.fixture
-def client(tower: RecordingTower) -> Iterator[Callable[..., TowerConnection]]:
-    made: list[TowerConnection] = []
+def client(tower: RecordingTower) -> Iterator[Callable[..., Towers]]:
+    made: list[Towers] = []
 
-    def make(token: ClientToken) -> TowerConnection:
-        made.append(TowerConnection(TowerAddress(url=tower.url, token=token), REPLY_LIMITS))
+    def make(token: ClientToken) -> Towers:
+        made.append(Towers(TowerAddress(url=tower.url, token=token), REPLY_LIMITS))
         return made[-1]
 
     yield make
@@ -228,9 +229,7 @@ def client(tower: RecordingTower) -> Iterator[Callable[..., TowerConnection]]:
         each.close()
 
 
-def test_a_token_is_sent_as_a_bearer(
-    tower: RecordingTower, client: Callable[..., TowerConnection]
-) -> None:
+def test_a_token_is_sent_as_a_bearer(tower: RecordingTower, client: Callable[..., Towers]) -> None:
     token = find_client_token("", {"WATCHTOWER_TOKEN": "s3cret-s3cret-s3cret"})
     client(token).post("/ingest/v1/dumps", b'{"id": "x"}')
     assert tower.headers[0]["Authorization"] == "Bearer s3cret-s3cret-s3cret"
@@ -238,7 +237,7 @@ def test_a_token_is_sent_as_a_bearer(
 
 
 def test_a_token_that_was_changed_is_read_again_when_the_tower_refuses_it(
-    tower: RecordingTower, client: Callable[..., TowerConnection], tmp_path: Path
+    tower: RecordingTower, client: Callable[..., Towers], tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.touch(mode=0o600)
@@ -262,7 +261,7 @@ def test_a_token_that_is_refused_is_told_and_costs_no_dump(
 
 
 def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) -> None:
-    client = TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS)
+    client = Towers(TowerAddress(url=tower.url), REPLY_LIMITS)
     client.post("/ingest/v1/dumps", b'{"id": "x"}')
     tower.close()
     again = RecordingTower(tower.port)
@@ -275,7 +274,7 @@ def test_a_connection_that_the_tower_closed_is_made_anew(tower: RecordingTower) 
 
 
 def test_a_name_that_does_not_exist_is_an_error_in_words() -> None:
-    client = TowerConnection(TowerAddress(url="http://no-such-host.invalid:1"), REPLY_LIMITS)
+    client = Towers(TowerAddress(url="http://no-such-host.invalid:1"), REPLY_LIMITS)
     with pytest.raises(TowerError) as raised:
         client.post("/x", b"")
     assert raised.value.reason
@@ -286,7 +285,7 @@ def test_whatever_goes_wrong_on_the_way_to_the_tower_costs_no_dump() -> None:
     LOST.clear()
     queue = DumpQueue(LOST.append)
     name_with_an_empty_label = TowerAddress(url="http://tower..example:1")
-    sender = DumpSender(TowerConnection(name_with_an_empty_label, REPLY_LIMITS), queue, LOST.append)
+    sender = DumpSender(Towers(name_with_an_empty_label, REPLY_LIMITS), queue, LOST.append)
     queue.put(a_dump())
     pause_s = sender.send_first()
     assert pause_s
@@ -296,9 +295,7 @@ def test_whatever_goes_wrong_on_the_way_to_the_tower_costs_no_dump() -> None:
 def test_a_dump_that_is_damaged_is_dropped_and_the_next_one_is_sent(tower: RecordingTower) -> None:
     LOST.clear()
     queue = DumpQueue(LOST.append)
-    sender = DumpSender(
-        TowerConnection(TowerAddress(url=tower.url), REPLY_LIMITS), queue, LOST.append
-    )
+    sender = DumpSender(Towers(TowerAddress(url=tower.url), REPLY_LIMITS), queue, LOST.append)
     queue.put(a_dump(b"["))
     assert sender.send_first() == 0.0
     assert (queue.count(), LOST) == (0, [DumpLoss.DAMAGED])
@@ -311,7 +308,7 @@ def test_an_hour_without_the_tower_is_two_log_lines_and_every_dump_once(
     """An hour of a clock that the test moves; every try is a real connection that is refused."""
     recording = RecordingTower()
     recording.close()
-    client = TowerConnection(TowerAddress(url=recording.url), REPLY_LIMITS)
+    client = Towers(TowerAddress(url=recording.url), REPLY_LIMITS)
     now = 0.0
     lost: list[DumpLoss] = []
     queue = DumpQueue(lost.append)
