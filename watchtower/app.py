@@ -11,9 +11,10 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp
 
 from watchtower import __version__
 from watchtower.access.renewal import Renewal
-from watchtower.access.sessions import keep_key
+from watchtower.access.sessions import keep_key, make_key
 from watchtower.access.slack_signature import SlackSignatures
 from watchtower.access.tls import Certificate, TlsError, is_loopback
 from watchtower.access.tokens import Scope, TokenBook, TokenError
@@ -46,6 +47,7 @@ from watchtower.api.ranks import rank_routes
 from watchtower.api.reference import reference_routes
 from watchtower.api.security import AccessRules, Guard, Refusals
 from watchtower.api.slack import SlackAnswers, SlackCommands
+from watchtower.api.standby import make_standby
 from watchtower.api.visitors import People, TrustedUsers, Visitors
 from watchtower.config import TowerConfig
 from watchtower.diagnoser.process import DiagnoserProcess
@@ -53,10 +55,12 @@ from watchtower.incidents.incident import ShadowMode
 from watchtower.service.daemon import Notifier, put_off_full_collections
 from watchtower.service.settings import Attempts
 from watchtower.store.opening import open_store
+from watchtower.store.protocol import Store
 from watchtower.store.values import StartupState
 from watchtower.tower.clock import Clock
 from watchtower.tower.diagnosis_runner import DiagnosisRunner
 from watchtower.tower.health import describe_state
+from watchtower.tower.ownership import Ownership, Role
 from watchtower.tower.recording import (
     Header,
     Record,
@@ -111,10 +115,12 @@ def make_app(
     renewal: Renewal | None = None,
     alerts: AlertNotifier | None = None,
     pages: PageRoutes = page_routes,
+    on_lost: Callable[[], None] = lambda: None,
 ) -> Front:
     """Return the ASGI application of one tower. Without rules every request is allowed.
 
-    `pages` makes the routes of the tower's own pages.
+    `pages` makes the routes of the tower's own pages. `on_lost` is called when another tower owns
+    the jobs.
     """
     rules = rules or AccessRules()
     visitors, refusals = rules.visitors, rules.refusals
@@ -124,16 +130,8 @@ def make_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if renewal is not None:
             renewal.start(asyncio.get_running_loop())
-        notifier = Notifier()
-        ticking = asyncio.create_task(tick_forever(tower, notifier))
-        if alerts is not None:
-            alerts.start(lambda subject: tower.silences.find(subject) is not None)
-        yield
-        notifier.stopping()
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
-        if alerts is not None:
-            await alerts.close()
+        async with _working(tower, alerts, on_lost):
+            yield
         await tower.close()
 
     # docs_url: the framework's page would load its scripts from another site.
@@ -161,13 +159,35 @@ def make_app(
     return Front(ingest, app, guard, shown.find_unchanged)
 
 
+@contextlib.asynccontextmanager
+async def _working(
+    tower: Tower, alerts: AlertNotifier | None, on_lost: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Check the jobs, send alerts and renew the lease until the end."""
+    notifier, ownership = Notifier(), tower.ownership
+    tasks = [
+        asyncio.create_task(tick_forever(tower, notifier)),
+        asyncio.create_task(ownership.hold(on_lost)),
+    ]
+    if alerts is not None:
+        alerts.start(lambda subject: tower.silences.find(subject) is not None, ownership.may_act)
+    yield
+    if ownership.role is not Role.STANDBY:  # else the process goes on
+        notifier.stopping()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if alerts is not None:
+        await alerts.close()
+
+
 async def tick_forever(tower: Tower, notifier: Notifier, tick_s: float = TICK_S) -> None:
-    """Check all jobs every `tick_s` seconds until cancelled.
+    """Check all jobs every `tick_s` seconds until cancelled, or another tower owns them.
 
     Only a successful check notifies systemd's watchdog. A failed check of one job does not count as
     a failure: a restart would not help the other jobs.
     """
-    while True:
+    while await tower.ownership.may_act():
         try:
             tower.tick()
             notifier.alive(tower.clock.now(), describe_state(tower))
@@ -199,14 +219,63 @@ def check(config: TowerConfig) -> list[str]:
 def serve(config: TowerConfig) -> None:
     """Run a tower until SIGTERM or SIGINT.
 
-    Raises StoreError, TokenError, TlsError or OSError if it cannot start.
+    If another tower owns the jobs of its database, it is on standby until it is the owner, and
+    again when another one has taken over. Raises StoreError, TokenError, TlsError or OSError if it
+    cannot start.
     """
     connections = raise_descriptor_limit()
     book = TokenBook(config.token_files, os.environ)
     certificate = Certificate(config.tls_cert, config.tls_key) if config.tls_cert else None
     password = read_secret("database_password_file", config.database_password_file)
     where = config.database or str(Path(config.data_dir) / "watchtower.db")
-    store = open_store(where, config.retention, password)
+    store = open_store(where, config.retention, password, standby=True)
+    try:
+        listener = _listen(config.host, config.port)
+        url = _url_of(config, listener)
+        print(url, flush=True)
+        log.info("watchtower %s, data in %s", __version__, config.database or config.data_dir)
+        for warning in find_warnings(config, book):
+            log.warning("%s", warning)
+        access = _Access(book, certificate, connections)
+        while _is_owner(config, store, listener, url) and _watch(
+            config, store, listener, access
+        ):
+            store.close()
+            store = open_store(where, config.retention, password, standby=True)
+    finally:
+        store.close()
+
+
+def _is_owner(config: TowerConfig, store: Store, listener: socket.socket, url: str) -> bool:
+    """Wait on standby until this tower is the owner. Return False if a signal ended it before."""
+    lease, ownership = store.lease, Ownership(store)
+    if lease is None:
+        return True
+    lease.url = url.replace("//0.0.0.0:", f"//{socket.gethostname()}:")
+    if lease.is_held:
+        return True
+    log.warning("%s", ownership.describe())
+    server = uvicorn.Server(
+        _server_settings(config, make_standby(ownership, lambda: _stop(server)), "httptools")
+    )
+    server.config.load()
+    is_ended = False
+
+    def end(*_: object) -> None:
+        nonlocal is_ended
+        is_ended = True
+        _stop(server)
+
+    signal.signal(signal.SIGTERM, end)
+    server.run(sockets=[listener.dup()])
+    if is_ended:
+        return False
+    log.warning("this tower is the owner of the jobs now, with epoch %d", lease.epoch)
+    return True
+
+
+def _watch(config: TowerConfig, store: Store, listener: socket.socket, access: _Access) -> bool:
+    """Run a tower. Return whether it ended because another one has taken over."""
     tower: Tower | None = None
     recorder: Recorder | None = None
     try:
@@ -215,7 +284,6 @@ def serve(config: TowerConfig) -> None:
         )
         startup, clock = store.recall(), Clock()
         startup = replace(startup, incidents=shadow.settle_all(startup.incidents))
-        listener = _listen(config.host, config.port)
         recorder = _begin_recording(config, shadow, startup, clock)
         record = recorder.note if recorder is not None else unrecorded
         clock = RecordedClock(clock, record)
@@ -234,24 +302,18 @@ def serve(config: TowerConfig) -> None:
             record,
         )
         tower.advisories_off = frozenset(config.advisories_off)
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"{'https' if certificate else 'http'}://{shown}:{port}", flush=True)
-        log.info("watchtower %s, data in %s", __version__, config.database or config.data_dir)
         if destinations:
             log.info("alerts are sent to: %s", ", ".join(each.name for each in destinations))
             if not config.public_url:
                 log.warning("alerts have no link to the verdict: set `public_url` in [tower]")
         if text := shadow.describe():
             log.warning("%s", text)
-        for warning in find_warnings(config, book):
-            log.warning("%s", warning)
-        server = _make_server(config, tower, book, certificate, connections, alerts, links)
+        server = _make_server(config, tower, access, alerts, links)
         put_off_full_collections()
         sys.setswitchinterval(SWITCH_S)
         # uvicorn raises SIGTERM again after it has stopped. The store must still be closed then.
-        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
-        server.run(sockets=[listener])
+        signal.signal(signal.SIGTERM, lambda *_: _stop(server))
+        server.run(sockets=[listener.dup()])
     finally:
         try:
             store.close()
@@ -260,6 +322,17 @@ def serve(config: TowerConfig) -> None:
         finally:
             if recorder is not None:
                 recorder.close(Clock().now())
+    return store.lease is not None and bool(store.lease.lost)
+
+
+def _stop(server: uvicorn.Server) -> None:
+    server.should_exit = True
+
+
+def _url_of(config: TowerConfig, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if config.tls_cert else 'http'}://{shown}:{port}"
 
 
 def _begin_recording(
@@ -299,46 +372,79 @@ def find_warnings(config: TowerConfig, book: TokenBook) -> list[str]:
     return warnings
 
 
-def make_people(config: TowerConfig) -> People:
-    """Return how persons get rights. Makes the key of their sessions in the data folder."""
+def make_people(config: TowerConfig, key: bytes = b"") -> People:
+    """Return how persons get rights. `key` signs their sessions.
+
+    Without one, it is in the data folder.
+    """
     pages = config.pages
     scope = Scope(pages.user_scope)
     return People(
-        key=keep_key(Path(config.data_dir)),
+        key=key or keep_key(Path(config.data_dir)),
         session_s=pages.session_hours * 3600,
         trusted=TrustedUsers(pages.user_header, pages.trusted_proxies, scope),
         is_secure=config.is_secure,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Who may connect: what does not change when a tower becomes the owner."""
+
+    book: TokenBook
+    certificate: Certificate | None
+    connections: int
+
+
 def _make_server(
     config: TowerConfig,
     tower: Tower,
-    book: TokenBook,
-    certificate: Certificate | None,
-    connections: int,
+    access: _Access,
     alerts: AlertNotifier,
     links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
     limit = ConnectionLimit(
-        connections,
+        access.connections,
         on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
     )
-    # Below this level uvicorn logs a line for every request that is not valid HTTP.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    renewal = Renewal(book, certificate)
+    renewal = Renewal(access.book, access.certificate)
+    key = bytes.fromhex(tower.store_writer.store.shared_key("session", make_key().hex()))
     rules = AccessRules(
-        visitors=Visitors(book, make_people(config)),
+        visitors=Visitors(access.book, make_people(config, key)),
         refusals=refusals,
         hosts=find_hosts(config.host, config.public_url, config.allowed_hosts),
     )
     pages = partial(page_routes, links=links, settings=config.pages)
-    app = make_app(tower, rules, links, renewal=renewal, alerts=alerts, pages=pages)
-    settings = uvicorn.Config(
+    app = make_app(
+        tower,
+        rules,
+        links,
+        renewal=renewal,
+        alerts=alerts,
+        pages=pages,
+        on_lost=lambda: _stop(server),
+    )
+    settings = _server_settings(
+        config,
         add_slack_commands(app, tower, config.alerts, links, refusals),
+        connection_class(limit, app.direct),
+    )
+    settings.load()
+    renewal.context = settings.ssl
+    server = uvicorn.Server(settings)
+    return server
+
+
+def _server_settings(
+    config: TowerConfig, app: ASGIApp, http: type[Any] | Literal["httptools"]
+) -> uvicorn.Config:
+    # Below this level uvicorn logs a line for every request that is not valid HTTP.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    return uvicorn.Config(
+        app,
         loop="uvloop",
-        http=connection_class(limit, app.direct),
+        http=http,
         ws="none",
         access_log=False,
         log_config=None,
@@ -349,9 +455,6 @@ def _make_server(
         timeout_graceful_shutdown=STOP_S,
         backlog=BACKLOG,
     )
-    settings.load()
-    renewal.context = settings.ssl
-    return uvicorn.Server(settings)
 
 
 def add_slack_commands(

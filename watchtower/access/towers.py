@@ -135,8 +135,8 @@ def _may_be_elsewhere(error: TowerError) -> bool:
     """Return whether another tower may accept the request: the owner refuses it for all of them."""
     if error.permanent:
         return False
-    is_of_owner = isinstance(error, RefusedError) and (error.status < 500 or error.retry_after_s)
-    return is_standby(error) or not is_of_owner
+    is_busy = isinstance(error, RefusedError) and (error.status == 429 or error.retry_after_s)
+    return is_standby(error) or not is_busy
 
 
 def _in_turn(first: int, number: int) -> list[int]:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from watchtower.alerts.alert import Alert, end_alert, is_wanted, make_alert
@@ -35,6 +35,9 @@ CHECK_S = 1.0
 
 DELIVERY_S = 30.0
 """Seconds after which a delivery counts as failed, although its thread may still be blocked."""
+
+MaySend = Callable[[], Awaitable[bool]]
+"""Returns whether this tower still owns the jobs."""
 
 GATHER_S, REGATHER_S = 2.0, 10.0
 """Seconds in which changes of an outage are gathered: before its first message, and before each
@@ -79,6 +82,7 @@ class AlertNotifier:
         """Incidents with an alert that are not open in the store any more."""
         self._tasks: list[asyncio.Task[None]] = []
         self._is_silenced: Callable[[Subject], bool] = lambda _: False
+        self._may_send: MaySend | None = None
 
     def recall(self, rows: Iterable[AlertRow], incidents: Iterable[Incident]) -> None:
         """Continue with the outbox of the tower's last run.
@@ -123,9 +127,14 @@ class AlertNotifier:
             if not one.is_over and (known is None or known.version < one.version):
                 self._alerts[one.incident] = one
 
-    def start(self, is_silenced: Callable[[Subject], bool]) -> None:
-        """Begin to send. `is_silenced` returns whether alerts about a subject are silenced."""
-        self._is_silenced = is_silenced
+    def start(
+        self, is_silenced: Callable[[Subject], bool], may_send: MaySend | None = None
+    ) -> None:
+        """Begin to send. `is_silenced` returns whether alerts about a subject are silenced.
+
+        `may_send` is asked before each message. After its first refusal nothing is sent any more.
+        """
+        self._is_silenced, self._may_send = is_silenced, may_send
         works = [self._send_forever(sender) for sender in self.senders.values()]
         works.append(self._check_forever())
         loop = asyncio.get_running_loop()
@@ -204,6 +213,8 @@ class AlertNotifier:
                     sender.outbox.join(other, now)
                 alerts, receipt = [each.alert for each in together], entry.receipt
                 await sender.writes.wait_for(together)
+                if self._may_send is not None and not await self._may_send():
+                    return  # another tower sends it: it reads what is stored
                 await self._deliver(sender, alerts, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)

@@ -230,6 +230,27 @@ STORED_BYTES = gauge(
     "",
     "Memory that jobs and nodes use beyond one record per rank, at most 256 MB (268435456).",
 )
+ROLE = gauge(
+    "watchtower_role",
+    "role",
+    "1 for what this tower is: `owner` of the jobs of its database, on `standby`, or the `single` "
+    "tower of a store that no other one can use.",
+)
+LEASE_EPOCH = gauge(
+    "watchtower_lease_epoch",
+    "",
+    "How often the owner of the jobs has changed when this tower became it; 0 on standby.",
+)
+LEASE_AGE = gauge(
+    "watchtower_lease_age_seconds",
+    "",
+    "Seconds since this tower renewed its lease. Above 10, another tower may take over.",
+)
+STANDBY_TOWERS = gauge(
+    "watchtower_standby_towers",
+    "",
+    "Other towers of the database that are alive. 0: none takes over if this one is lost.",
+)
 TICK_DURATION = gauge(
     "watchtower_tick_duration_seconds", "", "Duration of the last check of all jobs."
 )

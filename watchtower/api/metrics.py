@@ -40,6 +40,7 @@ from watchtower.api.job_metrics import (
     single,
 )
 from watchtower.api.security import REASONS, Refusals
+from watchtower.api.standby import collect_role
 from watchtower.fleet.advisories import BY_NAME
 from watchtower.jobs.judgement import Judgement
 from watchtower.jobs.keeper import Keeper
@@ -254,6 +255,7 @@ class TowerCollector(Collector):
         for name, count in count_advisories(tower.moment()).items():
             advisories.add_metric([name, BY_NAME[name].level.value], count)
         yield advisories
+        yield from collect_role(tower.ownership)
         yield _count_by_node(tower)
         yield _count_feedback(tower)
         yield histogram_of(table.DIAGNOSIS_DURATION, {(): tower.runner.durations})

@@ -77,8 +77,9 @@ class TowerClient:
         ca_file: str = "",
         insecure: bool = False,
     ) -> None:
-        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660. Several are
-        separated by commas.
+        """`url` is what `watchtower serve` prints first, such as http://127.0.0.1:19660.
+
+        Several are separated by commas.
 
         `insecure` sends a token over plain HTTP too. Raises ClientError, TlsError.
         """

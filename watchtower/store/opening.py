@@ -33,9 +33,16 @@ def find_postgres() -> ModuleType:
         raise StoreError(NO_DRIVER.format(error)) from None
 
 
-def open_store(address: str, keep: Retention | None = None, password: str = "") -> SqlStore:
-    """Open the store at a URL or in a file. Raises StoreError."""
+def open_store(
+    address: str, keep: Retention | None = None, password: str = "", *, standby: bool = False
+) -> SqlStore:
+    """Open the store at a URL or in a file. Raises StoreError.
+
+    `standby`: a store that another tower uses is opened, and `claim` waits for its lease.
+    """
     if is_postgres(address):
-        store: SqlStore = find_postgres().PostgresStore(address, keep, password=password)
+        store: SqlStore = find_postgres().PostgresStore(
+            address, keep, password=password, standby=standby
+        )
         return store
     return SqliteStore(Path(address), keep)

@@ -24,7 +24,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import FloatLoader
 
 from watchtower.store import sql_store
-from watchtower.store.database import LostConnectionError, Rows, once_more
+from watchtower.store.database import Database, LostConnectionError, Rows, once_more
+from watchtower.store.lease import GRACE_S, LEASE_S, Lease, now_s
 from watchtower.store.migrations import schema_version, steps_after
 from watchtower.store.protocol import StoreError
 from watchtower.store.retention import Retention
@@ -40,10 +41,6 @@ know why. After that each call fails at once, and one in `AGAIN_S` tries to conn
 
 AGAIN_S = 0.5
 """Seconds between two tries to connect."""
-
-LEASE_S = 10.0
-"""Seconds for which a store stays the owner. It renews its lease with each transaction and each
-check, every 5 s. A tower that starts after a crash waits for as long."""
 
 IDLE_S = 5
 """Seconds between two statements of a transaction, after which the server ends it: a stopped tower
@@ -75,6 +72,9 @@ CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL);
 
 NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
+PRESENT_S = 2.0
+"""Seconds between two notes of a tower that it is there."""
+
 TAKE = f"""
 INSERT INTO leases (partition, owner, epoch, until) VALUES (?, ?, 1, {NOW} + ?)
 ON CONFLICT (partition) DO UPDATE SET owner = excluded.owner, epoch = leases.epoch + 1,
@@ -88,7 +88,20 @@ HOLD = f"UPDATE leases SET until = {NOW} + ? WHERE partition = ? AND epoch = ?"
 
 LEAVE = "UPDATE leases SET until = 0 WHERE partition = ? AND epoch = ?"
 
-OWNER = "SELECT owner FROM leases WHERE partition = ?"
+FIND = f"""
+SELECT owner, until > {NOW}, until > 0, COALESCE(url, '') FROM leases
+LEFT JOIN towers ON name = owner WHERE partition = ?
+"""
+"""The owner, whether its lease goes on, whether it was not given up, and the owner's address."""
+
+PRESENT = f"""
+INSERT INTO towers (name, url, seen_at) VALUES (?, ?, {NOW})
+ON CONFLICT (name) DO UPDATE SET url = excluded.url, seen_at = excluded.seen_at
+"""
+
+ABSENT = f"DELETE FROM towers WHERE name = ? OR seen_at < {NOW} - 86400"
+
+OTHERS = f"SELECT count(*) FROM towers WHERE name <> ? AND seen_at > {NOW} - ?"
 
 
 class FencedError(Exception):
@@ -202,21 +215,27 @@ class PostgresStore(SqlStore):
         password: str = "",
         partition: int = 0,
         inline: bool = False,
+        standby: bool = False,
     ) -> None:
-        """Connect, bring the tables up to date, and become the owner. Raises StoreError."""
+        """Connect, bring the tables up to date, and become the owner. Raises StoreError.
+
+        `standby`: if another tower is the owner, `claim` waits for its lease.
+        """
         super().__init__(keep, inline=inline)
         self._open: PostgresDatabase | None = None
-        self._partition, self._epoch = partition, 0
+        self._partition = partition
         self._lost_at: float | None = None
         self._tried_at, self._failure = 0.0, ""
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self.lease: Lease = Lease(tower=name)
+        self._over_since, self._present_at = float("inf"), float("-inf")
         try:
             self._parameters, self._name = find_server(url, password)
         except StoreError:
             self._thread.stop(0)
             raise
         try:
-            self._thread.submit(self._begin).result()
+            self._thread.submit(lambda: self._begin(standby)).result()
         except (psycopg.Error, LostConnectionError, OSError) as error:
             self.close()
             raise StoreError(f"cannot use {self._name}: {error}") from error
@@ -235,10 +254,52 @@ class PostgresStore(SqlStore):
 
     def check(self) -> Future[None]:
         def check() -> None:
-            with self._transaction():
-                pass
+            with self._transaction() as db:
+                self._note_presence(db)
 
-        return self._thread.submit(lambda: once_more(check))
+        def renew() -> None:
+            try:
+                once_more(check)
+            except FencedError:
+                raise
+            except Exception:
+                self.lease.failed_at = now_s()
+                raise
+
+        return self._thread.submit(renew)
+
+    def claim(self) -> Future[bool]:
+        """Become the owner if the lease of the last one is over. Return whether this is the owner.
+
+        The owner was asked for at most `GRACE_S` seconds to renew its lease.
+        """
+
+        def claim() -> bool:
+            try:
+                return self._claim()
+            except Exception:
+                self._over_since = float("inf")
+                self.lease.failed_at = now_s()
+                raise
+
+        return self._thread.submit(claim)
+
+    def shared_key(self, name: str, new: str) -> str:
+        """Return the secret of this name; `new`, which is stored, if there is none.
+
+        Raises StoreError.
+        """
+
+        def read(db: Database) -> str:
+            keep = "INSERT INTO keys (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+            db.execute(keep, (name, new))
+            found = db.execute("SELECT value FROM keys WHERE name = ?", (name,)).fetchone()
+            return str(found[0])
+
+        try:
+            return self.read(read).result()
+        except (psycopg.Error, LostConnectionError, OSError) as error:
+            raise StoreError(f"cannot read {self._name}: {error}") from error
 
     def close(self) -> None:
         """Execute the queued calls, give up the lease and close, within `CLOSE_S` seconds."""
@@ -250,7 +311,8 @@ class PostgresStore(SqlStore):
         if self._open is None:
             return
         with contextlib.suppress(psycopg.Error, LostConnectionError):
-            self._open.execute(LEAVE, (self._partition, self._epoch))
+            self._open.execute(LEAVE, (self._partition, self.lease.epoch))
+            self._open.execute(ABSENT, (self.lease.tower,))
         self._open.close()
 
     @property
@@ -282,33 +344,54 @@ class PostgresStore(SqlStore):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[PostgresDatabase]:
+        began, lease = now_s(), self.lease
         with _transaction(self._db) as db:
-            if not db.execute(HOLD, (LEASE_S, self._partition, self._epoch)).rowcount:
-                owner = db.execute(OWNER, (self._partition,)).fetchone()
-                raise FencedError(
-                    f"another tower took over ({owner[0]}): restart this one, or stop it"
-                    if owner
-                    else f"the tables of {self._name} were replaced: restart the tower"
+            if not db.execute(HOLD, (LEASE_S, self._partition, lease.epoch)).rowcount:
+                found = db.execute(FIND, (self._partition,)).fetchone()
+                lease.lost = (
+                    f"another tower took over ({found[0]})"
+                    if found
+                    else f"the tables of {self._name} were replaced"
                 )
+                raise FencedError(f"{lease.lost}: nothing of this one is stored any more")
             yield db
+        lease.renewed_at = began
 
-    def _begin(self) -> None:
+    def _begin(self, standby: bool) -> None:
         with _transaction(self._db) as db:
             migrate(db, self._name)
-        self._take()
-
-    def _take(self) -> None:
-        """Become the owner. Wait until the lease of an earlier one is over. Raises StoreError."""
-        until = time.monotonic() + LEASE_S + AGAIN_S
-        row = (self._partition, self._owner, LEASE_S)
-        while (taken := self._db.execute(TAKE, row).fetchone()) is None:
-            if time.monotonic() >= until:
-                (owner,) = self._db.execute(OWNER, (self._partition,)).fetchone()
+        until = now_s() + LEASE_S + GRACE_S + AGAIN_S
+        while not self._claim() and not standby:
+            if now_s() >= until:
                 raise StoreError(
-                    f"another tower uses {self._name}: {owner}; use a different database for each"
+                    f"another tower uses {self._name}: {self.lease.owner}; use a different "
+                    "database for each"
                 )
             time.sleep(AGAIN_S)
-        self._epoch = int(taken[0])
+
+    def _claim(self) -> bool:
+        lease, db, began = self.lease, self._db, now_s()
+        self._note_presence(db)
+        found = db.execute(FIND, (self._partition,)).fetchone()
+        if found is not None:
+            lease.owner, goes_on, is_kept, lease.owner_url = found
+            self._over_since = float("inf") if goes_on else min(self._over_since, began)
+            if goes_on or (is_kept and began - self._over_since < GRACE_S):
+                return False
+        taken = db.execute(TAKE, (self._partition, lease.tower, LEASE_S)).fetchone()
+        if taken is None:
+            return False
+        lease.epoch, lease.renewed_at, lease.is_held = int(taken[0]), began, True
+        lease.owner = lease.owner_url = ""
+        return True
+
+    def _note_presence(self, db: PostgresDatabase) -> None:
+        """Note that this tower is there, and count the others."""
+        if now_s() - self._present_at < PRESENT_S:
+            return
+        self._present_at = now_s()
+        db.execute(PRESENT, (self.lease.tower, self.lease.url))
+        self.lease.standbys = int(db.execute(OTHERS, (self.lease.tower, LEASE_S)).fetchone()[0])
 
 
 @contextlib.contextmanager

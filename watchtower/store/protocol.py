@@ -13,6 +13,7 @@ from typing import Protocol
 
 from watchtower.incidents.incident import Ack, Delivery, Feedback, Incident, Silence
 from watchtower.incidents.incident_filter import ALL_INCIDENTS, IncidentFilter
+from watchtower.store.lease import Lease
 from watchtower.store.values import (
     AlertRow,
     AttemptRow,
@@ -37,6 +38,8 @@ class Store(Protocol):
     """New path of the last run's file if it was damaged, else None."""
     advice: str
     """What an operator can do while it fails."""
+    lease: Lease | None
+    """Who owns the jobs, if several towers may use it, else None."""
 
     def recall(self) -> StartupState:
         """Read the state of the last run that a starting tower needs. Raises StoreError."""
@@ -120,4 +123,11 @@ class Store(Protocol):
         """Write something that changes nothing, to check that writes succeed."""
 
     def check(self) -> Future[None]:
-        """Check, without a write, that what is written will be found again."""
+        """Check that what is written will be found again. Renews the lease, if there is one."""
+
+    def claim(self) -> Future[bool]:
+        """Try to become the owner. Return whether this tower is the owner of the jobs."""
+
+    def shared_key(self, name: str, new: str) -> str:
+        """Return the secret of this name that all towers share; `new`, which is stored, without
+        one. "" if only one tower can open the store. Raises StoreError."""

@@ -23,6 +23,7 @@ from watchtower.store import incident_rows, rows
 from watchtower.store.database import Database, once_more
 from watchtower.store.grouped_writes import GroupedWrites
 from watchtower.store.incident_rows import as_sql
+from watchtower.store.lease import Lease
 from watchtower.store.protocol import Store
 from watchtower.store.retention import MB, Retention, prune
 from watchtower.store.rows import read_deliveries, save_feedback
@@ -56,6 +57,7 @@ class SqlStore(Store, ABC):
     def __init__(self, keep: Retention | None, *, inline: bool) -> None:
         """`inline`: there is no thread, and every call is done when it returns."""
         self.failure: Exception | None = None
+        self.lease: Lease | None = None
         self.set_aside: Path | None = None
         self._keep = keep or Retention()
         self._unpruned_bytes = 0
@@ -74,6 +76,12 @@ class SqlStore(Store, ABC):
 
         It fails if what is written would not be found again.
         """
+
+    def claim(self) -> Future[bool]:
+        return self._thread.submit(lambda: True)
+
+    def shared_key(self, name: str, new: str) -> str:
+        return ""
 
     def save_incident(self, incident: Incident) -> Future[None]:
         return self.write(lambda db: incident_rows.save_incident(db, incident))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watchtower.tower.diagnosis_runner import BEHIND_S
-from watchtower.tower.store_writer import StoreWriter
+from watchtower.tower.ownership import Role
 from watchtower.tower.tower import Tower
 from watchtower.views.node import ALL_WATCHED, UnwatchedList, list_unwatched
 from watchtower.wire.drills import is_drill
@@ -40,6 +40,11 @@ class Health:
     """Processes that seem to be ranks and are not watched."""
     notes: list[str]
     """Sentences for operators about alerts: shadow mode, two routes."""
+    role: str = Role.SINGLE.value
+    """`owner` of the jobs of a database that several towers use; else `single`. A tower on
+    `standby` answers 503 with this field and `detail`."""
+    lease: str = ""
+    """What the owner knows of its lease and of the other towers."""
 
 
 def check_health(tower: Tower) -> Health:
@@ -67,7 +72,7 @@ def check_health(tower: Tower) -> Health:
     return Health(
         ready=not trouble,
         detail=trouble or "able to decide",
-        store=_describe_store(tower.store_writer),
+        store=_describe_store(tower),
         agents=len(nodes),
         agents_silent=sum(
             1 for node in nodes.values() if tower.detector.is_silent(node.reporter, now)
@@ -75,6 +80,8 @@ def check_health(tower: Tower) -> Health:
         limits=limits,
         unwatched=list_unwatched(tower.moment()),
         notes=list(tower.notes),
+        role=tower.ownership.role.value,
+        lease=tower.ownership.describe() if tower.ownership.lease is not None else "",
     )
 
 
@@ -94,15 +101,18 @@ def describe_state(tower: Tower) -> str:
     return f"{counts}; hung: {', '.join(hung)}" if hung else counts
 
 
-def _describe_store(store_writer: StoreWriter) -> str:
+def _describe_store(tower: Tower) -> str:
+    store_writer = tower.store_writer
     if store_writer.failing_since is None:
         aside = store_writer.store.set_aside
         return (
             f"works; the file of the last run was damaged and is now {aside}" if aside else "works"
         )
+    loss = tower.ownership.describe_loss(tower.clock.wall())
     return (
         f"fails since {rfc3339(store_writer.failing_since)}: {store_writer.failure}; incidents "
-        f"stay in memory, dumps are refused; {store_writer.store.advice}"
+        f"stay in memory, dumps are refused; {f'{loss}; ' if loss else ''}"
+        f"{store_writer.store.advice}"
     )
 
 

@@ -33,6 +33,7 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.node_incidents import NodeIncidents
+from watchtower.tower.ownership import Ownership
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.recording import Dumped, Record, Reported, Ticked, Traced, unrecorded
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
@@ -93,6 +94,7 @@ class Tower:
         self.fleet = Fleet(policy)
         self.detector = self.fleet.detector
         self.store_writer = StoreWriter(store, clock)
+        self.ownership = Ownership(store)
         self.node_incidents = NodeIncidents(startup.blames, startup.named)
         self.feed = IncidentFeed([self.store_writer, self.node_incidents, *listeners])
         self.silences = Silences(self.store_writer, startup.silences, clock, record)

@@ -132,6 +132,6 @@ def test_one_address_is_a_connection_as_before(pair) -> None:
     first, _ = pair
     client = connect(first.url)
     first.dump_answers = [(503, b"")]
-    with pytest.raises(TowerError, match="^HTTP 503$"):
+    with pytest.raises(TowerError, match=r"^HTTP 503$"):
         client.post(DUMPS, BODY)
     client.close()

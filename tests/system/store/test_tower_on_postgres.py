@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -21,7 +20,6 @@ from watchtower.drills.catalogue import find_drill
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, make_environment, run_drill
 from watchtower.drills.settings import read_config
-from watchtower.service.interpreter import module_command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -95,13 +93,3 @@ def test_a_tower_answers_and_says_so_while_the_server_is_away(trouble, server, u
             assert "check that PostgreSQL runs" in said
             assert ask(tower, "/readyz")["ready"], "it detects hangs without its store"
         until(lambda: store_of(tower) == "works")
-
-
-def test_a_second_tower_does_not_start(url, tmp_path):
-    with running_tower(tmp_path / "first", "--database", url):
-        command = module_command("watchtower", "serve", "--port", "0", "--database", url)
-        second = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
-    assert second.returncode != 0
-    assert "another tower uses PostgreSQL" in second.stderr
