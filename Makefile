@@ -32,12 +32,12 @@ DIST := dist
 # Without byte code every process of every test would compile the sources again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 # What make test-system runs beside each other.
-SYSTEM := (system or long or hypothesis or thorough) and not (torch or packages or alone)
+SYSTEM := (system or long or hypothesis or thorough) and not (torch or packages or alone or cluster)
 # A test with real deadlines may fail while others use the machine. Then it must pass alone.
 AGAIN = { [[ $$? = 1 ]] && echo "what failed, again and alone:" && \
 	$(PYTEST) --last-failed --last-failed-no-failures none -m '$(1)' --hypothesis-profile thorough; }
 
-.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist chart packages images bench accuracy clean
+.PHONY: help demo test quick test-pythons test-system test-torch test-nccl test-gpu test-cluster test-packages browser screenshots lint format docs dashboards dashboard-types single-file dist chart packages images bench accuracy clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -81,6 +81,10 @@ test-torch: $(VENV)/.ready-torch ## install torch (large) and run the tests that
 
 test-nccl: $(VENV)/.ready-nccl ## install NVIDIA's NCCL (large) and run the tests that need it, without a GPU
 	@$(PYTEST) tests/system/agent/test_agent_real_nccl.py
+
+test-cluster: $(VENV)/.ready-dev ## kill towers and PostgreSQL in turn, write docs/reliability.md (10 minutes; ROUNDS=50 for hours)
+	@$(PYTEST) -m cluster tests/system/cluster
+	@$(BIN)/python -m tests.system.cluster.run --rounds $(or $(ROUNDS),3) --write docs/reliability.md
 
 test-packages: $(VENV)/.ready-dev $(VENV)/.ready-packages ## use the Debian packages in a clean root (as root), check charts and manifests
 	@$(PYTEST) -rs -m packages tests/system/deploy

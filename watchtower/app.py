@@ -237,9 +237,7 @@ def serve(config: TowerConfig) -> None:
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
         access = _Access(book, certificate, connections)
-        while _is_owner(config, store, listener, url) and _watch(
-            config, store, listener, access
-        ):
+        while _is_owner(config, store, listener, url) and _watch(config, store, listener, access):
             store.close()
             store = open_store(where, config.retention, password, standby=True)
     finally:

@@ -47,6 +47,8 @@ class Environment:
         """Further options of the agents."""
         self.tower_options: Sequence[str] = ()
         """Further options of the tower."""
+        self.other_towers: Sequence[str] = ()
+        """Addresses of further towers, which the agents know, too."""
         self.recordings: Path | None = None
         """The folder in which each tower records its inputs, if any."""
         self.shared = shared
@@ -125,7 +127,8 @@ class Environment:
             name = node_name(node)
             match = ["--match", f"{MARK}={node_mark(self.folder, node)}"]
             interval = ["--interval", f"{self._interval_s:g}", "--port", "0"]
-            words = ["run", "--tower", url, "--node", name, *match, *interval]
+            towers = ",".join([url, *self.other_towers])
+            words = ["run", "--tower", towers, "--node", name, *match, *interval]
             words += self.agent_options
             variables: Mapping[str, str] = {}
             if self.kernel_logs is not None:
