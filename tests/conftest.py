@@ -18,6 +18,7 @@ gc.disable()
 TOGETHER = {
     "tests/system/agent/test_agent_gloo_calls.py",
     "tests/system/agent/test_agent_native_places.py",
+    "tests/system/cluster/test_cluster.py",
     "tests/system/commands/test_documents.py",
     "tests/system/commands/test_mcp.py",
     "tests/system/deploy/test_distributions.py",

@@ -55,7 +55,7 @@ def test_a_file_of_another_version_is_refused_and_left_alone(path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(StoreError, match="schema version 99, but this release needs 1"):
+    with pytest.raises(StoreError, match="schema version 99, but this release needs 2"):
         SqliteStore(path)
 
 

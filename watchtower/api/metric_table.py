@@ -239,12 +239,12 @@ ROLE = gauge(
 LEASE_EPOCH = gauge(
     "watchtower_lease_epoch",
     "",
-    "How often the owner of the jobs has changed when this tower became it; 0 on standby.",
+    "How often the owner of the jobs had changed when this tower became it. 0: it never did.",
 )
 LEASE_AGE = gauge(
     "watchtower_lease_age_seconds",
     "",
-    "Seconds since this tower renewed its lease. Above 10, another tower may take over.",
+    "Seconds since the owner renewed its lease, else 0. Above 10, another tower may take over.",
 )
 STANDBY_TOWERS = gauge(
     "watchtower_standby_towers",

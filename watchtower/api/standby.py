@@ -78,11 +78,9 @@ def collect_role(ownership: Ownership) -> Iterator[Metric]:
     for role in Role:
         family.add_metric([role.value], float(role is ownership.role))
     yield family
-    if lease is not None:
-        yield single(table.LEASE_EPOCH, lease.epoch)
-        yield single(table.STANDBY_TOWERS, lease.standbys)
-        if lease.epoch:
-            yield single(table.LEASE_AGE, lease.age_s())
+    yield single(table.LEASE_EPOCH, lease.epoch if lease else 0)
+    yield single(table.LEASE_AGE, lease.age_s() if lease and lease.epoch else 0.0)
+    yield single(table.STANDBY_TOWERS, lease.standbys if lease else 0)
 
 
 class _Families(Collector):

@@ -28,6 +28,7 @@ from watchtower.access.towers import TowerChoice, Towers
 from watchtower.commands.client import ClientError, TowerClient
 from watchtower.drills.launching import free_port
 from watchtower.service.interpreter import module_command
+from watchtower.wire.report import ProcessState
 
 DUMP_EVERY_S = 0.5
 """Seconds between two dumps of a hung job: some are under way whenever a tower is killed."""
@@ -126,7 +127,7 @@ class ClusterJob(SmallJob):
 
     @property
     def is_hung(self) -> bool:
-        return self.ranks[1].state.value == "stopped"
+        return self.ranks[1].state is ProcessState.STOPPED
 
     def _run(self) -> None:
         number, dumped_at = 0, 0.0
@@ -172,8 +173,12 @@ class TowerProcess:
         self.process.send_signal(number)
         self.stopped = number == signal.SIGSTOP or (self.stopped and number != signal.SIGCONT)
 
-    def kill(self) -> None:
-        self.send(signal.SIGKILL)
+    def end(self) -> None:
+        """Stop it as systemd does."""
+        self.kill(signal.SIGTERM)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.send(number)
         assert self.process is not None
         self.process.wait(30)
         assert self.process.stdout is not None

@@ -114,11 +114,26 @@ def kill_standby(cluster: Cluster, random: Random, found: Round, hang: Hang) -> 
     other.start()
 
 
+def restart_each(cluster: Cluster, random: Random, found: Round, hang: Hang) -> None:
+    """The upgrade of docs/operations.md: the towers on standby first, then the owner."""
+    wait_s(found.at_s)
+    owner = cluster.wait_for_owner()
+    for tower in [*(each for each in cluster.towers if each is not owner), owner]:
+        began = now()
+        tower.end()
+        cluster.wait_for_owner()
+        found.away_s = max(found.away_s, now() - began)
+        tower.start()
+        cluster.wait_until_whole()
+    found.alert_s = hang.wait_for_alert()
+
+
 FAULTS: dict[str, Fault] = {
     "kill -9 of the owner": kill_owner,
     "SIGSTOP of the owner": stop_owner,
     "crash of PostgreSQL": kill_database,
     "kill -9 of a standby": kill_standby,
+    "restart of each tower": restart_each,
 }
 
 
@@ -154,6 +169,8 @@ class Scene:
         """Yield all that is wrong until now."""
         cluster, history = self.cluster, self.cluster.history
         wait_until(lambda: self.sick.queue.count() == 0, "no dump waits", patience_s=PATIENCE_S)
+        if len(history.dumps) < self.hangs:
+            yield f"only {len(history.dumps)} dumps were acknowledged"
         yield from check_dumps(set(history.dumps), cluster.stored_dumps())
         yield from check_registers(list(history.operations))
         for job, hangs in ((self.sick, self.hangs), (self.healthy, 0)):
