@@ -255,6 +255,17 @@ def test_a_tower_that_is_down_for_a_minute_is_reported(tmp_path: Path):
     check(tmp_path, {UP: "1x11 0x11 1x100"}, promql_expr_test=checks)
 
 
+def test_towers_that_are_all_on_standby_are_reported(tmp_path: Path):
+    name, standby = "WatchtowerDown", 'watchtower_role{role="standby",instance="b:19660"}'
+    owner = 'watchtower_role{role="owner",instance="a:19660"}'
+    series = {UP: "1x100", standby: "1x100", owner: "1x11 0x100"}
+    checks = [fires(name, 55, 0), fires(name, 115, 0), fires(name, 125)]
+    check(tmp_path, series, promql_expr_test=checks)
+    taken_over = {UP: "1x100", standby: "1x11 0x100", owner: "1x10 0x3 1x100"}
+    checks = [fires(name, moment, 0) for moment in range(0, 300, 5)]
+    check(tmp_path, taken_over, promql_expr_test=checks)
+
+
 def test_the_watchdog_always_fires(tmp_path: Path):
     checks = [fires("WatchtowerWatchdog", moment) for moment in (0, 60, 600)]
     check(tmp_path, {UP: "0x200"}, promql_expr_test=checks)
