@@ -170,7 +170,11 @@ async def _working(
         asyncio.create_task(ownership.hold(on_lost)),
     ]
     if alerts is not None:
-        alerts.start(lambda subject: tower.silences.find(subject) is not None, ownership.may_act)
+        alerts.start(
+            lambda subject: tower.silences.find(subject) is not None,
+            ownership.may_act,
+            tower.must_wait,
+        )
     yield
     if ownership.role is not Role.STANDBY:  # else the process goes on
         notifier.stopping()

@@ -39,6 +39,9 @@ DELIVERY_S = 30.0
 MaySend = Callable[[], Awaitable[bool]]
 """Returns whether this tower still owns the jobs."""
 
+MustWait = Callable[[Sequence[str], float], bool]
+"""Returns whether an alert about these jobs, which is not stored, waits after so many seconds."""
+
 GATHER_S, REGATHER_S = 2.0, 10.0
 """Seconds in which changes of an outage are gathered: before its first message, and before each
 later one. The documented Alertmanager route has the same `group_wait` and `group_interval`."""
@@ -83,6 +86,7 @@ class AlertNotifier:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_silenced: Callable[[Subject], bool] = lambda _: False
         self._may_send: MaySend | None = None
+        self._must_wait: MustWait = lambda _, __: False
 
     def recall(self, rows: Iterable[AlertRow], incidents: Iterable[Incident]) -> None:
         """Continue with the outbox of the tower's last run.
@@ -128,13 +132,17 @@ class AlertNotifier:
                 self._alerts[one.incident] = one
 
     def start(
-        self, is_silenced: Callable[[Subject], bool], may_send: MaySend | None = None
+        self,
+        is_silenced: Callable[[Subject], bool],
+        may_send: MaySend | None = None,
+        must_wait: MustWait = lambda _, __: False,
     ) -> None:
         """Begin to send. `is_silenced` returns whether alerts about a subject are silenced.
 
         `may_send` is asked before each message. After its first refusal nothing is sent any more.
+        `must_wait` is asked about an alert that is not stored.
         """
-        self._is_silenced, self._may_send = is_silenced, may_send
+        self._is_silenced, self._may_send, self._must_wait = is_silenced, may_send, must_wait
         works = [self._send_forever(sender) for sender in self.senders.values()]
         works.append(self._check_forever())
         loop = asyncio.get_running_loop()
@@ -215,6 +223,8 @@ class AlertNotifier:
                 await sender.writes.wait_for(together)
                 if self._may_send is not None and not await self._may_send():
                     return  # another tower sends it: it reads what is stored
+                if self._put_back_unstored(sender, together):
+                    continue
                 await self._deliver(sender, alerts, receipt)
                 continue
             wait_s = min(sender.outbox.wait_s(now), 3600.0)
@@ -222,6 +232,21 @@ class AlertNotifier:
             with contextlib.suppress(asyncio.TimeoutError):
                 async with timeout(max(wait_s, 0.01)):
                     await sender.wake.wait()
+
+    def _put_back_unstored(self, sender: _Sender, together: Sequence[Entry]) -> bool:
+        """Send nothing now if an alert is not stored, and another tower may send it, too."""
+        now = self._clock.now()
+        must_wait = any(
+            not sender.writes.is_stored(entry)
+            and self._must_wait(
+                [one.labels.get("training_job", "") for one in entry.alert.each],
+                now - (now if entry.waiting_since is None else entry.waiting_since),
+            )
+            for entry in together
+        )
+        for entry in together if must_wait else ():
+            sender.outbox.put_back(entry, now + CHECK_S)
+        return must_wait
 
     def _hold(self, sender: _Sender, entry: Entry) -> bool:
         """Return whether nothing is sent now, because the alert was silenced after it was made.

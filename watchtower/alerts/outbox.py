@@ -209,6 +209,10 @@ class Outbox:
         self._use.note(sharer, founder, 1 / PER_S, now)
         entry.due_at, entry.is_begun = float("inf"), True
 
+    def put_back(self, entry: Entry, due_at: float) -> None:
+        """Undo `begin` or `join`: nothing was sent. The entry is due again then."""
+        entry.due_at, entry.is_begun = due_at, False
+
     def split(self, incidents: Sequence[str], now: float) -> None:
         """Record that a request of several alerts was refused: one of them may be the reason.
 
@@ -353,6 +357,13 @@ class OutboxWrites:
                     self._unsaved.add(incident)
         if not self._saving:
             self.save_all()
+
+    def is_stored(self, entry: Entry) -> bool:
+        """Return whether the current entry is written."""
+        saving = self._saving.get(entry.alert.incident)
+        if entry.alert.incident in self._unsaved:
+            return False
+        return saving is None or (saving.done() and saving.exception() is None)
 
     async def wait_for(self, entries: Sequence[Entry]) -> None:
         """Wait until the entries are written, a write has failed, or `STORE_S` seconds are over."""

@@ -22,6 +22,18 @@ CLAIM_S = 0.5
 """Seconds between two tries of a tower on standby to become the owner."""
 
 
+UNSTORED_S = 20.0
+"""Seconds for which an alert that cannot be stored waits if other towers are on standby. If this
+tower alone is cut off from the database, another one has taken over then, and its agents report
+there."""
+
+LONGEST_UNSTORED_S = 300.0
+"""After this time it is sent even if agents of its job do not report to this tower any more."""
+
+REPORTED_S = 5.0
+"""A rank counts as reported to this tower if its last report is not older."""
+
+
 class Role(Enum):
     """What a tower is among those of one database."""
 
@@ -79,6 +91,17 @@ class Ownership:
         if not lease.lost and not lease.is_away():
             await self._renew()
         return not lease.lost
+
+    def must_wait(self, waited_s: float, is_reported: Callable[[], bool]) -> bool:
+        """Return whether an alert that is not stored must wait: another tower may send it.
+
+        `is_reported` returns whether all ranks of its jobs are reported to this tower now.
+        """
+        if self.lease is None or not self.lease.standbys:
+            return False
+        if waited_s < UNSTORED_S:
+            return True
+        return waited_s < LONGEST_UNSTORED_S and not is_reported()
 
     def describe(self) -> str:
         """Return a sentence about the role of this tower."""

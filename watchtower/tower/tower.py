@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from watchtower.tower.effects import Effects
 from watchtower.tower.examination import Examinations
 from watchtower.tower.incident_events import Change, IncidentFeed, IncidentListener
 from watchtower.tower.node_incidents import NodeIncidents
-from watchtower.tower.ownership import Ownership
+from watchtower.tower.ownership import REPORTED_S, Ownership
 from watchtower.tower.recent_answers import RecentAnswers
 from watchtower.tower.recording import Dumped, Record, Reported, Ticked, Traced, unrecorded
 from watchtower.tower.store_writer import DAY_S, StoreWriter, recall_dumps
@@ -166,6 +166,17 @@ class Tower:
             configurations=self.configurations,
             advisories_off=self.advisories_off,
         )
+
+    def must_wait(self, jobs: Iterable[str], waited_s: float) -> bool:
+        """Return whether an alert about jobs that is not stored must wait for the store."""
+
+        def is_reported() -> bool:
+            known = (self.fleet.jobs[job] for job in jobs if job in self.fleet.jobs)
+            now = self.clock.now()
+            ranks = (rank for keeper in known for rank in keeper.attempt.live())
+            return all(now - rank.seen_at < REPORTED_S for rank in ranks)
+
+        return self.ownership.must_wait(waited_s, is_reported)
 
     def count_changes(self) -> int:
         """Return how often people have changed something: acknowledgements, silences, answers."""

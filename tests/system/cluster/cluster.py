@@ -7,6 +7,7 @@ import http.server
 import json
 import signal
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -26,6 +27,7 @@ from tests.waiting import wait_until
 from watchtower.access.tower_address import TowerAddress
 from watchtower.access.towers import TowerChoice, Towers
 from watchtower.commands.client import ClientError, TowerClient
+from watchtower.drills.environment import FORWARDER
 from watchtower.drills.launching import free_port
 from watchtower.service.interpreter import module_command
 from watchtower.wire.report import ProcessState
@@ -149,6 +151,8 @@ class TowerProcess:
     folder: Path
     command: list[str]
     port: int
+    link: subprocess.Popen[bytes] | None = None
+    """Forwards its connections to the database. Stopped, nothing gets through."""
     process: subprocess.Popen[str] | None = None
     stopped: bool = False
 
@@ -232,6 +236,12 @@ class Cluster:
         wait_until(find, "a tower owns the jobs", patience_s=PATIENCE_S)
         return found[0]
 
+    def wait_for_another(self, owner: TowerProcess) -> None:
+        """Wait until another tower owns the jobs, whatever the earlier owner believes."""
+        others = [tower for tower in self.towers if tower is not owner]
+        took_over = lambda: any(tower.readyz().get("ready") for tower in others)  # noqa: E731
+        wait_until(took_over, "another tower owns the jobs", patience_s=PATIENCE_S)
+
     def wait_until_whole(self) -> None:
         """Wait until one tower owns the jobs, and all others are on standby."""
 
@@ -284,6 +294,7 @@ def running_cluster(folder: Path, number: int = 3) -> Iterator[Cluster]:
         stack.callback(server.close)
         server.start()
         database = server.make_space("cluster")
+        assert f":{server.port}/" in database
         secret = folder / "webhook"
         secret.touch(0o600)
         secret.write_text(webhook.url)
@@ -291,11 +302,19 @@ def running_cluster(folder: Path, number: int = 3) -> Iterator[Cluster]:
         config.write_text(f'{FAST}\n[alerts]\nwebhook_url_file = "{secret}"\n')
         towers = []
         for index in range(number):
-            port = free_port()
+            port, link_port = free_port(), free_port()
+            words = [sys.executable, "-I", str(FORWARDER), str(link_port), "127.0.0.1"]
+            link = subprocess.Popen([*words, str(server.port)], stdout=subprocess.PIPE)
+            stack.callback(link.wait)
+            stack.callback(link.kill)
+            assert link.stdout is not None
+            link.stdout.readline()
+            stack.callback(link.stdout.close)
+            near = database.replace(f":{server.port}/", f":{link_port}/")
             words = ["--port", str(port), "--data-dir", str(folder / f"data-{index}")]
-            words += ["--config", str(config), "--database", database]
+            words += ["--config", str(config), "--database", near]
             command = module_command("watchtower", "serve", *words)
-            towers.append(TowerProcess(f"tower-{index}", folder, command, port))
+            towers.append(TowerProcess(f"tower-{index}", folder, command, port, link))
         cluster = Cluster(folder, server, webhook, towers)
         try:
             for tower in towers:

@@ -128,10 +128,25 @@ def restart_each(cluster: Cluster, random: Random, found: Round, hang: Hang) -> 
     found.alert_s = hang.wait_for_alert()
 
 
+def cut_owner(cluster: Cluster, random: Random, found: Round, hang: Hang) -> None:
+    """Nothing gets through between the owner and PostgreSQL, until another tower has alerted."""
+    wait_s(found.at_s)
+    owner, began = cluster.wait_for_owner(), now()
+    assert owner.link is not None
+    owner.link.send_signal(signal.SIGSTOP)
+    try:
+        cluster.wait_for_another(owner)
+        found.away_s, found.alert_s = now() - began, hang.wait_for_alert()
+        wait_s(max(0.0, STOPPED_S - (now() - began)))
+    finally:
+        owner.link.send_signal(signal.SIGCONT)
+
+
 FAULTS: dict[str, Fault] = {
     "kill -9 of the owner": kill_owner,
     "SIGSTOP of the owner": stop_owner,
     "crash of PostgreSQL": kill_database,
+    "owner cut off from PostgreSQL": cut_owner,
     "kill -9 of a standby": kill_standby,
     "restart of each tower": restart_each,
 }

@@ -48,7 +48,7 @@ What is checked after each round:
 messages to the webhook were sent again with the same `Idempotency-Key`: the tower was killed between the message and its
 receipt.
 {violations}
-Not tested: a cut network between a tower and the database, a full disk under PostgreSQL, a clock that jumps.
+Not tested: a full disk under PostgreSQL, a clock that jumps, a cut network between agents and some of the towers.
 """  # noqa: E501 - lines of a page
 
 
