@@ -22,6 +22,9 @@ CLAIM_S = 0.5
 """Seconds between two tries of a tower on standby to become the owner."""
 
 
+ANSWER_S = 3.0
+"""Seconds for which a renewal is waited for. After that the database does not answer."""
+
 UNSTORED_S = 20.0
 """Seconds for which an alert that cannot be stored waits if other towers are on standby. If this
 tower alone is cut off from the database, another one has taken over then, and its agents report
@@ -88,7 +91,7 @@ class Ownership:
         lease = self.lease
         if lease is None or lease.is_sure():
             return True
-        if not lease.lost and not lease.is_away():
+        while not (lease.lost or lease.is_sure() or lease.is_away()):
             await self._renew()
         return not lease.lost
 
@@ -131,14 +134,16 @@ class Ownership:
         )
 
     async def _renew(self) -> None:
-        """Renew the lease. Calls at the same time wait for one renewal."""
+        """Renew the lease. Calls at the same time wait for one renewal, `ANSWER_S` seconds each."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.wrap_future(self._store.check())
-        done, _ = await asyncio.wait([self._renewal], timeout=LEASE_S)
+        began = now_s()
+        done, _ = await asyncio.wait([self._renewal], timeout=ANSWER_S)
         if done:
             error = self._renewal.exception()
             self.trouble = str(error) if error is not None else ""
-        elif self.lease is not None:
+        # If far more time has passed, this process stood still: the answer may be there.
+        elif self.lease is not None and now_s() - began < 2 * ANSWER_S:
             self.lease.failed_at, self.trouble = now_s(), "the database does not answer"
 
     def _note(self, trouble: str) -> None:

@@ -35,7 +35,7 @@ What is checked after each round:
 - There is one incident and one alert of each hang, and none of the healthy job.
 - Each answer about a silence or an acknowledgement can be explained by an order of the requests in which no acknowledged
   one is lost ([history.py](../tests/system/cluster/history.py)).
-- A tower that stood still sends nothing when it goes on, and is then on standby.
+- A tower that stood still, or was cut off from PostgreSQL, sends nothing when it goes on, and is then on standby.
 - While PostgreSQL is away, the alert is sent, `/readyz` is ready and says what is lost, and no tower takes over afterwards.
 
 {towers} towers, seed {seed}, a SIGSTOP takes {stopped:g} s; {cores} cores, load {load}.
@@ -44,9 +44,12 @@ What is checked after each round:
 |---|---|---|---|---|
 {rows}
 
-{dumps} dumps and {operations} requests about silences and acknowledgements, {unknown} of them without an answer. {repeated}
-messages to the webhook were sent again with the same `Idempotency-Key`: the tower was killed between the message and its
-receipt.
+{dumps} dumps were acknowledged, and {operations} requests about silences and acknowledgements made, {unknown} of them without an
+answer. Messages to the webhook that were sent again with the same `Idempotency-Key`, because the tower was killed between the
+message and its receipt: {repeated}.
+
+Without an owner: 10 s until the lease of a killed owner ends, 2 s more, and the start of a tower. An alert while PostgreSQL is
+away waits 20 s, because another tower may send it ([decision 124](decisions/124-towers-on-standby.md)).
 {violations}
 Not tested: a full disk under PostgreSQL, a clock that jumps, a cut network between agents and some of the towers.
 """  # noqa: E501 - lines of a page

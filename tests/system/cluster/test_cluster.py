@@ -33,7 +33,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def test_a_killed_owner_costs_no_dump_and_no_second_alert(scene: Scene):
     found = scene.run("kill -9 of the owner")
     assert found.wrong == []
-    assert found.away_s < 10 + 5, "5 s after the end of the lease"
+    assert found.away_s < 30, "12 s, and the start of a tower on a busy machine"
 
 
 @pytest.mark.cluster

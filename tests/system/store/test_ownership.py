@@ -18,7 +18,7 @@ from watchtower.store.lease import GRACE_S, LEASE_S
 from watchtower.store.postgres import PostgresStore
 from watchtower.store.protocol import Store
 from watchtower.tower.clock import Clock
-from watchtower.tower.ownership import Ownership, Role
+from watchtower.tower.ownership import LONGEST_UNSTORED_S, UNSTORED_S, Ownership, Role
 
 
 @pytest.fixture
@@ -48,7 +48,11 @@ def stand_still(store: Store, seconds: float = 60.0) -> None:
 def notify(store: Store, story: Callable[[AlertNotifier], Awaitable[None]]) -> list[Alert]:
     async def run() -> None:
         notifier, ownership = AlertNotifier([pager], store, Clock()), Ownership(store)
-        notifier.start(lambda _: False, ownership.may_act)
+        notifier.start(
+            lambda _: False,
+            ownership.may_act,
+            lambda _, waited_s: ownership.must_wait(waited_s, lambda: True),
+        )
         await story(notifier)
         await notifier.close()
 
@@ -101,6 +105,29 @@ def test_an_owner_alerts_from_memory_while_the_database_is_away(make_store, serv
         server.start()
     store.check().result(20)
     assert ownership.describe_loss(time.time()) == ""
+
+
+def test_what_is_not_stored_waits_while_another_tower_may_send_it(make_store, server, monkeypatch):
+    store = make_store()
+    store.lease.standbys = 1
+    server.stop(signal.SIGQUIT)
+    try:
+        assert notify(store, note_one) == []
+        monkeypatch.setattr("watchtower.tower.ownership.UNSTORED_S", 0.1)
+        assert len(notify(store, note_one)) == 1, "within a bound it is sent all the same"
+    finally:
+        server.start()
+
+
+def test_an_alert_about_ranks_that_report_elsewhere_waits_longer(make_store):
+    store = make_store()
+    ownership = Ownership(store)
+    assert not ownership.must_wait(0.0, lambda: False), "no other tower is there"
+    store.lease.standbys = 1
+    assert ownership.must_wait(UNSTORED_S - 1, lambda: True)
+    assert not ownership.must_wait(UNSTORED_S, lambda: True)
+    assert ownership.must_wait(UNSTORED_S, lambda: False)
+    assert not ownership.must_wait(LONGEST_UNSTORED_S, lambda: False)
 
 
 def test_an_owner_that_is_sure_does_not_ask(make_store):

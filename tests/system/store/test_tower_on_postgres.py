@@ -15,7 +15,7 @@ import pytest
 
 from tests.system.e2e.drilled import CONFIG
 from tests.towers import running_tower
-from watchtower.commands.client import TowerClient
+from watchtower.commands.client import ClientError, TowerClient
 from watchtower.drills.catalogue import find_drill
 from watchtower.drills.plain import PlainDisplay
 from watchtower.drills.runner import Request, make_environment, run_drill
@@ -40,9 +40,19 @@ def test_an_incident_of_a_drill_is_there_after_the_tower_was_killed(url: str, tm
         environment.shared = False
         environment.kill_tower()
         environment.restart_tower()
-        after = TowerClient(environment.tower_url).incidents()
+        again = TowerClient(environment.tower_url)
+        until(lambda: answers(again), 30)  # it is on standby until its own lease is over
+        after = again.incidents()
         assert [one["id"] for one in after] == [one["id"] for one in before]
     assert not list((tmp_path / "data").glob("*.db"))
+
+
+def answers(client: TowerClient) -> bool:
+    try:
+        client.jobs()
+    except ClientError:
+        return False
+    return True
 
 
 def ask(tower, path: str) -> dict:
