@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -241,14 +241,18 @@ def serve(config: TowerConfig) -> None:
         for warning in find_warnings(config, book):
             log.warning("%s", warning)
         access = _Access(book, certificate, connections)
-        while _is_owner(config, store, listener, url) and _watch(config, store, listener, access):
+        while _is_owner(config, store, listener, url, access) and _watch(
+            config, store, listener, access
+        ):
             store.close()
             store = open_store(where, config.retention, password, standby=True)
     finally:
         store.close()
 
 
-def _is_owner(config: TowerConfig, store: Store, listener: socket.socket, url: str) -> bool:
+def _is_owner(
+    config: TowerConfig, store: Store, listener: socket.socket, url: str, access: _Access
+) -> bool:
     """Wait on standby until this tower is the owner. Return False if a signal ended it before."""
     lease, ownership = store.lease, Ownership(store)
     if lease is None:
@@ -258,7 +262,11 @@ def _is_owner(config: TowerConfig, store: Store, listener: socket.socket, url: s
         return True
     log.warning("%s", ownership.describe())
     server = uvicorn.Server(
-        _server_settings(config, make_standby(ownership, lambda: _stop(server)), "httptools")
+        _server_settings(
+            config,
+            make_standby(ownership, lambda: _stop(server)),
+            connection_class(_limit_connections(access, Refusals())),
+        )
     )
     server.config.load()
     is_ended = False
@@ -406,10 +414,7 @@ def _make_server(
     links: AlertLinks,
 ) -> uvicorn.Server:
     refusals = Refusals()
-    limit = ConnectionLimit(
-        access.connections,
-        on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
-    )
+    limit = _limit_connections(access, refusals)
     renewal = Renewal(access.book, access.certificate)
     key = bytes.fromhex(tower.store_writer.store.shared_key("session", make_key().hex()))
     rules = AccessRules(
@@ -438,9 +443,14 @@ def _make_server(
     return server
 
 
-def _server_settings(
-    config: TowerConfig, app: ASGIApp, http: type[Any] | Literal["httptools"]
-) -> uvicorn.Config:
+def _limit_connections(access: _Access, refusals: Refusals) -> ConnectionLimit:
+    return ConnectionLimit(
+        access.connections,
+        on_refusal=lambda address: refusals.add("too_many_connections", address, time.monotonic()),
+    )
+
+
+def _server_settings(config: TowerConfig, app: ASGIApp, http: type[Any]) -> uvicorn.Config:
     # Below this level uvicorn logs a line for every request that is not valid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     return uvicorn.Config(
