@@ -52,6 +52,12 @@ def test_the_file_names_the_tower_that_is_asked_without_options(home):
     assert asked("--context", "test") == TEST
 
 
+def test_a_context_may_name_several_towers(home):
+    several = FILE.replace('"https://tower.example"', '"https://a, https://b:1"')
+    (home / "watchtower.toml").write_text(several)
+    assert asked()[0] == "https://a:19660,https://b:1"
+
+
 def test_an_address_is_asked_without_the_token_of_a_context(home, monkeypatch):
     assert asked("--tower", "http://other") == ("http://other:19660", "")
     monkeypatch.setenv("WATCHTOWER_URL", "https://else")

@@ -26,7 +26,7 @@ from watchtower.access.tower_address import (
     URL_VARIABLE,
     AddressError,
     TowerAddress,
-    check_tower_url,
+    check_tower_urls,
 )
 from watchtower.commands.client import TIMEOUT_S, TowerClient
 from watchtower.service.command_line import name_or_id, suggest
@@ -144,7 +144,7 @@ def _read_context(path: Path, name: str, table: Mapping[str, Any]) -> Context:
         found = convert(f"contexts.{name}", table, Context)
         return replace(
             found,
-            tower=check_tower_url(found.tower),
+            tower=check_tower_urls(found.tower),
             token_file=_resolve(path, found.token_file),
             ca_file=_resolve(path, found.ca_file),
         )
