@@ -133,10 +133,10 @@ def is_standby(error: TowerError) -> bool:
 
 def _may_be_elsewhere(error: TowerError) -> bool:
     """Return whether another tower may accept the request: the owner refuses it for all of them."""
-    if error.permanent:
-        return False
-    is_busy = isinstance(error, RefusedError) and (error.status == 429 or error.retry_after_s)
-    return is_standby(error) or not is_busy
+    if is_standby(error) or not isinstance(error, RefusedError):
+        return True
+    is_answer = error.status < 500 and bool(error.title)  # such as 404 for an unknown job
+    return not (is_answer or error.permanent or error.retry_after_s)
 
 
 def _in_turn(first: int, number: int) -> list[int]:

@@ -14,7 +14,7 @@ from agent.delivery.shipping import DUMPS_REPLY_LIMITS, REPLY_LIMITS, DumpSender
 from tests.agent.agent_scene import RecordingTower, a_dump
 from tests.waiting import wait_until
 from watchtower.access.tower_address import TowerAddress
-from watchtower.access.tower_connection import TowerError, UnreachableError
+from watchtower.access.tower_connection import RefusedError, TowerError, UnreachableError
 from watchtower.access.towers import FAILOVER_S, STANDBY, TowerChoice, Towers
 
 REPORT, DUMPS = "/ingest/v1/report", "/ingest/v1/dumps"
@@ -70,13 +70,17 @@ def test_a_tower_that_stands_still_costs_two_seconds_once(pair) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("refusal", [WRONG, OVERLOADED])
+UNKNOWN = (404, json.dumps({"title": "Not found", "detail": "there is no job x"}).encode())
+
+
+@pytest.mark.parametrize("refusal", [WRONG, OVERLOADED, UNKNOWN])
 def test_what_the_owner_refuses_is_sent_to_no_other_tower(pair, refusal) -> None:
     first, second = pair
     client = connect(first.url, second.url)
     first.dump_answers = [refusal]
-    with pytest.raises(TowerError):
+    with pytest.raises(RefusedError) as raised:
         client.post(DUMPS, BODY)
+    assert raised.value.status == refusal[0]
     assert second.headers == []
     client.close()
 
