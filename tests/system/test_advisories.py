@@ -183,6 +183,7 @@ OF_JOB = {
 ELSEWHERE = {
     "nan_loss": test_a_nan_loss_is_an_advisory_and_no_incident,
     "lost_steps": test_a_job_that_begins_anew_has_lost_its_steps_unless_it_goes_on,
+    "places_held": test_before_ranks.test_two_jobs_that_hold_each_others_places_are_one_outage,
     "waits_for_nodes": test_before_ranks.test_launchers_that_wait_for_a_node_have_an_advisory,
 }
 AT_LAST = {"clock": "the wall clock was set forward by 90.0 s"}

@@ -19,6 +19,7 @@ from tests.system.monitoring import needs_prometheus
 ROOT = Path(__file__).parents[3]
 
 TINY = {
+    "accuracy.advised": "--only plain --seconds 1",
     "accuracy.healthy": "--job-hours 0",
     "accuracy.live": "--minutes 0 --tools monitored_barrier",
     "accuracy.matrix": "--cells 0",
