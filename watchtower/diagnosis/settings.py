@@ -12,14 +12,14 @@ from typing import NamedTuple
 from watchtower.diagnosis.position import Position
 from watchtower.diagnosis.waits.positions import Positions
 from watchtower.evidence.frames import FrameClass
+from watchtower.wire.dumps import MASTER_ADDRESS, MASTER_PORT
 from watchtower.wire.sockets import read_remote
 
 MAX_DIGITS = 9
 """Digits of a world size that are read. Nine are enough."""
 
 WORLD_SIZE = "WORLD_SIZE"
-ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
-MEETING = f"{ADDRESS} and {PORT}"
+MEETING = f"{MASTER_ADDRESS} and {MASTER_PORT}"
 """Both together are one setting: where the ranks meet."""
 
 PEER = "peer"
@@ -80,7 +80,7 @@ def read_settings(position: Position) -> dict[str, str]:
     """Return the settings of a rank that must be equal on all ranks, by name."""
     newest = next((dump for dump in reversed(position.evidence.dumps) if dump.settings), None)
     found = {each.name: each.value for each in newest.settings} if newest is not None else {}
-    address, port = found.pop(ADDRESS, ""), found.pop(PORT, "")
+    address, port = found.pop(MASTER_ADDRESS, ""), found.pop(MASTER_PORT, "")
     meeting = {MEETING: f"{address}:{port}"} if address and port else {}
     return {**meeting, **found}
 

@@ -16,7 +16,7 @@ from watchtower.evidence.facts import TextPattern, part, read_facts, whole
 from watchtower.evidence.frames import FrameClass, StackReading, last_component, read_stack
 from watchtower.evidence.kernel import ASLEEP, WaitReading, classify_wait
 from watchtower.evidence.native import at_training_thread, find_hidden_call, waits_for_device
-from watchtower.wire.dumps import KernelWait, RankDump, Setting, ThreadDump
+from watchtower.wire.dumps import MASTER_PORT, KernelWait, RankDump, Setting, ThreadDump
 from watchtower.wire.sockets import is_server_end, read_listening_port
 from watchtower.wire.stacks import Frame, Stack
 
@@ -323,7 +323,7 @@ def serves_clients(
     """
     port = read_listening_port(kernel.target)
     if port is not None and any(
-        each.name == "MASTER_PORT" and each.value == str(port) for each in settings
+        each.name == MASTER_PORT and each.value == str(port) for each in settings
     ):
         return False
     return frame_class is FrameClass.SERVER or is_server_end(kernel.target)

@@ -223,6 +223,10 @@ MAX_SETTINGS = 16
 """Settings of one rank. Agents send seven names."""
 
 
+MASTER_ADDRESS, MASTER_PORT = "MASTER_ADDR", "MASTER_PORT"
+"""Settings with the place where the ranks of a job meet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 @bounded(name=NAME, value=NAME)
 class Setting:
