@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice, pairwise
 from typing import TypeVar
 
 from watchtower.evidence.kernel import file_system_of
@@ -300,8 +300,7 @@ def find_shared_files(scene: Scene, job: Keeper) -> Iterator[Found]:
     """Find files of checkpoints that a rank writes while another process has them open, too."""
     pids = pids_by_node(job.attempt)
     for writers in scene.writers().values():
-        pairs = [pair for pair in combinations(writers, 2) if _write_together(*pair)]
-        both = {(each.node, each.pid): each for pair in pairs for each in pair}
+        both = _find_together(writers)
         ranks = sorted(pids[node][pid] for node, pid in both if pid in pids.get(node, {}))
         if not ranks:
             continue
@@ -316,11 +315,24 @@ def find_shared_files(scene: Scene, job: Keeper) -> Iterator[Found]:
         yield Found(text=f"{who} write one file: {path}", since=since, subject=name_ranks(ranks))
 
 
-def _write_together(one: Writer, other: Writer) -> bool:
-    """Return whether two processes write one file. The number of a removed file is used again."""
-    names = {each.path.rpartition("/")[2] for each in (one, other)}
-    is_other = (one.node, one.pid) != (other.node, other.pid)
-    return is_other and len(names) == 1 and abs(one.at - other.at) <= SAME_TIME_S
+def _find_together(writers: Sequence[Writer]) -> dict[tuple[str, int], Writer]:
+    """Return the processes that write one file at one time, by node and pid. The number of a
+    removed file is used again, so its name counts, too.
+
+    A process has a partner if one of its neighbours in time is another process.
+    """
+    by_name: dict[str, list[Writer]] = defaultdict(list)
+    for each in sorted(writers, key=lambda writer: writer.at):
+        by_name[each.path.rpartition("/")[2]].append(each)
+    together = {
+        (each.node, each.pid)
+        for named in by_name.values()
+        for pair in pairwise(named)
+        if len({(one.node, one.pid) for one in pair}) > 1 and pair[1].at - pair[0].at <= SAME_TIME_S
+        for each in pair
+    }
+    known = ((each.node, each.pid) for each in writers)
+    return {key: each for key, each in zip(known, writers, strict=True) if key in together}
 
 
 RDMA, CHANNELS, NVLINKS = "rdma", "channels", "nvlinks up"
