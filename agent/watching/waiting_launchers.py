@@ -70,7 +70,7 @@ class WaitingLaunchers:
         """Return those that wait, and those that have ended for a reason that is known."""
         reasons = {each.pid: each.text for each in observations if each.name == PORT_IN_USE}
         ended = [
-            replace(each, waits_s=each.waits_s + now - at, ended=f"{reasons[pid]}")
+            replace(each, waits_s=each.waits_s + now - at, ended=reasons[pid])
             for (pid, _), (each, at) in self._ended.items()
             if pid in reasons
         ]

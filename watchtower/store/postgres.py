@@ -285,7 +285,7 @@ class PostgresStore(SqlStore):
         return self._thread.submit(claim)
 
     def shared_key(self, name: str, new: str) -> str:
-        """Return the secret of this name; `new`, which is stored, if there is none.
+        """Return the secret of this name. Without one, `new` is stored and returned.
 
         Raises StoreError.
         """
